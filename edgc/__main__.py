@@ -1,0 +1,5 @@
+"""`python -m edgc` is `edgc`."""
+
+from edgc.cli import app
+
+app()

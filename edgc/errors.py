@@ -1,0 +1,18 @@
+"""Errors meant for the person who made them."""
+
+from __future__ import annotations
+
+EXIT_BAD_INPUT = 2
+EXIT_DIVERGED = 3
+
+
+class UserError(Exception):
+    """Something the user can mend: the message names the setting, its value, what is allowed and the remedy."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class Diverged(UserError):
+    """Training met a non-finite loss or gradient. The run is over, and that is its result."""
+
+    exit_code = EXIT_DIVERGED

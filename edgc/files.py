@@ -1,0 +1,83 @@
+"""Files that are whole or absent: atomic writes, and append-only JSON lines that tolerate a cut last line."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextlib.contextmanager
+def atomic_open(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path`; on success flush it to disk and rename it over `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes private files; results are for the group too
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` atomically."""
+    with atomic_open(path) as stream:
+        stream.write(text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically. NaN and infinity are refused: they are not JSON."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines; a last line cut short by a crash is dropped. Other broken lines raise `ValueError`."""
+    if not path.exists():
+        return []
+    *lines, tail = path.read_text(encoding="utf-8").split("\n")  # a whole file ends in a newline: tail is ""
+    records = [json.loads(line) for line in lines]
+    with contextlib.suppress(json.JSONDecodeError):
+        records += [json.loads(tail)] if tail else []
+    return records
+
+
+def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Append records as JSON lines in one write."""
+    text = "".join(json.dumps(record, allow_nan=True) + "\n" for record in records)
+    if text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write JSON lines atomically, replacing the file."""
+    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
