@@ -1,0 +1,101 @@
+"""What an aggregator is: how a bucket of gradients becomes its group average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from edgc.comm import Communicator
+from edgc.lazy import torch
+from edgc.policies.base import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+class AggregatorSettings(BaseModel):
+    """Base of every aggregator's settings: subclasses add `name: Literal[...]` and describe every field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class NamedGradient:
+    """A gradient under its parameter's name, equal for every topology: all state is keyed by it."""
+
+    name: str
+    tensor: Tensor
+
+
+class Pending(Protocol):
+    """An exchange under way."""
+
+    def wait(self) -> None:
+        """Receive and decode: the gradients now hold the group average, residuals hold what was lost."""
+        ...
+
+
+class Aggregator(Protocol):
+    """One bucket of named gradients → their group average, in place.
+
+    Law, where `conserves`: mean over ranks of (gradient + residual before) = output + mean residual after.
+    Outputs are bitwise equal on all ranks. Non-finite input gives non-finite output, never an exception.
+    In a group of one nothing is compressed: the gradient stays, with its residual added if there is one.
+    """
+
+    #: What a policy must decide for it: a rank per matrix, a ratio per tensor, or nothing.
+    amount: ClassVar[Literal["rank", "ratio"] | None]
+    #: One line each for `edgc methods`; m×n is a matrix, k = ⌈ratio·numel⌉.
+    state_size: ClassVar[str]
+    payload_formula: ClassVar[str]
+
+    @property
+    def conserves(self) -> bool:
+        """Whether all that a step loses is in the residual: no rounded wire, no feedback switched off."""
+        ...
+
+    def start(
+        self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int
+    ) -> Pending:
+        """Encode and launch; returns at once. `decision` must be equal on all ranks of `comm`."""
+        ...
+
+    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        """Bytes a rank hands to collectives for one bucket of these shapes, in a group of more than one."""
+        ...
+
+    def residual(self, name: str) -> Tensor | None:
+        """Error feedback memory of a parameter (its shape), or None where nothing was lost so far."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values that `load_state_dict` restores bit for bit."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def adjacent_view(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The 1-D tensor over the memory of `tensors`, if they lie in it without a gap (in any order); else None.
+
+    Training frameworks keep a bucket in one buffer: a dense exchange then needs no copy.
+    """
+    parts = sorted(
+        (t for t in tensors if t.numel()), key=lambda t: t.storage_offset()
+    )  # an empty tensor has no place
+    if not parts:
+        return None
+    first = parts[0]
+    begin = end = first.storage_offset()
+    storage = first.untyped_storage().data_ptr()
+    for part in parts:
+        same = part.untyped_storage().data_ptr() == storage and part.dtype == first.dtype
+        if not same or not part.is_contiguous() or part.storage_offset() != end:
+            return None
+        end += part.numel()
+    return torch.as_strided(first, (end - begin,), (1,), begin)

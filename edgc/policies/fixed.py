@@ -1,0 +1,58 @@
+"""The same amount for every parameter, from a given step on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from edgc.policies.base import DENSE, Context, Decision, Observation, PolicySettings, Sampling
+
+
+class FixedSettings(PolicySettings):
+    """A rank, a ratio, or neither (for aggregators that need no amount)."""
+
+    name: Literal["fixed"]
+    rank: int | None = Field(None, ge=1, description="Rank of every matrix")
+    ratio: float | None = Field(None, gt=0, le=1, description="Share of the elements that travel")
+    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> FixedSettings:
+        if self.rank is not None and self.ratio is not None:
+            raise ValueError("give rank or ratio, not both")
+        return self
+
+    def decides(self) -> Literal["rank", "ratio"] | None:
+        """The kind of amount that these settings give."""
+        return "rank" if self.rank is not None else "ratio" if self.ratio is not None else None
+
+
+class Fixed:
+    """PowerSGD's and Top-K's own policy: nothing is observed, nothing changes."""
+
+    Settings = FixedSettings
+
+    def __init__(self, settings: FixedSettings, context: Context) -> None:
+        self._settings = settings
+        self.window: int | None = None
+        self.sampling: Sampling | None = None
+
+    def observe(self, observation: Observation) -> None:
+        """Nothing to take in."""
+
+    def decide(self, step: int) -> Decision:
+        """The fixed amount, dense before `start_step`."""
+        if step < self._settings.start_step:
+            return DENSE
+        return Decision(self._settings.rank or self._settings.ratio)
+
+    def explain(self) -> Mapping[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""

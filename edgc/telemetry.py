@@ -1,0 +1,98 @@
+"""Where a step's seconds and bytes went: one clock of exclusive regions, one ledger of collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from edgc.lazy import torch
+
+
+class StepClock:
+    """Splits a step into regions that never overlap, so that their seconds add up to the step's.
+
+    Regions nest; a region's time excludes what runs in regions inside it. The device is never synchronised
+    per region: on CUDA every switch records one event and `stop` synchronises once.
+    """
+
+    def __init__(self, cuda: bool = False) -> None:
+        self._cuda = cuda
+        self._marks: list[tuple[str, object]] = []  # (region that begins here, when)
+        self._stack: list[str] = []
+
+    def _mark(self, region: str) -> None:
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append((region, event))
+        else:
+            self._marks.append((region, time.perf_counter()))
+
+    def start(self) -> None:
+        """Begin a step; time outside every region counts as `other`."""
+        self._marks, self._stack = [], ["other"]
+        self._mark("other")
+
+    @contextlib.contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Charge the time inside to `name`. Outside a step (evaluation, tests) it does nothing."""
+        if not self._stack:
+            yield
+            return
+        self._stack.append(name)
+        self._mark(name)
+        try:
+            yield
+        finally:
+            self._stack.pop()
+            self._mark(self._stack[-1])
+
+    def stop(self) -> dict[str, float]:
+        """End the step. Returns seconds by region, and `step`, their sum."""
+        self._mark("end")
+        self._stack = []
+        if self._cuda:
+            torch.cuda.synchronize()
+        seconds: dict[str, float] = defaultdict(float)
+        for (region, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
+            seconds[region] += begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
+        seconds["step"] = sum(seconds.values())
+        return dict(seconds)
+
+
+@dataclass
+class Charge:
+    """What one tag cost since the ledger was last taken: bytes of one rank, seconds from launch to completion."""
+
+    calls: int = 0
+    payload_bytes: int = 0
+    wire_bytes: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass
+class Ledger:
+    """Every collective's bytes and seconds, under the tag its caller gave. Only `edgc.comm` charges it.
+
+    payload bytes: what a rank hands to collectives. wire bytes: what a rank sends for them, by the algorithm
+    that is the lower bound in use everywhere (ring all-reduce 2(N−1)/N, all-gather N−1, …).
+    """
+
+    clock: StepClock = field(default_factory=StepClock)
+    _charges: dict[str, Charge] = field(default_factory=dict)
+
+    def charge(self, tag: str, payload_bytes: int, wire_bytes: float) -> Charge:
+        """Add one collective under `tag`; the caller adds seconds to the returned charge as they pass."""
+        charge = self._charges.setdefault(tag, Charge())
+        charge.calls += 1
+        charge.payload_bytes += payload_bytes
+        charge.wire_bytes += wire_bytes
+        return charge
+
+    def take(self) -> dict[str, Charge]:
+        """Charges by tag since the last call; the ledger is empty afterwards."""
+        charges, self._charges = self._charges, {}
+        return charges

@@ -1,0 +1,131 @@
+"""GradientExchange: placement, agreement of ranks on what was observed, and resuming inside a window."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from edgc.aggregators import AGGREGATORS
+from edgc.aggregators.base import NamedGradient
+from edgc.aggregators.lowrank import LowRankSettings
+from edgc.comm_loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange import GradientExchange, compressible
+from edgc.policies.base import Decision, Observation, Sampling
+
+SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
+
+
+class Watching:
+    """A policy that keeps what it saw; rank 2 everywhere."""
+
+    window, sampling = 4, Sampling(every=2, rate=1.0, estimator="gaussian")
+
+    def __init__(self) -> None:
+        self.seen: list[Observation] = []
+
+    def observe(self, observation: Observation) -> None:
+        self.seen.append(observation)
+
+    def decide(self, step: int) -> Decision:
+        return Decision(2)
+
+    def explain(self) -> dict[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def exchange_on(comm: LoopbackCommunicator, **options: Any) -> GradientExchange:
+    aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
+    names = compressible(SHAPES, "rank", options.pop("exclude", ()))
+    return GradientExchange(aggregator, Watching(), comm, comm, names, **options)
+
+
+def gradients(rank: int, step: int) -> list[NamedGradient]:
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [NamedGradient(name, torch.randn(shape, generator=generator) * (rank + 1)) for name, shape in SHAPES.items()]
+
+
+def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedGradient], list[dict]]:
+    own = gradients(rank, step)
+    exchange.begin_step(step)
+    for bucket in (own[:1], own[1:]):
+        exchange.start(bucket).wait()
+    return own, exchange.end_step()
+
+
+def test_only_matrices_not_excluded_are_compressible() -> None:
+    assert set(compressible(SHAPES, "rank", ("embedding",))) == {"layer.weight"}
+    assert set(compressible(SHAPES, "ratio")) == set(SHAPES)
+
+
+def test_excluded_parameters_and_stages_travel_dense() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[int, int, int]:
+        counts = []
+        for options in ({}, {"exclude": ("embedding",)}, {"compresses": False}):
+            step_once(exchange_on(comm, **options), 0, comm.rank)
+            counts.append(comm.ledger.take()["gradient"].payload_bytes)
+        return tuple(counts)
+
+    everything, embedding_dense, dense = run_ranks(2, body)[0]
+    assert dense == 4 * sum(math.prod(s) for s in SHAPES.values())
+    assert everything == 4 * (2 * (24 + 16) + 2 * (40 + 16) + 24)
+    assert embedding_dense == 4 * (2 * (24 + 16) + 40 * 16 + 24)
+
+
+def test_ranks_see_the_same_observation_and_it_is_the_mean() -> None:
+    def body(comm: LoopbackCommunicator) -> list[Observation]:
+        exchange = exchange_on(comm)
+        for step in range(8):
+            step_once(exchange, step, comm.rank)
+        return exchange.policy.seen  # type: ignore[attr-defined]
+
+    first, second = run_ranks(2, body)
+    assert first == second
+    assert [o.step for o in first] == [3, 7]
+    for window, observation in enumerate(first):
+        assert set(observation.entropy) == {"layer.weight", "embedding.weight"}
+        sampled = [4 * window, 4 * window + 2]
+        for name, value in observation.entropy.items():
+            by_hand = [
+                math.log(float(g.tensor.double().std(correction=0))) + 0.5 * math.log(2 * math.pi * math.e)
+                for rank in (0, 1)
+                for step in sampled
+                for g in gradients(rank, step)
+                if g.name == name
+            ]
+            assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-9)
+        assert all(0 < e < 1 for e in observation.relative_error.values())
+
+
+def test_records_name_every_compressible_parameter() -> None:
+    def body(comm: LoopbackCommunicator) -> list[dict]:
+        exchange = exchange_on(comm, stage=1)
+        return [record for step in range(4) for record in step_once(exchange, step, comm.rank)[1]]
+
+    records = run_ranks(2, body)[0]
+    assert {r["parameter"] for r in records} == {"layer.weight", "embedding.weight"}
+    assert {(r["step"], r["window"], r["stage"], r["rank"]) for r in records} == {(4, 1, 1, 2)}
+
+
+def test_resumed_inside_a_window_equals_uninterrupted() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[Any, Any]:
+        whole, before, after = (exchange_on(comm) for _ in range(3))
+        for step in range(8):
+            last, _ = step_once(whole, step, comm.rank)
+        for step in range(3):
+            step_once(before, step, comm.rank)
+        after.load_state_dict(before.state_dict())
+        for step in range(3, 8):
+            resumed, _ = step_once(after, step, comm.rank)
+        equal = all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
+        return equal, whole.policy.seen == after.policy.seen  # type: ignore[attr-defined]
+
+    assert run_ranks(2, body) == [(True, True)] * 2
