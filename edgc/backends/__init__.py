@@ -1,0 +1,1 @@
+"""Training frameworks that carry the exchange."""

@@ -1,0 +1,1 @@
+"""Megatron-core: the only package here that imports it."""

@@ -1,0 +1,76 @@
+"""The seam: megatron's DistributedDataParallel with our exchange in place of its all-reduce.
+
+Hooks, buckets, accumulation and overlap stay megatron's. Only `start_grad_sync` of its private bucket group is
+replaced (pinned megatron-core 0.16.1), and the object that its `finish_grad_sync` waits on.
+"""
+
+from __future__ import annotations
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.utils import get_attr_wrapped_model
+
+from edgc.aggregators.base import NamedGradient
+from edgc.comm import Communicator
+from edgc.exchange import GradientExchange
+
+
+class CompressedBucketGroup(_ParamAndGradBucketGroup):
+    """A bucket group whose gradients are averaged by a GradientExchange."""
+
+    def __init__(self, plain: _ParamAndGradBucketGroup, exchange: GradientExchange, names: dict[torch.nn.Parameter, str]) -> None:
+        group = plain.data_parallel_group
+        super().__init__(plain.buckets, plain.ddp_config, group, group.size())
+        for bucket in plain.buckets:  # the exchange averages: megatron must mean the same by its factor
+            assert bucket.gradient_scaling_factor == 1 / group.size()
+        self._exchange = exchange
+        self._gradients = [
+            NamedGradient(names[parameter], parameter.main_grad)  # type: ignore[attr-defined]
+            for bucket in plain.buckets
+            for parameter in bucket.params_list
+        ]
+
+    def start_grad_sync(self, force_all_reduce: bool | None = False) -> None:
+        """Encode and launch; `finish_grad_sync` waits on the handle. Without overlap both happen here."""
+        if self.grad_reduce_handle is not None:
+            assert self.is_first_batch  # megatron may start the first batch's buckets twice
+            return
+        pending = self._exchange.start(self._gradients)
+        if self.ddp_config.overlap_grad_reduce:
+            self.grad_reduce_handle = pending
+        else:
+            pending.wait()
+
+
+class CompressedDDP(DistributedDataParallel):
+    """megatron's DDP over CompressedBucketGroups."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        ddp_config: DistributedDataParallelConfig,
+        module: torch.nn.Module,
+        exchange: GradientExchange,
+        names: dict[torch.nn.Parameter, str],
+    ) -> None:
+        super().__init__(config=config, ddp_config=ddp_config, module=module)
+        assert not self.expert_parallel_bucket_groups
+        self.bucket_groups = [CompressedBucketGroup(plain, exchange, names) for plain in self.bucket_groups]
+        self.param_to_bucket_group = {p: group for group in self.bucket_groups for p in group.params}
+
+
+def finalize_gradients(model: DistributedDataParallel, embedding: Communicator | None) -> None:
+    """megatron's `finalize_model_grads` for this model: finish the exchange, then sum the tied embedding.
+
+    The tied word embedding lies on the first and the last stage; its gradient is the sum of both. `embedding` is
+    the group of those two stages, None on the stages between.
+    """
+    model.finish_grad_sync()
+    if embedding is None or embedding.size == 1:
+        return
+    inner = get_attr_wrapped_model(model, "shared_embedding_or_output_weight", return_model_obj=True)
+    gradient = inner.shared_embedding_or_output_weight().main_grad
+    with embedding.ledger.clock.region("embedding"):
+        embedding.all_reduce(gradient, tag="embedding").wait()

@@ -1,0 +1,227 @@
+"""One process's share of a megatron job: model, exchange and optimizer, stepped through megatron's 1F1B schedule."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.utils import get_model_config
+
+from edgc.aggregators import AGGREGATORS
+from edgc.backends.megatron.ddp import CompressedDDP, finalize_gradients
+from edgc.backends.megatron.model import build_model, global_names, is_split
+from edgc.backends.megatron.pipeline import ChargedP2P, pipeline_groups
+from edgc.backends.megatron.process import Place
+from edgc.comm import Communicator, TorchCommunicator, wire_factor
+from edgc.config import RunSpec
+from edgc.exchange import GradientExchange, compressible
+from edgc.policies import POLICIES
+from edgc.policies.base import Context
+from edgc.telemetry import Ledger, StepClock
+
+
+class MegatronEngine:
+    """Builds everything from a RunSpec; `train_step` and `evaluate` take this rank's micro-batches of tokens."""
+
+    def __init__(self, spec: RunSpec, place: Place, vocab_size: int) -> None:
+        self.spec, self.place = spec, place
+        self.clock = StepClock(cuda=place.device.type == "cuda")
+        self.ledger = Ledger(self.clock)
+        module = build_model(spec, place, vocab_size)
+        self._named = dict(global_names(module, place.stage, place.num_stages, spec.model.num_layers))
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
+        self._data_parallel = TorchCommunicator(parallel_state.get_data_parallel_group(), self.ledger)
+        self.exchange = self._build_exchange()
+        self._config = get_model_config(module)
+        self.model = self._data_parallel_model(module)
+        self.optimizer = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
+        self._embedding = self._embedding_group()
+        self._config.finalize_model_grads_func = self._finalize_gradients
+        self._config.grad_scale_func = self.optimizer.scale_loss
+        self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
+        self._schedule = get_forward_backward_func()
+        self._groups = pipeline_groups()
+        self._p2p = ChargedP2P(self._config, self.ledger)
+
+    def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
+        names = {parameter: name for name, parameter in self._named.items()}
+        return CompressedDDP(self._config, self._ddp_config(), module, self.exchange, names)
+
+    def _ddp_config(self) -> DistributedDataParallelConfig:
+        return DistributedDataParallelConfig(
+            grad_reduce_in_fp32=True,
+            overlap_grad_reduce=self.spec.method.overlap,
+            bucket_size=self.spec.training.bucket_parameters,
+        )
+
+    def _finalize_gradients(self, *unused: Any, **unused_options: Any) -> None:
+        finalize_gradients(self.model, self._embedding)
+
+    def _build_exchange(self) -> GradientExchange:
+        method, place = self.spec.method, self.place
+        aggregator = AGGREGATORS[method.aggregator.name](method.aggregator, seed=self.spec.seed)
+        names = compressible(self.shapes, aggregator.amount, method.placement.exclude)
+        context = Context(place.stage, place.num_stages, self.spec.training.iterations, names)
+        stages = method.placement.stages
+        return GradientExchange(
+            aggregator,
+            POLICIES[method.policy.name](method.policy, context),
+            self._data_parallel,
+            TorchCommunicator(parallel_state.get_tensor_and_data_parallel_group(), self.ledger),
+            names,
+            place.stage,
+            compresses=stages is None or place.stage in stages,
+        )
+
+    def _embedding_group(self) -> Communicator | None:
+        group = parallel_state.get_embedding_group(check_initialized=False)
+        member = self.place.first_stage or self.place.last_stage
+        return TorchCommunicator(group, self.ledger) if member and self.place.num_stages > 1 else None
+
+    def _optimizer_config(self) -> OptimizerConfig:
+        t = self.spec.training
+        return OptimizerConfig(
+            optimizer="adam",
+            lr=t.lr,
+            min_lr=t.min_lr,
+            weight_decay=t.weight_decay,
+            adam_beta1=t.beta1,
+            adam_beta2=t.beta2,
+            adam_eps=t.eps,
+            clip_grad=t.clip,
+            bf16=t.precision == "bf16",
+            params_dtype=torch.bfloat16 if t.precision == "bf16" else torch.float32,
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, with the vocabulary's padding; the tied embedding counts once."""
+        degree = self.spec.parallel.tensor
+        own = sum(
+            p.numel() * (degree if is_split(p) else 1)
+            for name, p in self._named.items()
+            if name != "output_layer.weight"
+        )
+        total = torch.tensor(own, device=self.place.device)
+        dist.all_reduce(total, group=parallel_state.get_pipeline_model_parallel_group())
+        return int(total)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes that this rank would hand over in a step if its gradients travelled uncompressed in fp32."""
+        return 4 * sum(math.prod(shape) for shape in self.shapes.values()) if self.spec.parallel.data > 1 else 0
+
+    def measure_link(self, numel: int = 2**20, repetitions: int = 5) -> float | None:
+        """Bytes a second that a rank sends in a data-parallel ring all-reduce of 4 MiB (median); None if alone."""
+        comm = TorchCommunicator(self._data_parallel.group, Ledger())
+        if comm.size == 1:
+            return None
+        seconds = []
+        for _ in range(repetitions):
+            tensor = torch.ones(numel, device=self.place.device)
+            begin = time.perf_counter()
+            comm.all_reduce(tensor).wait()
+            float(tensor[0])  # on a GPU the wait only orders streams
+            seconds.append(time.perf_counter() - begin)
+        return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
+
+    def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
+        """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else NaN) and the grad norm.
+
+        `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
+        """
+        self.model.train()
+        self.model.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        self.exchange.begin_step(step)
+        with self.clock.region("forward_backward"):
+            losses = self._run_schedule(micro_batches, forward_only=False)
+        with self.clock.region("optimizer"):
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            grad_norm = self.optimizer.get_grad_norm() if self.spec.training.clip == 0 else None
+            _, clipped_norm, _ = self.optimizer.step()
+        return losses, float(clipped_norm if grad_norm is None else grad_norm)
+
+    def evaluate(self, batches: Sequence[np.ndarray]) -> float:
+        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank."""
+        self.model.eval()
+        with torch.no_grad():
+            losses = torch.stack([self._run_schedule(batch, forward_only=True) for batch in batches])
+        total = torch.stack([torch.nan_to_num(losses.sum()), (~losses.isnan()).sum().to(losses.dtype)])
+        dist.all_reduce(total)  # outside the timed step, and no gradient traffic: not the ledger's
+        return float(total[0] / total[1])
+
+    def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:
+        results = self._schedule(
+            forward_step_func=_forward_step,
+            data_iterator=self._device_batches(micro_batches),
+            model=self.model,
+            num_microbatches=len(micro_batches),
+            seq_length=self.spec.model.seq_length,
+            micro_batch_size=micro_batches.shape[1],
+            forward_only=forward_only,
+            p2p_communicator=self._p2p if self.place.num_stages > 1 else None,
+            pg_collection=self._groups if self.place.num_stages > 1 else None,
+        )
+        if not results:  # only the last stage has a loss
+            return torch.tensor(float("nan"), device=self.place.device)
+        return torch.stack([r["loss"] for r in results]).mean()
+
+    def _device_batches(self, micro_batches: np.ndarray) -> Iterator[torch.Tensor]:
+        for tokens in micro_batches:
+            yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's model (by global name; `split` tells the tensor-parallel dimension), optimizer, exchange, RNG."""
+        tracker = parallel_rng()
+        return {
+            "model": {name: parameter.detach() for name, parameter in self._named.items()},
+            "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
+            "optimizer": self.optimizer.state_dict(),
+            "exchange": self.exchange.state_dict(),
+            "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
+            | ({"cuda": torch.cuda.get_rng_state()} if self.place.device.type == "cuda" else {}),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave on this rank of the same topology."""
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                parameter.copy_(state["model"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.exchange.load_state_dict(state["exchange"])
+        torch.set_rng_state(state["rng"]["cpu"])
+        parallel_rng().set_states(state["rng"]["tracker"])
+        if "cuda" in state["rng"]:
+            torch.cuda.set_rng_state(state["rng"]["cuda"])
+
+
+def parallel_rng() -> Any:
+    """megatron's tracker of named random states."""
+    from megatron.core.tensor_parallel import get_cuda_rng_tracker
+
+    return get_cuda_rng_tracker()
+
+
+def _forward_step(batches: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Any]:
+    tokens = next(batches)
+    inputs, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    positions = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
+    output = model(inputs, positions, None, labels=labels)
+
+    def mean_loss(losses: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss = losses.float().mean()
+        return loss, {"loss": loss.detach().clone()}  # the schedule divides `loss` in place
+
+    return output, mean_loss

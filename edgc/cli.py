@@ -1,0 +1,124 @@
+"""The command line. Every command imports what it needs when it runs, so that the others start fast."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from edgc.config import Corpus, Experiment, Method, available, load, load_experiment
+from edgc.errors import UserError
+
+
+class _OneScreenErrors(typer.core.TyperGroup):
+    """Prints a UserError without a traceback and exits with its code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"error: {error}", err=True)
+            sys.exit(error.exit_code)
+
+
+app = typer.Typer(
+    cls=_OneScreenErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Open benchmark and replication suite for compressed gradient exchange in language-model training.",
+)  # fmt: skip
+
+ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="File in configs/experiments")]
+Folder = Annotated[Path, typer.Option(help="Folder to write to")]
+CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
+
+
+@app.command()
+def prepare(corpus: Annotated[str, typer.Argument(help="File in configs/corpora")], out: Folder) -> None:
+    """Tokenise a corpus into train.bin and validation.bin."""
+    from edgc.data.prepare import prepare as prepare_corpus
+
+    prepare_corpus(load(Corpus, corpus), out)
+
+
+@app.command()
+def train(
+    run_id: Annotated[str, typer.Argument(help="A run of the experiment, as `edgc runs` lists them")],
+    experiment: ExperimentName,
+    corpus: CorpusFolder,
+    out: Folder,
+) -> None:
+    """Train one run with all its processes on this machine; exit code 3 means it diverged."""
+    from edgc.training.launch import launch
+
+    launch(load_experiment(experiment).run(run_id), out, corpus)
+
+
+@app.command()
+def evaluate(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a finished run")],
+    experiment: ExperimentName,
+    corpus: CorpusFolder,
+) -> None:
+    """Evaluate a finished run zero-shot on the experiment's tasks."""
+    from edgc.evaluation.zero_shot import evaluate_run
+
+    evaluate_run(run_dir, load_experiment(experiment), corpus)
+
+
+@app.command()
+def runs(experiment: ExperimentName) -> None:
+    """List the runs of an experiment."""
+    for spec in load_experiment(experiment).runs():
+        typer.echo(spec.run_id)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods: source, aggregator, policy, state and payload."""
+    from edgc.aggregators import AGGREGATORS
+
+    rows = []
+    for name in available(Method):
+        method = load(Method, name)
+        aggregator = AGGREGATORS[method.aggregator.name]
+        rows.append(
+            {
+                "name": name,
+                "title": method.title,
+                "source": method.source,
+                "aggregator": method.aggregator.name,
+                "policy": method.policy.name,
+                "state": aggregator.state_size,
+                "payload": aggregator.payload_formula,
+                "summary": method.summary,
+            }
+        )
+    _show(rows, as_json)
+
+
+@app.command()
+def experiments(as_json: AsJson = False) -> None:
+    """List the experiments: what each shows and how long it takes."""
+    rows = []
+    for name in available(Experiment):
+        e = load_experiment(name)
+        rows.append(
+            {"name": name, "title": e.title, "shows": e.shows, "minutes": e.minutes, "mode": e.mode}
+            | {"cluster": e.cluster, "methods": list(e.methods), "runs": len(e.runs())}
+        )
+    _show(rows, as_json)
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    table = Table(*rows[0], show_lines=True)
+    for row in rows:
+        table.add_row(*(", ".join(v) if isinstance(v, list) else str(v) for v in row.values()))
+    Console().print(table)

@@ -1,0 +1,124 @@
+"""One training run, from top to bottom, on one of its processes."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+
+from edgc import files
+from edgc.backends.megatron import checkpoint, hf_export
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.process import Place, join, leave
+from edgc.config import RunSpec
+from edgc.data.dataset import open_corpus
+from edgc.errors import Diverged
+from edgc.provenance import manifest_base
+from edgc.training.batches import Batches
+from edgc.training.recorder import Recorder
+from edgc.training.schedule import learning_rate
+
+FLUSH_INTERVAL = 20  # steps between gathers of step records
+
+
+def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
+    """Train `spec` to its end, from the newest whole checkpoint if there is one. Collective over the job.
+
+    Writes the run folder's records; `status.json` says `done` only after the export is there. Raises `Diverged`
+    on every rank at the first gradient norm that is not finite.
+    """
+    corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
+    vocab_size = corpus.manifest["vocab_size"]
+    place = join(spec)
+    engine = MegatronEngine(spec, place, vocab_size)
+    batches = Batches(spec, corpus, place.data)
+    recorder = Recorder(spec, run_dir, place.rank, place.device)
+    iterations, exchange = spec.training.iterations, engine.exchange
+    leads_stage = place.data == 0 and place.tensor == 0
+
+    first = restore(spec, run_dir, place, engine, recorder)
+    write_manifest(spec, run_dir, corpus.manifest, engine)
+    if first == 0:
+        recorder.decisions(exchange.decisions(0), leads_stage)
+    recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))
+
+    for step in range(first, iterations):
+        finished = step + 1
+        engine.clock.start()
+        lr = learning_rate(step, spec.training)
+        loss, grad_norm = engine.train_step(step, batches.train(step), lr)
+        decided = exchange.end_step()
+        recorder.step(finished, loss, grad_norm, lr, engine.clock.stop(), engine.ledger.take(), engine.dense_bytes)
+
+        if not math.isfinite(grad_norm):
+            recorder.flush()
+            message = divergence(spec, finished, grad_norm)
+            recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
+            raise Diverged(message)
+        if decided:
+            recorder.decisions(decided, leads_stage)
+        if due(finished, FLUSH_INTERVAL, iterations):
+            recorder.flush()
+        if due(finished, spec.training.eval_interval, iterations):
+            with recorder.aside("evaluation"):
+                recorder.evaluation(finished, engine.evaluate(batches.validation()))
+        if due(finished, spec.training.checkpoint_interval, iterations):
+            with recorder.aside("checkpoint"):
+                state = {"engine": engine.state_dict(), "recorder": recorder.state_dict()}
+                state["place"] = {"data": place.data, "tensor": place.tensor}
+                checkpoint.save(run_dir / "checkpoint", finished, place.rank, state, spec.spec_id)
+
+    parameters = engine.num_parameters
+    if place.rank == 0:
+        last = checkpoint.latest(run_dir / "checkpoint", place.world, spec.spec_id)
+        assert last is not None  # written with the last step
+        hf_export.export(last, spec.model, vocab_size, corpus_dir / "tokenizer.json", run_dir / "export")
+    recorder.write_status("done", iterations, iterations, num_parameters=parameters)
+    leave()
+
+
+def due(finished: int, interval: int, iterations: int) -> bool:
+    """Whether something that happens every `interval` steps, and after the last one, happens now."""
+    return finished % interval == 0 or finished == iterations
+
+
+def restore(spec: RunSpec, run_dir: Path, place: Place, engine: MegatronEngine, recorder: Recorder) -> int:
+    """Load the newest whole checkpoint and drop the records made after it. Returns the finished steps, 0 for none."""
+    found = checkpoint.latest(run_dir / "checkpoint", place.world, spec.spec_id)
+    step = 0
+    if found is not None:
+        step = int(found.name.removeprefix("step-"))
+        state = checkpoint.load(found, place.rank, place.device)
+        engine.load_state_dict(state["engine"])
+        recorder.load_state_dict(state["recorder"])
+    recorder.rewind(step)
+    return step
+
+
+def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronEngine) -> None:
+    """What the numbers rest on: code, packages, device, measured link, corpus. Collective (it measures the link)."""
+    bandwidth = engine.measure_link()
+    if engine.place.rank:
+        return
+    base = manifest_base()
+    base["device"] |= {"count": engine.place.world, "named": spec.cluster.device_model}
+    files.write_json(
+        run_dir / "manifest.json",
+        base
+        | {
+            "spec_id": spec.spec_id,
+            "seed": spec.seed,
+            "link": {"nominal_gbit": spec.cluster.link_gbit, "all_reduce_bytes_per_second": bandwidth},
+            "corpus": corpus["sha256"],
+        },
+    )
+
+
+def divergence(spec: RunSpec, step: int, grad_norm: float) -> str:
+    """What to tell the person whose run diverged."""
+    return (
+        f"gradient norm is {grad_norm} at step {step}: the run diverged. Lower training.lr (now {spec.training.lr:g}) or "
+        f"training.clip (now {spec.training.clip:g}), lengthen training.warmup_fraction (now "
+        f"{spec.training.warmup_fraction:g}), or compress less (method {spec.method.name})"
+    )

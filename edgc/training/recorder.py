@@ -1,0 +1,152 @@
+"""A run's records: every rank keeps a row a step, rank 0 gathers and appends them to the run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from edgc import files
+from edgc.comm import GRADIENT
+from edgc.config import RunSpec
+from edgc.telemetry import Charge
+
+#: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'.
+SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", "agree_bytes", "embedding_bytes", "pipeline_bytes")
+ASIDE = ("startup", "evaluation", "checkpoint")
+REGIONS = ("forward_backward", "entropy", "encode", "wire", "decode", "embedding", "optimizer", "other")
+
+
+class Recorder:
+    """Buffers step rows; `flush` is a collective, so all ranks must call it at the same steps."""
+
+    def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device) -> None:
+        self._run_dir, self._rank, self._device = run_dir, rank, device
+        self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
+        self._rows: list[dict[str, Any]] = []
+        self._local: list[torch.Tensor] = []
+        self.wire_bytes = 0.0  #: of all ranks since the first step
+        self.training_seconds = 0.0  #: sum of step times
+        self.aside_seconds = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
+        self.validation_loss = math.nan  #: nats a token, of the last evaluation
+        self._board = self._open_board(spec)
+
+    def _open_board(self, spec: RunSpec) -> Any:
+        if not spec.training.tensorboard or self._rank:
+            return None
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._run_dir / "tensorboard"))
+
+    def step(
+        self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
+        seconds: dict[str, float], charges: dict[str, Charge], dense_bytes: int,
+    ) -> None:  # fmt: skip
+        """Keep one finished step (1-based). `loss` is NaN on ranks without one; no synchronisation here."""
+        gradient = charges.get(GRADIENT, Charge())
+        sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
+        sums += [charges.get(tag, Charge()).payload_bytes for tag in ("agree", "embedding", "pipeline")]
+        self._local.append(torch.cat([torch.tensor([*sums, peak_memory(self._device)], dtype=torch.float64, device=self._device), loss.double().view(1)]))
+        times = {f"t_{region}": seconds.get(region, 0.0) for region in REGIONS}
+        exposed = times["t_encode"] + times["t_wire"] + times["t_decode"]
+        self.training_seconds += seconds["step"]
+        self._rows.append(
+            {"step": step, "tokens": step * self._tokens_per_step, "grad_norm": grad_norm, "lr": lr}
+            | {"t_step": seconds["step"], **times, "t_exposed": exposed}
+        )
+
+    def flush(self) -> None:
+        """Gather all ranks' rows and append them to steps.jsonl. Collective."""
+        if not self._local:
+            return
+        local = torch.stack(self._local)
+        everywhere = torch.empty(dist.get_world_size(), *local.shape, dtype=local.dtype, device=local.device)
+        dist.all_gather_into_tensor(everywhere.view(-1), local.view(-1))  # bookkeeping, between timed steps
+        sums = everywhere[..., : len(SUMS)].sum(0).tolist()
+        peaks = everywhere[..., -2].amax(0).tolist()
+        losses = everywhere[..., -1].nanmean(0).tolist()  # over data-parallel ranks of the last stage
+        for row, own, peak, loss in zip(self._rows, sums, peaks, losses, strict=True):
+            row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(SUMS, own, strict=True)}
+            self.wire_bytes += row["wire_bytes"]
+        if self._rank == 0:
+            files.append_jsonl(self._run_dir / "steps.jsonl", self._rows)
+            for row in self._rows if self._board else ():
+                for key in ("loss", "grad_norm", "lr", "t_step", "wire_bytes"):
+                    self._board.add_scalar(key, row[key], row["step"])
+        self._rows, self._local = [], []
+
+    def evaluation(self, step: int, loss: float) -> None:
+        """Append a validation loss; call inside `aside`, so that the bytes are complete."""
+        self.validation_loss = loss
+        record = {
+            "step": step,
+            "tokens": step * self._tokens_per_step,
+            "seconds": self.training_seconds,
+            "wire_bytes": self.wire_bytes,
+            "loss": loss,
+        }
+        if self._rank == 0:
+            files.append_jsonl(self._run_dir / "evals.jsonl", [record])
+
+    def decisions(self, records: list[dict[str, Any]], first_of_stage: bool) -> None:
+        """Append the decisions of all stages (each stage's first rank has them). Collective."""
+        everybody: list[list[dict[str, Any]]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(everybody, records if first_of_stage else [])
+        if self._rank == 0:
+            files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
+
+    def rewind(self, step: int) -> None:
+        """Drop records of steps after `step`: a resumed run makes them again."""
+        for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl"):
+            path = self._run_dir / name
+            if self._rank == 0 and path.exists():
+                files.write_jsonl(path, [r for r in files.read_jsonl(path) if r["step"] <= step])
+
+    @contextlib.contextmanager
+    def aside(self, what: str) -> Iterator[None]:
+        """Keep the time inside apart from training; all rows are flushed first."""
+        begin = time.perf_counter()
+        self.flush()
+        yield
+        self.aside_seconds[what] += time.perf_counter() - begin
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run goes on counting from."""
+        return {
+            "wire_bytes": self.wire_bytes,
+            "training_seconds": self.training_seconds,
+            "aside_seconds": dict(self.aside_seconds),
+            "validation_loss": self.validation_loss,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave; seconds spent aside since the launch are added to it."""
+        self.wire_bytes, self.training_seconds = state["wire_bytes"], state["training_seconds"]
+        self.validation_loss = state["validation_loss"]
+        for what, seconds in state["aside_seconds"].items():
+            self.aside_seconds[what] += seconds
+
+    def write_status(self, status: str, step: int, iterations: int, message: str = "", **more: Any) -> None:
+        """How the run ended, atomically. Only rank 0 writes."""
+        if self._rank:
+            return
+        finite = self.validation_loss if math.isfinite(self.validation_loss) else None
+        record = {"status": status, "step": step, "iterations": iterations, "message": message, **more}
+        record |= {"validation_loss": finite, "training_seconds": self.training_seconds}
+        record |= {f"{what}_seconds": seconds for what, seconds in self.aside_seconds.items()}
+        files.write_json(self._run_dir / "status.json", record)
+
+
+def peak_memory(device: torch.device) -> float:
+    """Bytes: the device's peak allocation, or this process's peak resident set on CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

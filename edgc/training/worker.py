@@ -1,0 +1,47 @@
+"""What torchrun starts on every rank: `python -m edgc.training.worker RUN_DIR CORPUS_DIR`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from edgc import files
+from edgc.config import RunSpec, validate
+from edgc.errors import UserError
+
+ERRORS = "errors"
+
+
+def log_path(run_dir: Path, rank: int) -> Path:
+    """Where a rank's output goes."""
+    return run_dir / "stdout.log" if rank == 0 else run_dir / "logs" / f"rank-{rank:05d}.log"
+
+
+def main(run_dir: Path, corpus_dir: Path) -> int:
+    """Train with output in the rank's log; an error leaves `errors/rank-N.json` with its time. Returns the exit code."""
+    rank = int(os.environ["RANK"])
+    path = log_path(run_dir, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8", buffering=1) as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+        try:
+            from edgc.training.loop import train
+
+            train(validate(RunSpec, files.read_json(run_dir / "spec.json"), "spec.json"), run_dir, corpus_dir)
+        except Exception as error:
+            known = isinstance(error, UserError)
+            message = str(error) if known else f"{type(error).__name__}: {error}"
+            print(message if known else traceback.format_exc(), file=sys.stderr, flush=True)
+            record = {"rank": rank, "time": time.time(), "message": message, "known": known}
+            files.write_json(run_dir / ERRORS / f"rank-{rank:05d}.json", record)
+            # not an ordinary exit: a rank that leaves cleanly would wait for peers that are stuck in a collective
+            os._exit(error.exit_code if isinstance(error, UserError) else 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,132 @@
+"""Losses, gradient bytes and the ledger of a tiny GPT-2 under megatron, for the methods named, on one topology.
+
+    engine_losses.py TENSOR PIPELINE DATA OVERLAP METHOD…    (METHOD `stock`: megatron's own DDP and finalize)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
+
+from edgc.aggregators import AGGREGATORS
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.config import Method, RunSpec, load, merge
+from edgc.data.dataset import rank_batches
+
+STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
+SETTINGS = {
+    "powersgd": {"policy": {"rank": 4}},
+    "topk": {"policy": {"ratio": 0.05}},
+    "edgc": {"policy": {"max_rank": 8, "min_rank": 2, "window": 2, "alpha": 1.0, "warmup_fraction": 0.3, "warmup_limit": 0.3}},
+}
+
+
+class StockEngine(MegatronEngine):
+    """The same engine on megatron's own data parallelism: nothing of ours in the gradient's way."""
+
+    def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
+        return DistributedDataParallel(config=self._config, ddp_config=self._ddp_config(), module=module)
+
+    def _finalize_gradients(self, *arguments: Any, **options: Any) -> None:
+        finalize_model_grads(*arguments, **options)
+
+
+def main(tensor: int, pipeline: int, data: int, overlap: bool, methods: list[str]) -> None:
+    place: Place | None = None
+    report = {}
+    for name in methods:
+        method = load(Method, "dense" if name == "stock" else name).model_dump()
+        method = merge(method, SETTINGS.get(name, {}) | {"overlap": overlap})
+        spec = run_spec(tensor, pipeline, data, method)
+        place = place or join(spec)
+        seed_everything(spec.seed, place)
+        engine = (StockEngine if name == "stock" else MegatronEngine)(spec, place, VOCAB)
+        report[name] = run(engine, place, data)
+    assert place is not None
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+def run_spec(tensor: int, pipeline: int, data: int, method: dict[str, Any]) -> RunSpec:
+    return RunSpec.model_validate(
+        {
+            "model": {"name": "tiny", "num_layers": 2, "hidden_size": 32, "num_heads": 2, "seq_length": SEQ},
+            "method": method,
+            "corpus": {"name": "none", "source": "stdlib", "tokenizer": {"kind": "bpe", "vocab_size": VOCAB}},
+            "cluster": {"name": "test", "device": "cpu", "device_model": "cpu", "nodes": 1, "processes_per_node": tensor * pipeline * data},
+            "parallel": {"tensor": tensor, "pipeline": pipeline, "data": data},
+            "training": {"iterations": STEPS, "micro_batch": MICRO, "global_batch": GLOBAL, "lr": 1e-2, "bucket_parameters": 8000},
+            "seed": 7,
+        }
+    )
+
+
+def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    text = rng.integers(0, 40, (STEPS, GLOBAL, SEQ + 1))
+    losses, norms, charged, predicted, dense = [], [], 0, 0, 0
+    for step in range(STEPS):
+        order = rank_batches(np.arange(GLOBAL), place.data, data, MICRO)
+        loss, norm = engine.train_step(step, text[step][order], 1e-2)
+        losses.append(mean_over_last_stage(loss))
+        norms.append(norm)
+        predicted += predicted_bytes(engine)
+        dense += engine.dense_bytes
+        engine.exchange.end_step()
+        charges = engine.ledger.take()
+        charged += charges["gradient"].payload_bytes if "gradient" in charges else 0
+    numbers = torch.tensor([charged, predicted, dense], dtype=torch.int64)
+    dist.all_reduce(numbers)
+    validation = engine.evaluate([text[0][rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]])
+    return {"losses": losses, "norms": norms, "bytes": numbers.tolist(), "validation": validation, "checksum": replicas_agree(engine)}
+
+
+def predicted_bytes(engine: MegatronEngine) -> int:
+    """The analytic count: the payload formula over each bucket's shapes, at the step's decision."""
+    exchange = engine.exchange
+    if exchange.comm.size == 1 or isinstance(engine, StockEngine):
+        return 0
+    names = {p: n for n, p in engine._named.items()}
+    aggregator = AGGREGATORS[engine.spec.method.aggregator.name](engine.spec.method.aggregator, seed=engine.spec.seed)
+    return sum(
+        aggregator.payload_bytes({names[p]: tuple(p.shape) for p in group.params}, exchange._decision)
+        for group in engine.model.bucket_groups
+    )
+
+
+def mean_over_last_stage(loss: torch.Tensor) -> float:
+    pair = torch.stack([torch.nan_to_num(loss), (~loss.isnan()).float()])
+    dist.all_reduce(pair)
+    return float(pair[0] / pair[1])
+
+
+def replicas_agree(engine: MegatronEngine) -> bool:
+    """Data-parallel replicas hold bitwise equal parameters, and both copies of the tied embedding are equal."""
+    own = torch.cat([p.detach().reshape(-1) for p in engine._named.values()])
+    first = own.clone()
+    comm = engine._data_parallel
+    dist.broadcast(first, src=dist.get_global_rank(comm.group, 0), group=comm.group)
+    equal = torch.tensor(int(torch.equal(first, own)))
+    if engine._embedding is not None and engine._embedding.size > 1:
+        word = "embedding.word_embeddings.weight" if engine.place.first_stage else "output_layer.weight"
+        tied = engine._named[word].detach().clone()
+        group = engine._embedding.group
+        dist.broadcast(tied, src=dist.get_global_rank(group, 0), group=group)
+        equal *= int(torch.equal(tied, engine._named[word].detach()))
+    dist.all_reduce(equal, op=dist.ReduceOp.MIN)
+    return bool(equal)
+
+
+if __name__ == "__main__":
+    tensor, pipeline, data = (int(n) for n in sys.argv[1:4])
+    assert Path("configs").is_dir(), "run from the repository root"
+    main(tensor, pipeline, data, sys.argv[4] == "overlap", sys.argv[5:])

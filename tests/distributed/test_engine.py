@@ -1,0 +1,43 @@
+"""megatron-core with our exchange in its seam: equal to stock megatron, to itself on other topologies, and charged."""
+
+from __future__ import annotations
+
+import pytest
+from torchrun import torchrun
+
+METHODS = ["dense", "dense_bf16", "powersgd", "topk", "edgc"]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict:
+    return torchrun("engine_losses.py", 1, "1", "1", "1", "plain", "dense")["dense"]
+
+
+@pytest.mark.parametrize(("pipeline", "data"), [(1, 2), (2, 2)])
+def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pipeline: int, data: int) -> None:
+    report = torchrun("engine_losses.py", pipeline * data, "1", str(pipeline), str(data), "plain", "stock", *METHODS)
+    assert report["dense"]["losses"] == report["stock"]["losses"]
+    assert report["dense"]["norms"] == report["stock"]["norms"]
+    assert report["dense"]["validation"] == report["stock"]["validation"]
+    # the same initial values and data on one process; sums of floats in another order
+    assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    for method in METHODS:
+        charged, predicted, dense = report[method]["bytes"]
+        assert charged == predicted > 0, method
+        assert (charged < dense) == (method != "dense"), method
+        assert report[method]["checksum"], method
+
+
+def test_overlap_changes_nothing_and_several_buckets_finish(alone: dict) -> None:
+    plain = torchrun("engine_losses.py", 2, "1", "1", "2", "plain", *METHODS)
+    overlapped = torchrun("engine_losses.py", 2, "1", "1", "2", "overlap", "stock", *METHODS)
+    assert overlapped["dense"]["losses"] == overlapped["stock"]["losses"] == plain["dense"]["losses"]
+    for method in METHODS:
+        assert overlapped[method]["losses"] == pytest.approx(plain[method]["losses"], rel=1e-6), method
+        assert overlapped[method]["checksum"], method
+
+
+def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
+    report = torchrun("engine_losses.py", 4, "2", "2", "1", "plain", "dense")
+    assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)

@@ -1,0 +1,155 @@
+"""`edgc train` for real: records, export, resume after kill -9, a rank that dies, a run that diverges."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from conftest import Workspace
+
+from edgc.backends.megatron import checkpoint
+from edgc.data.dataset import open_corpus, validation_batches
+from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED
+from edgc.files import read_json, read_jsonl
+
+EDGC = {
+    "policy": {"name": "edgc", "max_rank": 8, "min_rank": 2, "window": 8, "alpha": 0.5, "warmup_fraction": 0.1, "warmup_limit": 0.2}
+}
+
+
+@pytest.fixture(scope="module")
+def whole(workspace: Workspace) -> Path:
+    """A run that nothing disturbed."""
+    workspace.experiment("resume", "edgc", {"method": EDGC})
+    done = workspace.run(workspace.command("resume", workspace.root / "whole"))
+    assert done.returncode == 0, done.stderr
+    return workspace.root / "whole"
+
+
+def test_records_are_complete_and_times_add_up(whole: Path) -> None:
+    status = read_json(whole / "status.json")
+    steps, evals = read_jsonl(whole / "steps.jsonl"), read_jsonl(whole / "evals.jsonl")
+    assert status["status"] == "done"
+    assert [s["step"] for s in steps] == list(range(1, 61))
+    assert [e["step"] for e in evals] == [20, 40, 60]
+    assert evals[-1]["loss"] < evals[0]["loss"]
+    assert status["validation_loss"] == evals[-1]["loss"]
+    for step in steps:
+        parts = ("forward_backward", "entropy", "encode", "wire", "decode", "embedding", "optimizer", "other")
+        assert sum(step[f"t_{part}"] for part in parts) == pytest.approx(step["t_step"], rel=0.05)
+        assert step["t_exposed"] == pytest.approx(step["t_encode"] + step["t_wire"] + step["t_decode"])
+    assert steps[0]["payload_bytes"] == steps[0]["dense_bytes"]  # warm-up
+    assert steps[-1]["payload_bytes"] < steps[-1]["dense_bytes"]
+    assert evals[-1]["wire_bytes"] == sum(s["wire_bytes"] for s in steps)
+    text = "".join(p.read_text(errors="ignore") for p in whole.glob("*.json*"))
+    assert os.uname().nodename not in text.split() and str(whole.parent) not in text
+
+
+def test_exported_model_has_the_validation_loss_of_the_run(whole: Path, workspace: Workspace) -> None:
+    from transformers import GPT2LMHeadModel
+
+    model = GPT2LMHeadModel.from_pretrained(whole / "export").eval()
+    held_out = open_corpus(workspace.corpus, 32, 4).validation
+    tokens = torch.from_numpy(held_out.batch(validation_batches(len(held_out), 4, 2).reshape(-1)))
+    with torch.no_grad():
+        logits = model(tokens[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    assert float(loss) == pytest.approx(read_json(whole / "status.json")["validation_loss"], abs=1e-5)
+
+
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, workspace: Workspace) -> None:
+    out = workspace.root / "killed"
+    command = workspace.command("resume", out)
+    process = workspace.start(command)
+    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    kill_workers(out)
+    assert not (out / "status.json").exists()
+    assert checkpoint.latest(out / "checkpoint", 2, read_json(out / "manifest.json")["spec_id"]) is not None
+    done = workspace.run(command)
+    assert done.returncode == 0, done.stderr
+    for name, keys in (("steps", ("step", "loss", "grad_norm", "payload_bytes")), ("evals", ("step", "loss", "wire_bytes"))):
+        ours, theirs = ([[r[k] for k in keys] for r in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole))
+        assert ours == theirs
+    assert read_jsonl(out / "decisions.jsonl") == read_jsonl(whole / "decisions.jsonl")
+    model = Path("export") / "model.safetensors"
+    assert (out / model).read_bytes() == (whole / model).read_bytes()
+
+
+def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
+    out = workspace.root / "dead"
+    workspace.experiment("dead", "dense", iterations=100_000)
+    process = workspace.start(workspace.command("dead", out))
+    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 20, process)
+    victim = next(p for p in workers(out) if p.environ().get("RANK") == "1")
+    victim.kill()
+    began = time.monotonic()
+    _, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert process.returncode == EXIT_BAD_INPUT
+    assert "rank 1 failed first: process was ended by SIGKILL" in stderr
+    assert read_json(out / "status.json")["status"] == "failed"
+    assert not workers(out)
+
+
+def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace) -> None:
+    out = workspace.root / "diverged"
+    workspace.experiment("diverged", "powersgd", lr=1e30, clip=0)
+    done = workspace.run(workspace.command("diverged", out))
+    assert done.returncode == EXIT_DIVERGED
+    assert "training.lr" in done.stderr
+    assert len(done.stderr.splitlines()) < 10
+    status = read_json(out / "status.json")
+    assert status["status"] == "diverged"
+    assert read_jsonl(out / "steps.jsonl")[-1]["step"] == status["step"]
+
+
+def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
+    def write(step: int, sizes: dict[str, int], promised: dict[str, int] | None) -> None:
+        folder = tmp_path / f"step-{step:08d}"
+        folder.mkdir()
+        for name, size in sizes.items():
+            (folder / name).write_bytes(bytes(size))
+        if promised is not None:
+            (folder / "complete.json").write_text(json.dumps({"step": step, "spec_id": "a", "files": promised}))
+
+    whole = {"rank-00000.pt": 5, "rank-00001.pt": 7}
+    assert checkpoint.latest(tmp_path, 2, "a") is None
+    write(10, whole, whole)
+    write(20, whole, None)
+    write(30, {"rank-00000.pt": 5}, whole)
+    write(40, {"rank-00000.pt": 5, "rank-00001.pt": 6}, whole)
+    assert checkpoint.latest(tmp_path, 2, "a") == tmp_path / "step-00000010"
+
+
+def wait_for(condition, process: subprocess.Popen[str], seconds: float = 120) -> None:  # noqa: ANN001
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def workers(out: Path) -> list[psutil.Process]:
+    """Processes that train into `out`."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "edgc.training.worker" in command and str(out) in command:
+            found.append(process)
+    return found
+
+
+def kill_workers(out: Path) -> None:
+    """torchrun's workers have sessions of their own: `kill -9` of a job reaches them too."""
+    for process in workers(out):
+        process.kill()
+    psutil.wait_procs(workers(out), timeout=10)

@@ -1,0 +1,24 @@
+"""Run a program of `tests/distributed/programs` on several processes and read what rank 0 reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def torchrun(program: str, processes: int, *arguments: str, seconds: float = 240) -> Any:
+    """Start `program` on free ports; returns the JSON of its last line on rank 0. Fails with its output."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [*command, str(PROGRAMS / program), *arguments],
+        capture_output=True, text=True, timeout=seconds, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + "\n".join(line for line in done.stderr.splitlines() if line.startswith("[rank"))[-6000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
