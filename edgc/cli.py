@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
-from edgc.config import Corpus, Experiment, Method, available, load, load_experiment
+from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
 from edgc.errors import UserError
 
 
-class _OneScreenErrors(typer.core.TyperGroup):
+class _OneScreenErrors(TyperGroup):
     """Prints a UserError without a traceback and exits with its code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -67,7 +68,8 @@ def evaluate(
     """Evaluate a finished run zero-shot on the experiment's tasks."""
     from edgc.evaluation.zero_shot import evaluate_run
 
-    evaluate_run(run_dir, load_experiment(experiment), corpus)
+    chosen = load_experiment(experiment)
+    evaluate_run(run_dir, [load(Task, name) for name in chosen.tasks], corpus, chosen.task_limit)
 
 
 @app.command()

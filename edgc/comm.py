@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -106,7 +107,7 @@ class ChargedCommunicator:
 
     def _charged(self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, **options: object) -> Work:
         if self.size == 1 or payload.numel() == 0:
-            for target, own in zip(tensors[:-1], tensors[1:], strict=False):
+            for target, own in itertools.pairwise(tensors):  # output ← own, where there is an output
                 target.copy_(own.reshape(target.shape))
             return _Done()
         handed = payload.numel() * payload.element_size()

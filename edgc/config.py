@@ -9,12 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from edgc.aggregators import AGGREGATORS
 from edgc.errors import UserError
@@ -23,16 +33,14 @@ from edgc.policies import POLICIES
 
 CONFIGS = Path("configs")
 
-AggregatorUnion = Annotated[
-    reduce(or_, (a.Settings for a in AGGREGATORS.values())), Field(discriminator="name")
-]  # type: ignore[valid-type]
+AggregatorUnion = Annotated[reduce(or_, (a.Settings for a in AGGREGATORS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
 PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
 
 
 class Settings(BaseModel):
     """A group of settings: unknown names are refused, values never change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Model(Settings):
@@ -44,7 +52,7 @@ class Model(Settings):
     num_heads: PositiveInt = Field(description="Attention heads")
     seq_length: PositiveInt = Field(description="Tokens in a sequence")
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of attention, hidden states and embeddings")
-    vocab_multiple: PositiveInt = Field(128, description="The vocabulary is padded to a multiple of this × tensor degree")
+    vocab_multiple: PositiveInt = Field(128, description="The vocabulary is padded to a multiple of this")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Model:
@@ -56,7 +64,9 @@ class Model(Settings):
 class Placement(Settings):
     """Which gradients a method may compress; all others travel dense."""
 
-    stages: tuple[int, ...] | None = Field(None, description="Pipeline stages that compress, from 0; null: all")
+    stages: tuple[NonNegativeInt, ...] | None = Field(
+        None, min_length=1, description="Pipeline stages that compress, from 0; null: all"
+    )
     exclude: tuple[str, ...] = Field((), description="Substrings of parameter names that always travel dense")
 
 
@@ -193,12 +203,20 @@ class Training(Settings):
     eps: float = Field(1e-8, gt=0, description="AdamW ε")
     clip: NonNegativeFloat = Field(1.0, description="Global gradient norm limit; 0: none")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="Precision of compute; gradients are fp32")
-    bucket_parameters: PositiveInt | None = Field(None, description="Parameters in a gradient bucket; null: megatron's default")
+    bucket_parameters: PositiveInt | None = Field(
+        None, description="Parameters in a gradient bucket; null: megatron's default"
+    )
     recompute: bool = Field(False, description="Recompute activations in backward")
     eval_interval: PositiveInt = Field(1000, description="Steps between evaluations")
     eval_batches: PositiveInt = Field(10, description="Global batches in an evaluation")
     checkpoint_interval: PositiveInt = Field(10000, description="Steps between checkpoints")
     tensorboard: bool = Field(False, description="Write TensorBoard events to the run's folder")
+
+    @model_validator(mode="after")
+    def _cosine_falls(self) -> Training:
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr {self.min_lr} must not exceed lr {self.lr}")
+        return self
 
 
 class RunSpec(Settings):
@@ -222,9 +240,7 @@ class RunSpec(Settings):
                 f"= {self.cluster.processes}"
             )
         if self.model.num_layers % p.pipeline:
-            raise ValueError(
-                f"parallel.pipeline {p.pipeline} must divide model.num_layers {self.model.num_layers} ({self.model.name})"
-            )
+            raise ValueError(f"parallel.pipeline {p.pipeline} must divide model.num_layers {self.model.num_layers}")
         if self.model.num_heads % p.tensor:
             raise ValueError(f"parallel.tensor {p.tensor} must divide model.num_heads {self.model.num_heads}")
         if t.global_batch % (t.micro_batch * p.data):
@@ -234,7 +250,9 @@ class RunSpec(Settings):
             )
         stages = self.method.placement.stages
         if stages is not None and max(stages, default=0) >= p.pipeline:
-            raise ValueError(f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}")
+            raise ValueError(
+                f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}"
+            )
         return self
 
     @property
@@ -280,7 +298,9 @@ class Task(Settings):
 class Judgement(Settings):
     """How a difference in quality is judged."""
 
-    margin_nats: NonNegativeFloat = Field(0.02, description="A validation-loss gap to the baseline up to this counts as preserved")
+    margin_nats: NonNegativeFloat = Field(
+        0.02, description="A validation-loss gap to the baseline up to this counts as preserved"
+    )
     baseline: str = Field("dense", description="Method that the others are compared with")
 
 
@@ -313,6 +333,9 @@ class Experiment(Settings):
                 raise ValueError(f"{what} {list(names)} names one twice")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
+        for method, changes in self.overrides.items():
+            if other := set(changes) - {"method", "training"}:
+                raise ValueError(f"overrides.{method} changes {sorted(other)}; only method and training may differ")
         return self
 
     def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
@@ -352,7 +375,11 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        renamed = isinstance(value, Mapping) and isinstance(old, Mapping) and value.get("name", old.get("name")) != old.get("name")
+        renamed = (
+            isinstance(value, Mapping)
+            and isinstance(old, Mapping)
+            and value.get("name", old.get("name")) != old.get("name")
+        )
         nested = isinstance(value, Mapping) and isinstance(old, Mapping) and not renamed
         merged[key] = merge(old, value) if nested else value  # type: ignore[arg-type]
     return merged
@@ -378,13 +405,27 @@ def validate(kind: type[S], values: Any, where: str) -> S:
         raise UserError("\n".join([f"{where}:", *(_explain(kind, e) for e in error.errors())])) from None
 
 
+#: Groups whose settings depend on a name. Pydantic puts the name into an error's location: policy.fixed.rank.
+_NAMED = {"aggregator": AGGREGATORS, "policy": POLICIES}
+
+
 def _explain(kind: type[BaseModel], error: Any) -> str:
-    setting = ".".join(str(part) for part in error["loc"]) or kind.__name__.lower()
+    location = error["loc"]
+    setting = ".".join(str(p) for before, p in pairwise(("", *location)) if before not in _NAMED)
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        return f"  {setting}: unknown setting; see the descriptions in workflow/schemas or `edgc methods`"
+        return f"  {setting}: unknown setting; there are: {', '.join(_group(kind, location).model_fields)}"
     shown = f" = {error['input']!r}" if isinstance(error["input"], str | int | float | bool) else ""
-    return f"  {setting}{shown}: {message}"
+    return f"  {setting}{shown}: {message}" if setting else f"  {message}"
+
+
+def _group(kind: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel]:
+    """The group of settings that holds the last part of `location`."""
+    parts = iter(location[:-1])
+    for part in parts:
+        named = _NAMED.get(part)
+        kind = named[next(parts)].Settings if named else kind.model_fields[part].annotation  # type: ignore[assignment]
+    return kind
 
 
 def available(kind: type[BaseModel], configs: Path = CONFIGS) -> list[str]:
@@ -396,10 +437,12 @@ def load(kind: type[S], name: str, configs: Path = CONFIGS) -> S:
     """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid."""
     path = configs / FOLDERS[kind] / f"{name}.yaml"
     if not path.is_file():
-        raise UserError(f"{kind.__name__.lower()} {name!r}: no file {path}; there are: {', '.join(available(kind, configs))}")
+        raise UserError(
+            f"{kind.__name__.lower()} {name!r}: no file {path}; there are: {', '.join(available(kind, configs))}"
+        )
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
     loaded = validate(kind, values, str(path))
     if getattr(loaded, "name", name) != name:
@@ -413,7 +456,9 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     for task in experiment.tasks:
         load(Task, task, configs)
     if experiment.judgement.baseline not in experiment.methods:
-        raise UserError(f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods")
+        raise UserError(
+            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods"
+        )
     experiment.runs(configs)
     return experiment
 

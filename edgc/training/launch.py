@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from edgc import files
 from edgc.config import RunSpec
@@ -36,11 +37,11 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     files.write_json(run_dir / "spec.json", spec.model_dump(mode="json"))
     os.environ["EDGC_LAUNCHED_AT"] = str(time.time())
     with following(run_dir, spec):
-        failure = _run_processes(spec, run_dir, corpus_dir)
-    if failure is None:
+        exit_codes = _run_processes(spec, run_dir, corpus_dir)
+    if not exit_codes:
         return
-    message = explain(run_dir, failure)
-    if failure["exit_code"] == EXIT_DIVERGED:
+    message = explain(run_dir, exit_codes)
+    if EXIT_DIVERGED in exit_codes.values():
         raise Diverged(message)
     steps = files.read_jsonl(run_dir / "steps.jsonl")
     record = {"status": "failed", "step": steps[-1]["step"] if steps else 0, "iterations": spec.training.iterations}
@@ -76,44 +77,52 @@ def check_machine(spec: RunSpec) -> None:
                 ) from None
 
 
-def _run_processes(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> dict[str, Any] | None:
-    """Run to the end. None, or rank and exit code of the process that failed first; the others are ended then."""
+def _run_processes(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> dict[int, int]:
+    """Run to the end. Exit codes by rank of the processes that failed; one failure ends all the others."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=spec.cluster.processes_per_node,
-        run_id=spec.spec_id,
-        rdzv_backend="c10d",
-        rdzv_endpoint=f"localhost:{spec.cluster.port or 0}",
-        max_restarts=0,
-        monitor_interval=MONITOR_SECONDS,
-        logs_specs=DefaultLogsSpecs(log_dir=str(run_dir / "logs")),
-    )
-    try:
-        elastic_launch(config, sys.executable)("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
-    except ChildFailedError as error:
-        rank, first = error.get_first_failure()
-        return {"rank": rank, "exit_code": first.exitcode}
-    return None
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # `explain` says it in one screen
+    with tempfile.TemporaryDirectory() as unused:  # workers write their own logs
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=spec.cluster.processes_per_node,
+            run_id=spec.spec_id,
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"localhost:{spec.cluster.port or 0}",
+            max_restarts=0,
+            monitor_interval=MONITOR_SECONDS,
+            logs_specs=DefaultLogsSpecs(log_dir=unused),
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
+        except ChildFailedError as error:
+            return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    return {}
 
 
-def explain(run_dir: Path, failure: dict[str, Any]) -> str:
-    """One screen: which rank failed first, its error, and where the rest is."""
+def explain(run_dir: Path, exit_codes: dict[int, int]) -> str:
+    """One screen: which rank failed first, its error, and where the rest is.
+
+    A rank that was killed is the cause, whenever its peers noticed; SIGTERM is how the launcher ends the others.
+    """
+    killed = {rank: -code for rank, code in exit_codes.items() if code < 0 and -code != signal.SIGTERM}
     reports = [files.read_json(path) for path in (run_dir / ERRORS).glob("rank-*.json")]
-    first = min(reports, key=lambda report: report["time"], default=None)
-    killed = failure["exit_code"] < 0 and (first is None or first["rank"] != failure["rank"])
-    if killed or first is None:
-        code = failure["exit_code"]
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        hint = " (the system may have run out of memory)" if code == -signal.SIGKILL else ""
-        cause, rank = f"process {how}{hint}", failure["rank"]
-    else:
-        cause, rank = first["message"], first["rank"]
+    if killed:
+        rank, number = min(killed.items())
+        hint = " (the system may have run out of memory)" if number == signal.SIGKILL else ""
+        cause = f"process was ended by {signal.Signals(number).name}{hint}"
+    elif reports:
+        first = min(reports, key=lambda report: report["time"])
+        rank, cause = first["rank"], first["message"]
         if first["known"]:
             return cause
+    else:
+        rank, code = min(exit_codes.items())
+        cause = f"process exited with code {code}"
     log = log_path(run_dir, rank)
-    return f"rank {rank} failed first: {cause}\nlog: {log}\nthe run continues from its last checkpoint when started again"
+    return (
+        f"rank {rank} failed first: {cause}\nlog: {log}\nthe run continues from its last checkpoint when started again"
+    )

@@ -118,7 +118,7 @@ def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronE
 def divergence(spec: RunSpec, step: int, grad_norm: float) -> str:
     """What to tell the person whose run diverged."""
     return (
-        f"gradient norm is {grad_norm} at step {step}: the run diverged. Lower training.lr (now {spec.training.lr:g}) or "
-        f"training.clip (now {spec.training.clip:g}), lengthen training.warmup_fraction (now "
+        f"gradient norm is {grad_norm} at step {step}: the run diverged. Lower training.lr (now "
+        f"{spec.training.lr:g}) or training.clip (now {spec.training.clip:g}), lengthen training.warmup_fraction (now "
         f"{spec.training.warmup_fraction:g}), or compress less (method {spec.method.name})"
     )

@@ -33,7 +33,7 @@ class Recorder:
         self._local: list[torch.Tensor] = []
         self.wire_bytes = 0.0  #: of all ranks since the first step
         self.training_seconds = 0.0  #: sum of step times
-        self.aside_seconds = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
+        self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
         self.validation_loss = math.nan  #: nats a token, of the last evaluation
         self._board = self._open_board(spec)
 
@@ -52,7 +52,14 @@ class Recorder:
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
         sums += [charges.get(tag, Charge()).payload_bytes for tag in ("agree", "embedding", "pipeline")]
-        self._local.append(torch.cat([torch.tensor([*sums, peak_memory(self._device)], dtype=torch.float64, device=self._device), loss.double().view(1)]))
+        self._local.append(
+            torch.cat(
+                [
+                    torch.tensor([*sums, peak_memory(self._device)], dtype=torch.float64, device=self._device),
+                    loss.double().view(1),
+                ]
+            )
+        )
         times = {f"t_{region}": seconds.get(region, 0.0) for region in REGIONS}
         exposed = times["t_encode"] + times["t_wire"] + times["t_decode"]
         self.training_seconds += seconds["step"]

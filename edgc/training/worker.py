@@ -21,7 +21,7 @@ def log_path(run_dir: Path, rank: int) -> Path:
 
 
 def main(run_dir: Path, corpus_dir: Path) -> int:
-    """Train with output in the rank's log; an error leaves `errors/rank-N.json` with its time. Returns the exit code."""
+    """Train with output in the rank's log; an error leaves `errors/rank-N.json`. Returns the exit code."""
     rank = int(os.environ["RANK"])
     path = log_path(run_dir, rank)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+BASE = os.environ | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
 class Workspace:
@@ -21,11 +21,23 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.environment = BASE | {"WORDS": str(root / "text")}
         shutil.copytree(REPOSITORY / "configs" / "methods", root / "configs" / "methods")
-        self.write("models", "tiny", num_layers=2, hidden_size=32, num_heads=2, seq_length=32, dropout=0.1)
+        # padding takes part in megatron's softmax and is dropped on export: none here, so that losses can be equal
+        tiny = {"num_layers": 2, "hidden_size": 32, "num_heads": 2, "seq_length": 32, "dropout": 0.1}
+        self.write("models", "tiny", vocab_multiple=4, **tiny)
         tokenizer = {"kind": "bpe", "vocab_size": 300}
-        self.write("corpora", "words", source="files", paths=[str(root / "text" / "*.txt")], validation_fraction=0.3, tokenizer=tokenizer)
-        self.write("clusters", "pair", device="cpu", device_model="cpu", nodes=1, processes_per_node=2, timeout_seconds=60)
+        self.write(
+            "corpora",
+            "words",
+            source="files",
+            paths=["${WORDS}/*.txt"],
+            validation_fraction=0.3,
+            tokenizer=tokenizer,
+        )
+        self.write(
+            "clusters", "pair", device="cpu", device_model="cpu", nodes=1, processes_per_node=2, timeout_seconds=60
+        )
         words = ["".join(random.Random(i).choices("abcdefgh", k=4)) for i in range(50)]
         for number in range(20):
             path = root / "text" / f"{number}.txt"
@@ -43,7 +55,15 @@ class Workspace:
 
     def experiment(self, name: str, method: str, overrides: dict | None = None, **training: object) -> None:
         """Write an experiment of one run."""
-        defaults = {"iterations": 60, "micro_batch": 2, "global_batch": 4, "lr": 3e-3, "eval_interval": 20, "eval_batches": 2, "checkpoint_interval": 10}
+        defaults = {
+            "iterations": 60,
+            "micro_batch": 2,
+            "global_batch": 4,
+            "lr": 3e-3,
+            "eval_interval": 20,
+            "eval_batches": 2,
+            "checkpoint_interval": 10,
+        }
         self.write(
             "experiments", name, title=name, shows="a test", minutes=1, models=["tiny"], methods=[method],
             corpus="words", cluster="pair", parallel={"data": 2}, training=defaults | training,
@@ -63,13 +83,13 @@ class Workspace:
 
     def run(self, command: list[str], seconds: float = 200) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=self.root, env=ENVIRONMENT, capture_output=True, text=True, timeout=seconds, check=False
+            command, cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False
         )
 
     def start(self, command: list[str]) -> subprocess.Popen[str]:
         """Start in a process group of its own, so that a test can kill all of it at once."""
         return subprocess.Popen(
-            command, cwd=self.root, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
 

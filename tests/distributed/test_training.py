@@ -9,7 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -21,7 +20,15 @@ from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED
 from edgc.files import read_json, read_jsonl
 
 EDGC = {
-    "policy": {"name": "edgc", "max_rank": 8, "min_rank": 2, "window": 8, "alpha": 0.5, "warmup_fraction": 0.1, "warmup_limit": 0.2}
+    "policy": {
+        "name": "edgc",
+        "max_rank": 8,
+        "min_rank": 2,
+        "window": 8,
+        "alpha": 0.5,
+        "warmup_fraction": 0.1,
+        "warmup_limit": 0.2,
+    }
 }
 
 
@@ -50,7 +57,8 @@ def test_records_are_complete_and_times_add_up(whole: Path) -> None:
     assert steps[-1]["payload_bytes"] < steps[-1]["dense_bytes"]
     assert evals[-1]["wire_bytes"] == sum(s["wire_bytes"] for s in steps)
     text = "".join(p.read_text(errors="ignore") for p in whole.glob("*.json*"))
-    assert os.uname().nodename not in text.split() and str(whole.parent) not in text
+    assert os.uname().nodename not in text.split()
+    assert str(whole.parent) not in text
 
 
 def test_exported_model_has_the_validation_loss_of_the_run(whole: Path, workspace: Workspace) -> None:
@@ -76,7 +84,10 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, worksp
     assert checkpoint.latest(out / "checkpoint", 2, read_json(out / "manifest.json")["spec_id"]) is not None
     done = workspace.run(command)
     assert done.returncode == 0, done.stderr
-    for name, keys in (("steps", ("step", "loss", "grad_norm", "payload_bytes")), ("evals", ("step", "loss", "wire_bytes"))):
+    for name, keys in (
+        ("steps", ("step", "loss", "grad_norm", "payload_bytes")),
+        ("evals", ("step", "loss", "wire_bytes")),
+    ):
         ours, theirs = ([[r[k] for k in keys] for r in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole))
         assert ours == theirs
     assert read_jsonl(out / "decisions.jsonl") == read_jsonl(whole / "decisions.jsonl")
@@ -102,7 +113,7 @@ def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
 
 def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace) -> None:
     out = workspace.root / "diverged"
-    workspace.experiment("diverged", "powersgd", lr=1e30, clip=0)
+    workspace.experiment("diverged", "powersgd", {"method": {"policy": {"rank": 4}}}, lr=1e30, clip=0)
     done = workspace.run(workspace.command("diverged", out))
     assert done.returncode == EXIT_DIVERGED
     assert "training.lr" in done.stderr
@@ -130,7 +141,7 @@ def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     assert checkpoint.latest(tmp_path, 2, "a") == tmp_path / "step-00000010"
 
 
-def wait_for(condition, process: subprocess.Popen[str], seconds: float = 120) -> None:  # noqa: ANN001
+def wait_for(condition, process: subprocess.Popen[str], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.stderr.read() if process.stderr else ""

@@ -20,7 +20,9 @@ from edgc.exchange import GradientExchange
 class CompressedBucketGroup(_ParamAndGradBucketGroup):
     """A bucket group whose gradients are averaged by a GradientExchange."""
 
-    def __init__(self, plain: _ParamAndGradBucketGroup, exchange: GradientExchange, names: dict[torch.nn.Parameter, str]) -> None:
+    def __init__(
+        self, plain: _ParamAndGradBucketGroup, exchange: GradientExchange, names: dict[torch.nn.Parameter, str]
+    ) -> None:
         group = plain.data_parallel_group
         super().__init__(plain.buckets, plain.ddp_config, group, group.size())
         for bucket in plain.buckets:  # the exchange averages: megatron must mean the same by its factor
@@ -70,7 +72,6 @@ def finalize_gradients(model: DistributedDataParallel, embedding: Communicator |
     model.finish_grad_sync()
     if embedding is None or embedding.size == 1:
         return
-    inner = get_attr_wrapped_model(model, "shared_embedding_or_output_weight", return_model_obj=True)
-    gradient = inner.shared_embedding_or_output_weight().main_grad
+    gradient = get_attr_wrapped_model(model, "shared_embedding_or_output_weight")().main_grad
     with embedding.ledger.clock.region("embedding"):
         embedding.all_reduce(gradient, tag="embedding").wait()

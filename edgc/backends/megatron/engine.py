@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.aggregators import AGGREGATORS
 from edgc.backends.megatron.ddp import CompressedDDP, finalize_gradients
 from edgc.backends.megatron.model import build_model, global_names, is_split
-from edgc.backends.megatron.pipeline import ChargedP2P, pipeline_groups
+from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator, TorchCommunicator, wire_factor
 from edgc.config import RunSpec
@@ -28,6 +29,8 @@ from edgc.exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.base import Context
 from edgc.telemetry import Ledger, StepClock
+
+GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
 
 
 class MegatronEngine:
@@ -40,18 +43,18 @@ class MegatronEngine:
         module = build_model(spec, place, vocab_size)
         self._named = dict(global_names(module, place.stage, place.num_stages, spec.model.num_layers))
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
-        self._data_parallel = TorchCommunicator(parallel_state.get_data_parallel_group(), self.ledger)
+        self._groups = ProcessGroupCollection.use_mpu_process_groups(GROUPS)
+        self._data_parallel = TorchCommunicator(self._groups.dp, self.ledger)
         self.exchange = self._build_exchange()
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
-        self.optimizer = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
+        self.optimizer: Any = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
         self._embedding = self._embedding_group()
         self._config.finalize_model_grads_func = self._finalize_gradients
         self._config.grad_scale_func = self.optimizer.scale_loss
         self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
         self._schedule = get_forward_backward_func()
-        self._groups = pipeline_groups()
-        self._p2p = ChargedP2P(self._config, self.ledger)
+        self._p2p = ChargedP2P(self._groups.pp, self._config, self.ledger)
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
         names = {parameter: name for name, parameter in self._named.items()}
@@ -77,16 +80,15 @@ class MegatronEngine:
             aggregator,
             POLICIES[method.policy.name](method.policy, context),
             self._data_parallel,
-            TorchCommunicator(parallel_state.get_tensor_and_data_parallel_group(), self.ledger),
+            TorchCommunicator(self._groups.tp_dp_cp, self.ledger),
             names,
             place.stage,
             compresses=stages is None or place.stage in stages,
         )
 
     def _embedding_group(self) -> Communicator | None:
-        group = parallel_state.get_embedding_group(check_initialized=False)
         member = self.place.first_stage or self.place.last_stage
-        return TorchCommunicator(group, self.ledger) if member and self.place.num_stages > 1 else None
+        return TorchCommunicator(self._groups.embd, self.ledger) if member and self.place.num_stages > 1 else None
 
     def _optimizer_config(self) -> OptimizerConfig:
         t = self.spec.training
@@ -113,7 +115,7 @@ class MegatronEngine:
             if name != "output_layer.weight"
         )
         total = torch.tensor(own, device=self.place.device)
-        dist.all_reduce(total, group=parallel_state.get_pipeline_model_parallel_group())
+        dist.all_reduce(total, group=self._groups.pp)
         return int(total)
 
     @property
@@ -138,6 +140,8 @@ class MegatronEngine:
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
         """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else NaN) and the grad norm.
 
+        A norm that is not finite leaves the parameters and the optimizer as they were.
+
         `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
         """
         self.model.train()
@@ -149,9 +153,13 @@ class MegatronEngine:
         with self.clock.region("optimizer"):
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
-            grad_norm = self.optimizer.get_grad_norm() if self.spec.training.clip == 0 else None
-            _, clipped_norm, _ = self.optimizer.step()
-        return losses, float(clipped_norm if grad_norm is None else grad_norm)
+            # megatron's `optimizer.step()` in its parts, to look at the norm before anything is changed by it
+            self.optimizer.prepare_grads()
+            clip = self.spec.training.clip
+            grad_norm = float(self.optimizer.clip_grad_norm(clip) if clip else self.optimizer.get_grad_norm())
+            if math.isfinite(grad_norm):
+                self.optimizer.step_with_ready_grads()
+        return losses, grad_norm
 
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
         """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank."""
@@ -179,12 +187,12 @@ class MegatronEngine:
         return torch.stack([r["loss"] for r in results]).mean()
 
     def _device_batches(self, micro_batches: np.ndarray) -> Iterator[torch.Tensor]:
-        for tokens in micro_batches:
+        for tokens in list(micro_batches):
             yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's model (by global name; `split` tells the tensor-parallel dimension), optimizer, exchange, RNG."""
-        tracker = parallel_rng()
+        tracker: Any = get_cuda_rng_tracker()
         return {
             "model": {name: parameter.detach() for name, parameter in self._named.items()},
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
@@ -202,16 +210,10 @@ class MegatronEngine:
         self.optimizer.load_state_dict(state["optimizer"])
         self.exchange.load_state_dict(state["exchange"])
         torch.set_rng_state(state["rng"]["cpu"])
-        parallel_rng().set_states(state["rng"]["tracker"])
+        tracker: Any = get_cuda_rng_tracker()
+        tracker.set_states(state["rng"]["tracker"])
         if "cuda" in state["rng"]:
             torch.cuda.set_rng_state(state["rng"]["cuda"])
-
-
-def parallel_rng() -> Any:
-    """megatron's tracker of named random states."""
-    from megatron.core.tensor_parallel import get_cuda_rng_tracker
-
-    return get_cuda_rng_tracker()
 
 
 def _forward_step(batches: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Any]:

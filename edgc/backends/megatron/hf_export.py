@@ -10,6 +10,7 @@ import torch
 
 from edgc.backends.megatron import checkpoint as checkpoints
 from edgc.config import Model
+from edgc.data.tokenizers import END_OF_TEXT
 
 #: megatron's name inside a layer → GPT-2's, and whether Hugging Face stores the transpose (its Conv1D)
 LAYER = {
@@ -34,9 +35,13 @@ def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out
     `tokenizer` is a `tokenizer.json`; `vocab_size` counts its tokens (the padding rows are dropped).
     """
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     whole = merge_shards(checkpoint)
-    end = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), eos_token="<|endoftext|>", bos_token="<|endoftext|>")
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), eos_token=END_OF_TEXT, bos_token=END_OF_TEXT)
+    end = fast.convert_tokens_to_ids(END_OF_TEXT)
+    assert isinstance(end, int)
     config = GPT2Config(
         vocab_size=vocab_size,
         n_positions=model.seq_length,
@@ -44,15 +49,15 @@ def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out
         n_layer=model.num_layers,
         n_head=model.num_heads,
         activation_function="gelu",  # megatron's default is the exact one
-        bos_token_id=end.eos_token_id,
-        eos_token_id=end.eos_token_id,
+        bos_token_id=end,
+        eos_token_id=end,
     )
     hf = GPT2LMHeadModel(config)
     hf.load_state_dict(hf_state(whole, model.num_heads, vocab_size))
     partial = out.with_name(f".partial-{out.name}")
     shutil.rmtree(partial, ignore_errors=True)
     hf.save_pretrained(partial)
-    end.save_pretrained(partial)
+    fast.save_pretrained(partial)
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
 

@@ -22,8 +22,12 @@ RESIDUAL_PROJECTIONS = ("linear_proj.weight", "linear_fc2.weight")
 
 
 def padded_vocab(vocab_size: int, spec: RunSpec) -> int:
-    """Vocabulary padded so that every tensor-parallel rank holds the same, aligned share."""
-    multiple = spec.model.vocab_multiple * spec.parallel.tensor
+    """Vocabulary padded so that tensor-parallel ranks hold equal shares.
+
+    The least common multiple, not megatron's product: padding takes part in the softmax, so that the loss would
+    depend on the tensor degree.
+    """
+    multiple = math.lcm(spec.model.vocab_multiple, spec.parallel.tensor)
     return math.ceil(vocab_size / multiple) * multiple
 
 
@@ -42,7 +46,6 @@ def transformer_config(spec: RunSpec) -> TransformerConfig:
         params_dtype=torch.bfloat16 if bf16 else torch.float32,
         bf16=bf16,
         use_cpu_initialization=True,
-        perform_initialization=False,  # `initialise` does it
         batch_p2p_sync=False,
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
@@ -74,7 +77,9 @@ def build_model(spec: RunSpec, place: Place, vocab_size: int) -> torch.nn.Module
     return Float16Module(config, model) if config.bf16 else model
 
 
-def global_names(model: torch.nn.Module, stage: int, num_stages: int, num_layers: int) -> Iterator[tuple[str, torch.nn.Parameter]]:
+def global_names(
+    model: torch.nn.Module, stage: int, num_stages: int, num_layers: int
+) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """Parameters of this stage under names with the layer's number in the whole model.
 
     The last stage's copy of the tied word embedding is `output_layer.weight` there and
@@ -111,7 +116,9 @@ def _draw(name: str, seed: int, shape: list[int], std: float) -> torch.Tensor:
 
 def is_split(parameter: torch.nn.Parameter) -> bool:
     """Whether this is a tensor-parallel rank's part of a larger parameter."""
-    return getattr(parameter, "tensor_model_parallel", False) and parallel_state.get_tensor_model_parallel_world_size() > 1
+    return (
+        getattr(parameter, "tensor_model_parallel", False) and parallel_state.get_tensor_model_parallel_world_size() > 1
+    )
 
 
 def _whole_shape(parameter: torch.nn.Parameter) -> list[int]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
-from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
+from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_parallel_cuda_manual_seed
 
 from edgc.backends.megatron import cpu
 from edgc.config import RunSpec
@@ -75,9 +76,7 @@ def seed_everything(seed: int, place: Place) -> None:
     if place.device.type == "cuda":
         model_parallel_cuda_manual_seed(local)
     else:
-        from megatron.core.tensor_parallel import get_cuda_rng_tracker
-
-        tracker = get_cuda_rng_tracker()
+        tracker: Any = get_cuda_rng_tracker()
         tracker.reset()
         tracker.add("model-parallel-rng", local + 2718 + place.tensor)
 

@@ -1,6 +1,6 @@
 """Losses, gradient bytes and the ledger of a tiny GPT-2 under megatron, for the methods named, on one topology.
 
-    engine_losses.py TENSOR PIPELINE DATA OVERLAP METHOD…    (METHOD `stock`: megatron's own DDP and finalize)
+engine_losses.py TENSOR PIPELINE DATA OVERLAP METHOD…    (METHOD `stock`: megatron's own DDP and finalize)
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
 SETTINGS = {
     "powersgd": {"policy": {"rank": 4}},
     "topk": {"policy": {"ratio": 0.05}},
-    "edgc": {"policy": {"max_rank": 8, "min_rank": 2, "window": 2, "alpha": 1.0, "warmup_fraction": 0.3, "warmup_limit": 0.3}},
+    "edgc": {
+        "policy": {"max_rank": 8, "min_rank": 2, "window": 2, "alpha": 1.0, "warmup_fraction": 0.3, "warmup_limit": 0.3}
+    },
 }
 
 
@@ -62,9 +64,21 @@ def run_spec(tensor: int, pipeline: int, data: int, method: dict[str, Any]) -> R
             "model": {"name": "tiny", "num_layers": 2, "hidden_size": 32, "num_heads": 2, "seq_length": SEQ},
             "method": method,
             "corpus": {"name": "none", "source": "stdlib", "tokenizer": {"kind": "bpe", "vocab_size": VOCAB}},
-            "cluster": {"name": "test", "device": "cpu", "device_model": "cpu", "nodes": 1, "processes_per_node": tensor * pipeline * data},
+            "cluster": {
+                "name": "test",
+                "device": "cpu",
+                "device_model": "cpu",
+                "nodes": 1,
+                "processes_per_node": tensor * pipeline * data,
+            },
             "parallel": {"tensor": tensor, "pipeline": pipeline, "data": data},
-            "training": {"iterations": STEPS, "micro_batch": MICRO, "global_batch": GLOBAL, "lr": 1e-2, "bucket_parameters": 8000},
+            "training": {
+                "iterations": STEPS,
+                "micro_batch": MICRO,
+                "global_batch": GLOBAL,
+                "lr": 1e-2,
+                "bucket_parameters": 8000,
+            },
             "seed": 7,
         }
     )
@@ -87,7 +101,13 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
     numbers = torch.tensor([charged, predicted, dense], dtype=torch.int64)
     dist.all_reduce(numbers)
     validation = engine.evaluate([text[0][rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]])
-    return {"losses": losses, "norms": norms, "bytes": numbers.tolist(), "validation": validation, "checksum": replicas_agree(engine)}
+    return {
+        "losses": losses,
+        "norms": norms,
+        "bytes": numbers.tolist(),
+        "validation": validation,
+        "checksum": replicas_agree(engine),
+    }
 
 
 def predicted_bytes(engine: MegatronEngine) -> int:
