@@ -13,16 +13,19 @@ from edgc.aggregators.base import Aggregator, NamedGradient, Pending
 from edgc.comm import Communicator
 from edgc.entropy import sampled_entropy
 from edgc.lazy import torch
-from edgc.policies.base import Amount, Decision, Observation, Policy
+from edgc.policies.base import Decision, Observation, Policy
 from edgc.telemetry import StepClock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 AGREE = "agree"
+SKETCH = 8  # columns: the estimated norm is within a few percent for gradients, whose spectra are broad
 
 
-def compressible(shapes: Mapping[str, tuple[int, ...]], kind: str | None, exclude: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+def compressible(
+    shapes: Mapping[str, tuple[int, ...]], kind: str | None, exclude: Iterable[str] = ()
+) -> dict[str, tuple[int, ...]]:
     """The parameters that a method may compress: not excluded by a substring, and matrices where it needs a rank."""
     return {
         name: shape
@@ -56,7 +59,7 @@ class GradientExchange:
         self._names = sorted(names)
         self._compresses = compresses
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
-        self._relative_error: dict[str, Tensor] = {}
+        self._sketches: dict[str, tuple[Tensor, Tensor]] = {}  # of mean E (this rank's share) and of Ĝ
         self._step = -1
         self._decision = Decision()
 
@@ -80,16 +83,16 @@ class GradientExchange:
         return _Observed(self, pending, gradients)
 
     def finished(self, gradients: Sequence[NamedGradient]) -> None:
-        """Measure ‖E‖/‖M‖ of a decoded bucket, M = Ĝ + E, on the window's last step."""
+        """Sketch a decoded bucket's residuals and averages on the window's last step, for the relative error."""
         if not self._ends_window():
             return
         with self.clock.region("entropy"):
             for gradient in gradients:
                 residual = self.aggregator.residual(gradient.name)
-                if residual is not None:
-                    lost = torch.linalg.vector_norm(residual)
-                    whole = torch.linalg.vector_norm(residual + gradient.tensor)
-                    self._relative_error[gradient.name] = torch.nan_to_num(lost / whole)
+                if residual is not None and residual.dim() > 1:
+                    directions = self._directions(gradient.tensor)
+                    lost, kept = (t.reshape(len(t), -1).to(directions.dtype) for t in (residual, gradient.tensor))
+                    self._sketches[gradient.name] = lost @ directions / self.comm.size, kept @ directions
 
     def end_step(self) -> list[dict[str, Any]]:
         """At a window's end: agree on what was observed, let the policy see it. Returns decision records."""
@@ -98,7 +101,7 @@ class GradientExchange:
         with self.clock.region("entropy"):
             observation = self._agreed_observation()
         self.policy.observe(observation)
-        self._entropy, self._relative_error = {}, {}
+        self._entropy, self._sketches = {}, {}
         return self.decisions(self._step + 1, observation)
 
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
@@ -147,26 +150,49 @@ class GradientExchange:
             for name, value in sampled_entropy(wanted, sampling).items():
                 self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
 
+    def _directions(self, tensor: Tensor) -> Tensor:
+        """Random directions [n, SKETCH] for a tensor of m rows, equal on all ranks."""
+        generator = torch.Generator().manual_seed(self._step)
+        columns = tensor.numel() // len(tensor)
+        return torch.randn(columns, SKETCH, generator=generator).to(tensor.device)
+
+    def _relative_errors(self) -> dict[str, Tensor]:
+        """‖Ē‖/‖M̄‖ by parameter, M̄ = Ĝ + Ē, of the means over ranks.
+
+        A rank's own residual also holds how its gradient differs from the others', which cancels in the mean.
+        Frobenius norms are estimated from ‖E V‖ with Gaussian V: a few columns travel instead of the matrix.
+        """
+        if not self._sketches:
+            return {}
+        lost = torch.cat([share.reshape(-1) for share, _ in self._sketches.values()])
+        self.comm.all_reduce(lost, tag=AGREE).wait()
+        parts = lost.split([share.numel() for share, _ in self._sketches.values()])
+        norm = torch.linalg.vector_norm
+        return {
+            name: torch.nan_to_num(norm(part) / norm(part + kept.reshape(-1)))
+            for (name, (_, kept)), part in zip(self._sketches.items(), parts, strict=True)
+        }
+
     def _agreed_observation(self) -> Observation:
         """Means over the agreement group, equal on all its ranks: one all-reduce of two numbers a parameter."""
-        names = [name for name in self._names if name in self._entropy or name in self._relative_error]
+        errors = self._relative_errors()
+        names = [name for name in self._names if name in self._entropy or name in errors]
         if not names:
             return Observation(self._step)
         sampling, window = self.policy.sampling, self.policy.window
         samples = math.ceil(window / sampling.every) if sampling and window else 1
         missing = torch.tensor(math.nan)
-        entropy = [self._entropy[n] / samples if n in self._entropy else missing for n in names]
-        error = [self._relative_error.get(n, missing) for n in names]
-        agreed = torch.stack([value.to(self._device(), torch.float64) for value in (*entropy, *error)])
-        agreed /= self.agreement.size
+        mine = [self._entropy[n] / samples if n in self._entropy else missing for n in names]
+        mine += [errors.get(n, missing) for n in names]
+        device = next(iter([*self._entropy.values(), *errors.values()])).device
+        agreed = torch.stack([value.to(device, torch.float64) for value in mine]) / self.agreement.size
         self.agreement.all_reduce(agreed, tag=AGREE).wait()
         means = agreed.tolist()
-        entropies = {n: v for n, v in zip(names, means[: len(names)], strict=True) if not math.isnan(v)}
-        errors = {n: v for n, v in zip(names, means[len(names) :], strict=True) if not math.isnan(v)}
-        return Observation(self._step, entropy=entropies, relative_error=errors)
-
-    def _device(self) -> Any:
-        return next(iter([*self._entropy.values(), *self._relative_error.values()])).device
+        entropies, relative = (
+            {n: v for n, v in zip(names, values, strict=True) if not math.isnan(v)}
+            for values in (means[: len(names)], means[len(names) :])
+        )
+        return Observation(self._step, entropy=entropies, relative_error=relative)
 
 
 class _Observed:

@@ -15,7 +15,7 @@ Amount = int | float | None
 class PolicySettings(BaseModel):
     """Base of every policy's settings; subclasses add `name: Literal[...]` and a description per field."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Observation:
     step: int  #: last step of the window, 0-based
     entropy: Mapping[str, float] = field(default_factory=dict)  #: nats, window mean by parameter
     loss: float | None = None  #: nats a token, window mean
-    relative_error: Mapping[str, float] = field(default_factory=dict)  #: ‖E‖/‖M‖ at the window's last step
+    relative_error: Mapping[str, float] = field(default_factory=dict)  #: ‖Ē‖/‖M̄‖ at the window's last step
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,20 @@ def test_ranks_see_the_same_observation_and_it_is_the_mean() -> None:
                 if g.name == name
             ]
             assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-9)
-        assert all(0 < e < 1 for e in observation.relative_error.values())
+
+
+def test_relative_error_is_of_the_mean_over_ranks() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[dict[str, float], dict[str, tuple[torch.Tensor, torch.Tensor]]]:
+        exchange = exchange_on(comm)
+        for step in range(4):
+            own, _ = step_once(exchange, step, comm.rank)
+        kept = {g.name: (exchange.aggregator.residual(g.name).clone(), g.tensor) for g in own if g.tensor.dim() == 2}
+        return exchange.policy.seen[0].relative_error, kept  # type: ignore[attr-defined]
+
+    (estimated, first), (_, second) = run_ranks(2, body)
+    for name, (lost, kept) in first.items():
+        mean = (lost + second[name][0]) / 2
+        assert estimated[name] == pytest.approx(float(mean.norm() / (mean + kept).norm()), rel=0.15)
 
 
 def test_records_name_every_compressible_parameter() -> None:
