@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
@@ -34,6 +35,8 @@ app = typer.Typer(
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="File in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
+ExperimentArgument = Annotated[str, typer.Argument(help="File in configs/experiments")]
+Results = Annotated[Path, typer.Option(help="Folder of all experiments' results")]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 
@@ -80,6 +83,54 @@ def runs(experiment: ExperimentName) -> None:
 
 
 @app.command()
+def collect(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Gather an experiment's runs into tidy parquet frames."""
+    from edgc.analysis.collect import collect as collect_frames
+
+    folder = results / experiment
+    collect_frames(load_experiment(experiment), folder / "runs", folder / "frames")
+
+
+@app.command()
+def table(name: str, experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Write one table of a collected experiment as CSV, Markdown and HTML."""
+    from edgc.analysis.study import load_study
+    from edgc.analysis.write import write_table
+
+    write_table(name, load_study(experiment, results), results / experiment / "tables")
+
+
+@app.command()
+def figure(name: str, experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Draw one figure of a collected experiment as SVG, PNG and the plotted CSV."""
+    from edgc.analysis.study import load_study
+    from edgc.analysis.write import write_figure
+
+    write_figure(name, load_study(experiment, results), results / experiment / "figures")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed here, and what each missing piece would enable."""
+    from edgc import doctor as checks
+
+    sys.exit(checks.report(checks.doctor()))
+
+
+@app.command()
+def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 if out of sync")] = False) -> None:
+    """Write the JSON schemas of the YAML files to workflow/schemas."""
+    from edgc import schema as schemas
+
+    if not check:
+        schemas.write()
+    elif stale := schemas.out_of_sync():
+        names = ", ".join(map(str, stale))
+        typer.echo(f"out of sync with edgc/config.py: {names}; run `edgc schema`", err=True)
+        sys.exit(1)
+
+
+@app.command()
 def methods(as_json: AsJson = False) -> None:
     """List the methods: source, aggregator, policy, state and payload."""
     from edgc.aggregators import AGGREGATORS
@@ -120,7 +171,9 @@ def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    table = Table(*rows[0], show_lines=True)
     for row in rows:
-        table.add_row(*(", ".join(v) if isinstance(v, list) else str(v) for v in row.values()))
-    Console().print(table)
+        name, *rest = row.items()
+        grid = Table.grid(padding=(0, 1))
+        for key, value in rest:
+            grid.add_row(f"  {key}", Text(", ".join(value) if isinstance(value, list) else str(value)))
+        Console(highlight=False).print(f"[bold]{name[1]}[/bold]", grid)
