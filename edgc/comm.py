@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -74,17 +75,22 @@ def wire_factor(collective: str, size: int) -> float:
     }[collective]
 
 
-class _TimedWork:
-    """Charges the seconds from launch to completion, and the blocked ones to the clock's region `wire`."""
+def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
+    """Seconds blocked on gradients are the region `wire`; other traffic counts where its caller stands."""
+    return ledger.clock.region("wire") if tag == GRADIENT else nullcontext()
 
-    def __init__(self, wait: Callable[[], object], charge: Charge, ledger: Ledger, begin: float) -> None:
+
+class _TimedWork:
+    """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock."""
+
+    def __init__(self, wait: Callable[[], object], charge: Charge, ledger: Ledger, tag: str, begin: float) -> None:
         self._wait: Callable[[], object] | None = wait
-        self._charge, self._ledger, self._begin = charge, ledger, begin
+        self._charge, self._ledger, self._tag, self._begin = charge, ledger, tag, begin
 
     def wait(self) -> None:
         if self._wait is None:
             return
-        with self._ledger.clock.region("wire"):
+        with _blocked(self._ledger, self._tag):
             self._wait()
         self._wait = None
         self._charge.seconds += time.perf_counter() - self._begin
@@ -113,9 +119,9 @@ class ChargedCommunicator:
         handed = payload.numel() * payload.element_size()
         charge = self.ledger.charge(tag, handed, handed * wire_factor(collective, self.size))
         begin = time.perf_counter()
-        with self.ledger.clock.region("wire"):
+        with _blocked(self.ledger, tag):
             wait = self._launch(collective, *tensors, **options)
-        return _TimedWork(wait, charge, self.ledger, begin)
+        return _TimedWork(wait, charge, self.ledger, tag, begin)
 
     def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
         return self._charged("all_reduce", tensor, tag, tensor, op=op)

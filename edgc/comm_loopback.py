@@ -37,8 +37,8 @@ class LoopbackCommunicator(ChargedCommunicator):
         meeting.slots[self.rank] = (collective, [t.clone() for t in tensors])
         meeting.barrier.wait()
         posted = [slot for slot in meeting.slots if slot is not None]
-        if any(name != collective or p[-1].shape != tensors[-1].shape for name, p in posted):
-            calls = [(name, [tuple(t.shape) for t in p]) for name, p in posted]
+        calls = [(name, tuple(p[-1].shape), p[-1].dtype) for name, p in posted]
+        if any(call != calls[0] for call in calls):
             raise RuntimeError(f"ranks disagree on the collective: {calls}")
         sent = [p[-1].reshape(-1) for _, p in posted]
         if collective == "all_reduce":

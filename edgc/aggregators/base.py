@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 class AggregatorSettings(BaseModel):
     """Base of every aggregator's settings: subclasses add `name: Literal[...]` and describe every field."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,7 @@ class Aggregator(Protocol):
         """Whether all that a step loses is in the residual: no rounded wire, no feedback switched off."""
         ...
 
-    def start(
-        self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int
-    ) -> Pending:
+    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
         """Encode and launch; returns at once. `decision` must be equal on all ranks of `comm`."""
         ...
 
@@ -85,9 +83,7 @@ def adjacent_view(tensors: Sequence[Tensor]) -> Tensor | None:
 
     Training frameworks keep a bucket in one buffer: a dense exchange then needs no copy.
     """
-    parts = sorted(
-        (t for t in tensors if t.numel()), key=lambda t: t.storage_offset()
-    )  # an empty tensor has no place
+    parts = sorted((t for t in tensors if t.numel()), key=lambda t: t.storage_offset())  # an empty tensor has no place
     if not parts:
         return None
     first = parts[0]

@@ -101,7 +101,7 @@ def test_ranks_see_the_same_observation_and_it_is_the_mean() -> None:
                 for g in gradients(rank, step)
                 if g.name == name
             ]
-            assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-9)
+            assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-6)  # float32's last digits
 
 
 def test_relative_error_is_of_the_mean_over_ranks() -> None:

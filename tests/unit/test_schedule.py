@@ -11,7 +11,9 @@ from edgc.training.schedule import learning_rate
 
 
 def training(**settings: float) -> Training:
-    return Training.model_validate({"iterations": 100, "micro_batch": 1, "global_batch": 1, "lr": 1e-3, "min_lr": 1e-4} | settings)
+    return Training.model_validate(
+        {"iterations": 100, "micro_batch": 1, "global_batch": 1, "lr": 1e-3, "min_lr": 1e-4} | settings
+    )
 
 
 def test_warm_up_peak_middle_and_floor() -> None:

@@ -1,0 +1,91 @@
+"""Every method between real processes over gloo: the same results and the same bytes as between threads."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from edgc.aggregators import AGGREGATORS
+from edgc.aggregators.base import NamedGradient
+from edgc.comm import ChargedCommunicator, ReduceOp, TorchCommunicator
+from edgc.comm_loopback import run_ranks
+from edgc.config import Method, available, load
+from edgc.policies.base import Amount, Decision
+from edgc.telemetry import Ledger
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SHAPES = {"tall": (48, 16), "bias": (48,), "wide": (16, 64), "twin": (48, 16), "empty": (0,)}
+BUCKETS = (("tall", "bias"), ("wide", "empty"), ("twin",))
+AMOUNTS: dict[str | None, list[Amount]] = {"rank": [4, 6, None, 4], "ratio": [0.1, 0.2, None, 0.1], None: [None] * 4}
+SIZE = 2
+
+
+def exchanged(comm: ChargedCommunicator, method: str) -> tuple[list[Tensor], int, float]:
+    """Averages of four steps of three buckets in flight together, payload and wire bytes."""
+    settings = load(Method, method, CONFIGS).aggregator
+    cls = AGGREGATORS[settings.name]
+    aggregator, outputs = cls(settings, seed=1), []
+    for step, amount in enumerate(AMOUNTS[cls.amount]):
+        generator = torch.Generator().manual_seed(10 * step + comm.rank)
+        values = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+        pending = [
+            aggregator.start([NamedGradient(n, values[n]) for n in names], Decision(amount), comm, step)
+            for names in BUCKETS
+        ]
+        for bucket in pending:
+            bucket.wait()
+        outputs += values.values()
+    charge = comm.ledger.take()["gradient"]
+    return outputs, charge.payload_bytes, charge.wire_bytes
+
+
+def process(rank: int, store: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=60)
+    )
+    assert dist.group.WORLD is not None
+    comm = TorchCommunicator(dist.group.WORLD, Ledger())
+    check_collectives(comm)
+    for method in available(Method, CONFIGS):
+        outputs, payload, wire = exchanged(comm, method)
+        expected, payload_of_threads, wire_of_threads = run_ranks(SIZE, lambda c, m=method: exchanged(c, m))[rank]
+        assert (payload, wire) == (payload_of_threads, wire_of_threads), method
+        for a, b in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in outputs)).digest()
+        digests = torch.empty(SIZE, 32, dtype=torch.uint8)
+        comm.all_gather(digests, torch.tensor(list(digest), dtype=torch.uint8)).wait()
+        assert torch.equal(digests[0], digests[1]), f"{method}: ranks differ"
+        comm.ledger.take()
+    dist.destroy_process_group()
+
+
+def check_collectives(comm: TorchCommunicator) -> None:
+    """The operations and precisions that methods use, here and in later ones."""
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int32):
+        total = torch.full((5,), comm.rank + 1).to(dtype)
+        comm.all_reduce(total).wait()
+        assert torch.equal(total, torch.full((5,), 3).to(dtype))
+    largest = torch.tensor([float(comm.rank), -float(comm.rank)])
+    comm.all_reduce(largest, op=ReduceOp.MAX).wait()
+    assert largest.tolist() == [1.0, 0.0]
+    swapped = torch.empty(2, 3)
+    comm.all_to_all(swapped, torch.full((2, 3), float(comm.rank))).wait()
+    assert torch.equal(swapped, torch.tensor([[0.0], [1.0]]).expand(2, 3))
+    shared = torch.full((3,), float(comm.rank))
+    comm.broadcast(shared, source=1).wait()
+    assert shared.tolist() == [1.0] * 3
+    comm.ledger.take()
+
+
+@pytest.mark.timeout(120)
+def test_gloo_equals_loopback(tmp_path: Path) -> None:
+    mp.spawn(process, args=(str(tmp_path / "store"),), nprocs=SIZE, daemon=True)

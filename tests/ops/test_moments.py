@@ -1,0 +1,73 @@
+"""Moments and histograms of strided samples against numpy in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.ops.moments import histogram, moments
+
+
+def samples(tensors: list[Tensor], strides: list[int]) -> list[np.ndarray]:
+    return [t.double().numpy().reshape(-1)[::s] for t, s in zip(tensors, strides, strict=True)]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+
+
+TENSORS = [
+    normal(33, 17),
+    normal(500) * 1e-25 + 3e-25,  # squares underflow float32
+    normal(40, 40, dtype=torch.bfloat16),
+    normal(64, 64).t() * 1e-3 + 1,  # transposed; a mean far above the spread
+    torch.full((9,), 2.5),
+    torch.tensor(4.0),
+    torch.full((1000,), 2.7),  # float32's mean of these is not 2.7
+]
+STRIDES = [5, 1, 3, 7, 2, 1, 1]
+
+
+def test_moments_equal_numpy() -> None:
+    got = moments(TENSORS, STRIDES)
+    for i, sample in enumerate(samples(TENSORS, STRIDES)):
+        assert got.count[i] == len(sample)
+        assert float(got.mean[i]) == pytest.approx(sample.mean(), rel=1e-6, abs=1e-6 * sample.std())
+        assert float(got.deviation[i]) == pytest.approx(sample.std(), rel=1e-6, abs=0)
+        assert (float(got.minimum[i]), float(got.maximum[i])) == (sample.min(), sample.max())
+
+
+def test_histogram_equals_numpy() -> None:
+    got = histogram(TENSORS, STRIDES, moments(TENSORS, STRIDES), bins=50)
+    for row, sample in zip(got, samples(TENSORS, STRIDES), strict=True):
+        assert row.sum() == len(sample)
+        if sample.min() < sample.max():
+            expected = np.histogram(sample, bins=50, range=(sample.min(), sample.max()))[0]
+            assert np.abs(row.numpy() - expected).sum() <= 2  # a sample on a bin's edge may round either way
+        else:
+            assert row[0] == len(sample)
+
+
+def test_non_finite_elements_are_skipped_and_counted_out() -> None:
+    clean = normal(30)
+    dirty = torch.cat([clean, torch.tensor([math.nan, math.inf, -math.inf])])
+    for a, b in zip(moments([clean], [1]), moments([dirty], [1]), strict=True):
+        torch.testing.assert_close(a, b)
+    of = moments([dirty], [1])
+    assert histogram([dirty], [1], of).sum() == 30
+
+
+@pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(0, 3), torch.tensor([math.nan, math.inf])], ids=str)
+def test_nothing_finite_is_nan_with_count_zero(tensor: Tensor) -> None:
+    got = moments([tensor, normal(4)], [1, 1])
+    assert got.count.tolist() == [0, 4]
+    assert all(field[0].isnan() and field[1].isfinite() for field in got[1:])
+    assert histogram([tensor], [1], moments([tensor], [1])).sum() == 0
+
+
+def test_no_tensors() -> None:
+    assert [tuple(field.shape) for field in moments([], [])] == [(0,)] * 5

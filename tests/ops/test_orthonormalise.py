@@ -1,0 +1,84 @@
+"""Orthonormal columns, the span kept, whatever comes in."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.ops.orthonormalise import orthonormalise
+
+METHODS = pytest.mark.parametrize("method", ["cholesky", "householder"])
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+def check(p_bmr: Tensor, method: str) -> None:
+    """P̂ᵀP̂ = I and P̂P̂ᵀP = P, both to a few roundings."""
+    basis = orthonormalise(p_bmr, method)  # type: ignore[arg-type]
+    tolerance = 50 * torch.finfo(p_bmr.dtype).eps
+    eye = torch.eye(p_bmr.shape[-1], dtype=p_bmr.dtype).expand(len(p_bmr), -1, -1)
+    torch.testing.assert_close(basis.mT @ basis, eye, rtol=0, atol=tolerance)
+    scale = p_bmr.abs().amax((1, 2), keepdim=True).clamp(min=torch.finfo(p_bmr.dtype).tiny)
+    scaled = p_bmr / scale
+    torch.testing.assert_close(basis @ (basis.mT @ scaled), scaled, rtol=0, atol=tolerance * p_bmr.shape[-1] ** 0.5)
+
+
+def normal(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+
+
+@METHODS
+@DTYPES
+@pytest.mark.parametrize("shape", [(1, 50, 1), (3, 200, 32), (2, 16, 16), (1, 1, 1), (2, 33, 7)])
+def test_random(shape: tuple[int, ...], dtype: torch.dtype, method: str) -> None:
+    check(normal(*shape, dtype=dtype), method)
+
+
+@METHODS
+@DTYPES
+@pytest.mark.parametrize("angle", [10.0**-e for e in range(1, 17, 3)])
+def test_nearly_dependent_columns(angle: float, dtype: torch.dtype, method: str) -> None:
+    p_bmr = normal(2, 80, 8, dtype=dtype)
+    p_bmr[:, :, 1] = p_bmr[:, :, 0] + angle * p_bmr[:, :, 1]
+    check(p_bmr, method)
+
+
+@METHODS
+@DTYPES
+def test_columns_of_very_different_length(dtype: torch.dtype, method: str) -> None:
+    check(normal(1, 100, 16, dtype=dtype) * 10.0 ** -torch.arange(16).to(dtype), method)
+
+
+@METHODS
+@DTYPES
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e15, 1e25])
+def test_scale_where_squares_leave_float32(scale: float, dtype: torch.dtype, method: str) -> None:
+    check(normal(1, 40, 6, dtype=dtype) * scale, method)
+
+
+@METHODS
+@DTYPES
+def test_zero_and_repeated_columns_are_completed(dtype: torch.dtype, method: str) -> None:
+    p_bmr = normal(3, 40, 6, dtype=dtype)
+    p_bmr[0] = 0
+    p_bmr[1, :, 2] = 0
+    p_bmr[2, :, 5] = p_bmr[2, :, 4]
+    check(p_bmr, method)
+
+
+@METHODS
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_non_finite_makes_its_matrix_nan_and_no_other(poison: float, method: str) -> None:
+    p_bmr = normal(3, 40, 6, dtype=torch.float32)
+    p_bmr[1, 3, 2] = poison
+    basis = orthonormalise(p_bmr, method)  # type: ignore[arg-type]
+    assert basis[1].isnan().all()
+    assert basis[[0, 2]].isfinite().all()
+
+
+@METHODS
+def test_no_columns_and_no_matrices(method: str) -> None:
+    for shape in ((2, 5, 0), (0, 5, 2)):
+        assert orthonormalise(torch.empty(shape), method).shape == shape  # type: ignore[arg-type]

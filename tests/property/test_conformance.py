@@ -1,0 +1,358 @@
+"""Laws that every registered aggregator keeps, with every option and in every method's configuration.
+
+A new aggregator is tested by being in `AGGREGATORS`; its boolean and Literal options are varied one at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.aggregators import AGGREGATORS
+from edgc.aggregators.base import Aggregator, AggregatorSettings, NamedGradient
+from edgc.comm_loopback import LoopbackCommunicator, run_ranks
+from edgc.config import Method, available, load
+from edgc.policies.base import Amount, Decision
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+Values = Mapping[str, Tensor]
+Buckets = Sequence[Sequence[str]]
+
+#: Matrices (two of one shape, a row, a column, a square), what is no matrix, and what is empty; two buckets.
+SHAPES = {
+    "wide": (8, 20), "tall": (24, 9), "twin": (24, 9), "square": (16, 16), "row": (1, 12), "column": (12, 1),
+    "bias": (7,), "scalar": (), "cube": (2, 3, 4), "empty": (0,), "hollow": (0, 5),
+}  # fmt: skip
+BUCKETS: Buckets = (
+    ("wide", "bias", "tall", "empty", "row"),
+    ("twin", "scalar", "square", "cube", "hollow", "column"),
+)
+AMOUNTS: dict[str | None, list[Amount]] = {
+    "rank": [3, 3, 5, None, 2, 4],
+    "ratio": [0.2, 0.2, 0.5, None, 0.05, 1.0],
+    None: [None] * 6,
+}
+FULL: dict[str | None, Amount] = {"rank": 1000, "ratio": 1.0, None: None}
+
+
+def variants(settings: AggregatorSettings) -> Iterator[AggregatorSettings]:
+    """`settings`, and all that differ from it in one boolean or Literal option."""
+    yield settings
+    for name, info in type(settings).model_fields.items():
+        is_literal = get_origin(info.annotation) is Literal
+        choices = (False, True) if info.annotation is bool else get_args(info.annotation) if is_literal else ()
+        for choice in choices:
+            if choice != getattr(settings, name):
+                yield settings.model_copy(update={name: choice})
+
+
+def cases() -> dict[str, AggregatorSettings]:
+    """Each different aggregator configuration once, by a readable id."""
+    bases = [load(Method, name, CONFIGS).aggregator for name in available(Method, CONFIGS)]
+    missing = AGGREGATORS.keys() - {base.name for base in bases}
+    bases += [AGGREGATORS[name].Settings(name=name) for name in sorted(missing)]
+    unique = {variant.model_dump_json(): variant for base in bases for variant in variants(base)}
+    return {_id(settings): settings for settings in unique.values()}
+
+
+def _id(settings: AggregatorSettings) -> str:
+    changed = settings.model_dump(exclude_defaults=True)
+    return "-".join([settings.name, *(f"{k}={v}" for k, v in changed.items() if k != "name")])  # type: ignore[attr-defined]
+
+
+CASES = cases()
+every_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+
+
+def make(settings: AggregatorSettings) -> Aggregator:
+    return AGGREGATORS[settings.name](settings, seed=7)  # type: ignore[attr-defined]
+
+
+def random_values(rank: int, step: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return {n: torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for n, s in SHAPES.items()}
+
+
+def buckets_of(values: Values, buckets: Buckets = BUCKETS) -> list[list[NamedGradient]]:
+    """Gradients as training frameworks have them: views into one buffer a bucket."""
+    made = []
+    for names in buckets:
+        flat = torch.cat([values[name].reshape(-1) for name in names]) if names else torch.empty(0)
+        parts = flat.split([values[name].numel() for name in names])
+        made.append([NamedGradient(n, part.view(values[n].shape)) for n, part in zip(names, parts, strict=True)])
+    return made
+
+
+def step_once(
+    aggregator: Aggregator,
+    comm: LoopbackCommunicator,
+    values: Values,
+    amount: Amount,
+    step: int,
+    buckets: Buckets = BUCKETS,
+) -> dict[str, Tensor]:
+    """Exchange all buckets, all launched before the first is waited for. Returns the averages by name."""
+    made = buckets_of(values, buckets)
+    pending = [aggregator.start(bucket, Decision(amount), comm, step) for bucket in made]
+    for exchange in pending:
+        exchange.wait()
+    return {g.name: g.tensor for bucket in made for g in bucket}
+
+
+def residuals(aggregator: Aggregator) -> dict[str, Tensor]:
+    found = {name: aggregator.residual(name) for name in SHAPES}
+    return {name: tensor.clone() for name, tensor in found.items() if tensor is not None}
+
+
+def on_ranks(size: int, body: Callable[[LoopbackCommunicator], Any]) -> list[Any]:
+    return run_ranks(size, body, timeout=30)
+
+
+def mean_over_ranks(values: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
+    zero = torch.zeros(SHAPES[name], dtype=torch.float64)
+    return torch.stack([v.get(name, zero).double() for v in values]).mean(0)
+
+
+@every_case
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_goes_in_comes_out_or_stays_in_the_residual(settings: AggregatorSettings, size: int) -> None:
+    """mean(gradient + residual before) = output + mean(residual after), in float64, while amounts and buckets
+    change from step to step, through dense steps and steps of zeros."""
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+    regrouped: Buckets = (("column", "twin", "bias"), tuple(n for n in SHAPES if n not in ("column", "twin", "bias")))
+
+    def body(comm: LoopbackCommunicator) -> list[tuple[Values, Values, Values, Values]]:
+        aggregator, seen = make(settings), []
+        for step, amount in enumerate(amounts):
+            values = random_values(comm.rank, step)
+            if step == 1:
+                values = {name: torch.zeros_like(value) for name, value in values.items()}
+            before = residuals(aggregator)
+            output = step_once(aggregator, comm, values, amount, step, regrouped if step % 2 else BUCKETS)
+            seen.append((values, before, output, residuals(aggregator)))
+        return seen
+
+    ranks = on_ranks(size, body)
+    for steps in zip(*ranks, strict=True):
+        values, before, outputs, after = zip(*steps, strict=True)
+        for name in SHAPES:
+            assert all(torch.equal(outputs[0][name], output[name]) for output in outputs[1:]), "ranks differ"
+            if make(settings).conserves:
+                came_in = mean_over_ranks(values, name) + mean_over_ranks(before, name)
+                went_out = outputs[0][name] + mean_over_ranks(after, name)
+                torch.testing.assert_close(went_out, came_in, rtol=0, atol=1e-12)
+
+
+@every_case
+def test_float32_results_are_equal_bit_for_bit_on_all_ranks(settings: AggregatorSettings) -> None:
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> list[Values]:
+        aggregator = make(settings)
+        return [
+            step_once(aggregator, comm, random_values(comm.rank, step, torch.float32), amount, step)
+            for step, amount in enumerate(amounts)
+        ]
+
+    first, *others = on_ranks(3, body)
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert all(torch.equal(a[name], b[name]) for name in SHAPES)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: torch.dtype) -> None:
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = make(settings)
+        for step, amount in enumerate(amounts):
+            step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
+            expected = sum(
+                aggregator.payload_bytes({n: SHAPES[n] for n in names}, Decision(amount), dtype.itemsize)
+                for names in BUCKETS
+            )
+            assert comm.ledger.take()["gradient"].payload_bytes == expected
+
+    on_ranks(2, body)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_full_amount_is_the_average(settings: AggregatorSettings, dtype: torch.dtype) -> None:
+    """Full rank, all elements: the same as an all-reduce, up to the rounding of gradient and wire."""
+    if "min_compression_ratio" in type(settings).model_fields:
+        settings = settings.model_copy(update={"min_compression_ratio": 0.0})
+    full = FULL[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+    rounds_wire = getattr(settings, "wire_dtype", "fp32") == "bf16"
+    stored = torch.finfo(torch.bfloat16 if rounds_wire else dtype).eps
+    computed = torch.finfo(torch.promote_types(torch.float32, dtype)).eps
+    # Values are of size 1. A few roundings to the stored precision, and those of computing, which a random first
+    # factor amplifies by its condition number.
+    tolerance = 8 * stored + 1000 * computed
+
+    def body(comm: LoopbackCommunicator) -> tuple[list[Values], list[Values]]:
+        aggregator = make(settings)
+        values = [random_values(comm.rank, step, dtype) for step in range(3)]
+        return values, [step_once(aggregator, comm, v, full, step) for step, v in enumerate(values)]
+
+    (values, outputs), (other, _) = on_ranks(2, body)
+    for mine, theirs, output in zip(values, other, outputs, strict=True):
+        for name in SHAPES:
+            expected = (mine[name].double() + theirs[name].double()) / 2
+            torch.testing.assert_close(output[name].double(), expected, rtol=0, atol=tolerance)
+
+
+@every_case
+def test_saved_and_restored_is_uninterrupted(settings: AggregatorSettings) -> None:
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        whole, first, second = make(settings), make(settings), make(settings)
+        for cut in range(len(amounts)):
+            values = random_values(comm.rank, cut, torch.float32)
+            expected = step_once(whole, comm, values, amounts[cut], cut)
+            actual = step_once(first, comm, values, amounts[cut], cut)
+            file = io.BytesIO()
+            torch.save(first.state_dict(), file)
+            file.seek(0)
+            second.load_state_dict(torch.load(file, weights_only=True))
+            assert all(torch.equal(expected[name], actual[name]) for name in SHAPES)
+            kept, restored = residuals(whole), residuals(second)
+            assert kept.keys() == restored.keys()
+            assert all(torch.equal(kept[n], restored[n]) and kept[n].dtype == restored[n].dtype for n in kept)
+            first, second = second, make(settings)
+
+    on_ranks(2, body)
+
+
+@every_case
+def test_loaded_state_is_a_copy(settings: AggregatorSettings) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        original, copy = make(settings), make(settings)
+        step_once(original, comm, random_values(comm.rank, 0), amount, 0)
+        copy.load_state_dict(original.state_dict())
+        before = residuals(original)
+        step_once(copy, comm, random_values(comm.rank, 1), amount, 1)
+        after = residuals(original)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+    on_ranks(2, body)
+
+
+@every_case
+def test_zeros_stay_zeros_and_do_not_kill_what_follows(settings: AggregatorSettings) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> tuple[Values, Values]:
+        aggregator = make(settings)
+        zeros = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+        for step in range(2):
+            nothing = step_once(aggregator, comm, zeros, amount, step)
+        values = random_values(comm.rank, 2, torch.float32)
+        return nothing, step_once(aggregator, comm, values, amount, 2)
+
+    nothing, something = on_ranks(2, body)[0]
+    assert all(not value.any() for value in nothing.values())
+    assert all(value.isfinite().all() for value in something.values())
+    assert all(value.any() for value in something.values() if value.numel())
+
+
+@every_case
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["wide", "twin", "bias", "cube"])
+def test_a_non_finite_gradient_is_seen_by_all_ranks_and_stays_in_its_tensor(
+    settings: AggregatorSettings, name: str, poison: float
+) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> Values:
+        values = random_values(comm.rank, 0, torch.float32)
+        if comm.rank == 1:
+            values[name].view(-1)[3] = poison
+        return step_once(make(settings), comm, values, amount, 0)
+
+    for output in on_ranks(2, body):
+        assert not output[name].isfinite().all()
+        assert all(value.isfinite().all() for other, value in output.items() if other != name)
+
+
+@every_case
+def test_a_group_of_one_changes_and_charges_nothing(settings: AggregatorSettings) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator, values = make(settings), random_values(0, 0, torch.float32)
+        output = step_once(aggregator, comm, values, amount, 0)
+        assert all(torch.equal(output[name], values[name]) for name in SHAPES)
+        assert not residuals(aggregator)
+        assert not comm.ledger.take()
+
+    on_ranks(1, body)
+
+
+@every_case
+def test_a_bucket_may_be_empty(settings: AggregatorSettings) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        step_once(make(settings), comm, random_values(0, 0), amount, 0, ((), ("empty", "hollow")))
+        assert not comm.ledger.take()
+
+    on_ranks(2, body)
+
+
+@every_case
+def test_order_of_names_does_not_matter(settings: AggregatorSettings) -> None:
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+    backwards = [list(reversed(names)) for names in reversed(BUCKETS)]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        straight, reverse = make(settings), make(settings)
+        for step, amount in enumerate(amounts):
+            values = random_values(comm.rank, step)
+            a = step_once(straight, comm, values, amount, step)
+            b = step_once(reverse, comm, values, amount, step, backwards)
+            for name in SHAPES:
+                torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-10)
+        assert residuals(straight).keys() == residuals(reverse).keys()
+
+    on_ranks(2, body)
+
+
+@every_case
+def test_memory_layout_does_not_matter(settings: AggregatorSettings) -> None:
+    """Separate and transposed tensors give what views into one buffer give."""
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        packed, loose = make(settings), make(settings)
+        for step, amount in enumerate(amounts):
+            values = random_values(comm.rank, step)
+            expected = step_once(packed, comm, values, amount, step)
+            actual = {n: v.t().contiguous().t() if v.ndim == 2 else v.clone() for n, v in values.items()}
+            for names in BUCKETS:
+                bucket = [NamedGradient(name, actual[name]) for name in names]
+                loose.start(bucket, Decision(amount), comm, step).wait()
+            for name in SHAPES:
+                torch.testing.assert_close(actual[name], expected[name], rtol=0, atol=1e-10)
+
+    on_ranks(2, body)
+
+
+@every_case
+def test_describes_itself(settings: AggregatorSettings) -> None:
+    cls = AGGREGATORS[settings.name]  # type: ignore[attr-defined]
+    assert cls.state_size
+    assert cls.payload_formula
+    assert all(info.description for name, info in cls.Settings.model_fields.items() if name != "name")
