@@ -110,6 +110,14 @@ def figure(name: str, experiment: ExperimentArgument, results: Results = Path("r
 
 
 @app.command()
+def publish(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Copy an experiment's tables, figures and manifests to results/published, which git tracks."""
+    from edgc.analysis.publish import publish as publish_results
+
+    typer.echo(publish_results(load_experiment(experiment), results))
+
+
+@app.command()
 def doctor() -> None:
     """Say what is installed here, and what each missing piece would enable."""
     from edgc import doctor as checks
