@@ -1,0 +1,112 @@
+"""Make `.venv` and install the project into it; when nothing has changed, do nothing. Standard library only.
+
+`make setup` runs it. BUILD=cpu|cuda overrides the choice of torch, e.g. on a login node without a GPU.
+PyTorch's own index is asked for the CPU build alone, and only if pip's configured indexes do not have it:
+on some machines those are all that can be reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+VENV_PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "edgc-installed.json"  # exists only after a complete installation
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+OLDEST_PYTHON = (3, 11)
+
+
+def main() -> None:
+    """Bring `.venv` up to date with pyproject.toml and requirements/."""
+    asked_build = os.environ.get("BUILD")
+    asked_python = _version() if os.environ.get("PYTHON") else None  # set only if the user gave it to make
+    if asked_build not in (None, "cpu", "cuda"):
+        sys.exit(f"BUILD={asked_build}: must be cpu or cuda; leave it out to let the GPU decide")
+    old = _installed()
+    new_venv = not old or asked_python not in (None, old["python"])
+    build = asked_build or (None if new_venv else old["build"]) or ("cuda" if _has_gpu() else "cpu")
+    if not new_venv and (old["build"], old["digest"]) == (build, _digest()):
+        return
+    if new_venv and sys.version_info < OLDEST_PYTHON:
+        found = f"{sys.executable} is {_version()}"
+        sys.exit(f"edgc needs Python 3.11 or newer, but {found}: make PYTHON=python3.12 …")
+    if old:
+        STAMP.unlink()
+    print(f"Installing into .venv, {build} build of torch: takes minutes and some gigabytes …", flush=True)
+    if new_venv:
+        _make_venv()
+    _install(build)
+    python = _version() if new_venv else old["python"]
+    STAMP.write_text(json.dumps({"build": build, "python": python, "digest": _digest()}))
+
+
+def _version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _installed() -> dict[str, str]:
+    """What a complete installation left in the stamp; empty if there is none that works."""
+    if not (STAMP.is_file() and VENV_PYTHON.exists()):
+        return {}
+    try:
+        return json.loads(STAMP.read_text())
+    except ValueError:
+        return {}
+
+
+def _digest() -> str:
+    """Changes when an installation is out of date; with the path, which an editable installation holds."""
+    files = [ROOT / "pyproject.toml", *sorted((ROOT / "requirements").iterdir())]
+    text = [str(ROOT), *(file.read_text(encoding="utf-8") for file in files if file.is_file())]
+    return hashlib.sha256("\0".join(text).encode()).hexdigest()
+
+
+def _has_gpu() -> bool:
+    try:
+        listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return b"GPU" in listing.stdout
+
+
+def _make_venv() -> None:
+    if subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=False).returncode:
+        remedy = "install its venv module (Debian, Ubuntu: apt install python3-venv)"
+        sys.exit(f"{sys.executable} cannot make .venv: {remedy}")
+
+
+def _install(build: str) -> None:
+    constraints = ["-c", str(ROOT / "requirements" / f"{build}.txt")]
+    if build == "cpu":
+        _install_cpu_torch("--no-deps", *constraints, "torch")
+    extras = "dev,slurm,cuda" if build == "cuda" else "dev,slurm"
+    if not _pip(*constraints, "-e", f".[{extras}]"):
+        sys.exit("Installation failed: pip says why above; `make setup` starts again")
+
+
+def _install_cpu_torch(*torch: str) -> None:
+    if _pip(*torch, quiet=True) or _pip(*torch, "--index-url", CPU_INDEX, "--retries", "2"):
+        return
+    sys.exit(f"No CPU build of torch (requirements/cpu.txt) in pip's configured indexes, nor at {CPU_INDEX}")
+
+
+def _pip(*arguments: str, quiet: bool = False) -> bool:
+    """`pip install …`; returns whether it succeeded. Where nobody watches, only warnings are printed."""
+    command = [str(VENV_PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+    if not sys.stdout.isatty():
+        command.append("--quiet")
+    output = subprocess.DEVNULL if quiet else None
+    return subprocess.run(command, cwd=ROOT, stdout=output, stderr=output, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; `make setup` starts again")
