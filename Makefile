@@ -2,7 +2,7 @@
 PYTHON ?= python3
 CORES ?= all
 BIN := .venv/bin
-SMOKE := $(BIN)/python -m snakemake --cores $(CORES) --config experiment=smoke
+SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES) --config experiment=smoke
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke test lint clean

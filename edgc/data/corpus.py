@@ -86,19 +86,14 @@ def tokenizer_files(tokenizer: Tokenizer) -> list[Path]:
 def expand(path: str, setting: str) -> str:
     """Fill in ${VARIABLES} from the environment. Raises `UserError` naming one that is unset or empty."""
     try:
-        expanded = string.Template(path).substitute(
-            {name: value for name, value in os.environ.items() if value}
-        )
+        expanded = string.Template(path).substitute({name: value for name, value in os.environ.items() if value})
     except KeyError as error:
         name = error.args[0]
         raise UserError(
-            f"{setting} {path!r}: the environment variable {name} is not set.\n"
-            f"Set it, e.g. {name}=/path/to/folder"
+            f"{setting} {path!r}: the environment variable {name} is not set.\nSet it, e.g. {name}=/path/to/folder"
         ) from None
     except ValueError as error:
-        raise UserError(
-            f"{setting} {path!r}: {error}; write variables as ${{NAME}} and a plain $ as $$"
-        ) from None
+        raise UserError(f"{setting} {path!r}: {error}; write variables as ${{NAME}} and a plain $ as $$") from None
     return str(Path(expanded).expanduser())
 
 

@@ -24,9 +24,7 @@ class TokenDataset:
     def __init__(self, path: Path, seq_length: int) -> None:
         self.path = path
         self.seq_length = seq_length
-        self.tokens = (
-            np.memmap(path, dtype="<u2", mode="r") if path.stat().st_size else np.empty(0, dtype="<u2")
-        )
+        self.tokens = np.memmap(path, dtype="<u2", mode="r") if path.stat().st_size else np.empty(0, dtype="<u2")
 
     def __len__(self) -> int:
         return max(0, len(self.tokens) - 1) // self.seq_length
@@ -53,10 +51,7 @@ class Sampler:
         """
         positions = np.arange(step * global_batch, (step + 1) * global_batch)
         epochs, offsets = np.divmod(positions, self.num_sequences)
-        parts = [
-            _permutation(self.seed, int(e), self.num_sequences)[offsets[epochs == e]]
-            for e in np.unique(epochs)
-        ]
+        parts = [_permutation(self.seed, int(e), self.num_sequences)[offsets[epochs == e]] for e in np.unique(epochs)]
         return np.concatenate(parts)
 
 
@@ -100,22 +95,15 @@ def open_corpus(folder: Path, seq_length: int, global_batch: int) -> PreparedCor
             f"corpus folder {folder}: no manifest.json, so it is missing or unfinished.\nRun `edgc prepare`."
         )
     manifest = read_json(folder / "manifest.json")
-    splits = {
-        name: _open_split(folder, name, manifest, seq_length, global_batch)
-        for name in ("train", "validation")
-    }
+    splits = {name: _open_split(folder, name, manifest, seq_length, global_batch) for name in ("train", "validation")}
     return PreparedCorpus(manifest=manifest, **splits)
 
 
-def _open_split(
-    folder: Path, split: str, manifest: dict[str, Any], seq_length: int, global_batch: int
-) -> TokenDataset:
+def _open_split(folder: Path, split: str, manifest: dict[str, Any], seq_length: int, global_batch: int) -> TokenDataset:
     path = folder / f"{split}.bin"
     tokens = manifest["splits"][split]["tokens"]
     if not path.is_file() or path.stat().st_size != 2 * tokens:
-        raise UserError(
-            f"{path}: not the {2 * tokens} bytes that manifest.json promises.\nRun `edgc prepare` again."
-        )
+        raise UserError(f"{path}: not the {2 * tokens} bytes that manifest.json promises.\nRun `edgc prepare` again.")
     dataset = TokenDataset(path, seq_length)
     if len(dataset) < global_batch:
         remedy = "corpus.max_bytes" + ", corpus.validation_fraction" * (split == "validation")

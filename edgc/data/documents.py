@@ -34,9 +34,7 @@ def documents(corpus: Corpus) -> Iterator[Document]:
     read = {"stdlib": _stdlib, "files": _files, "hub": _hub}[corpus.source]
     total = 0
     for name, raw in read(corpus):
-        document = Document(
-            name, raw.encode(errors="replace").decode()
-        )  # lone surrogates from JSON become "?"
+        document = Document(name, raw.encode(errors="replace").decode())  # lone surrogates from JSON become "?"
         if not document.text.strip():
             continue
         total += document.num_bytes
@@ -64,16 +62,13 @@ def _stdlib(corpus: Corpus) -> Iterator[tuple[str, str]]:
 
 def _files(corpus: Corpus) -> Iterator[tuple[str, str]]:
     for label, path in text_files(corpus).items():
-        split = (
-            _json_lines(path, corpus.text_field) if path.suffix == ".jsonl" else _split(path, corpus.split_on)
-        )
+        split = _json_lines(path, corpus.text_field) if path.suffix == ".jsonl" else _split(path, corpus.split_on)
         try:
             for number, text in enumerate(split, start=1):
                 yield f"{label}#{number}", text
         except UnicodeDecodeError as error:
             raise UserError(
-                f"corpus.paths: {path} is not UTF-8 text ({error.reason}).\n"
-                "Convert it, or exclude it from the pattern."
+                f"corpus.paths: {path} is not UTF-8 text ({error.reason}).\nConvert it, or exclude it from the pattern."
             ) from None
 
 

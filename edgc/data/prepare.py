@@ -86,9 +86,7 @@ def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dic
     end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
     excerpt = _Excerpt(HELD_OUT_CHARACTERS)
     with ExitStack() as stack:
-        splits = {
-            s: _Split(stack.enter_context(atomic_open(out / f"{s}.bin", "wb")), end_of_text) for s in SPLITS
-        }
+        splits = {s: _Split(stack.enter_context(atomic_open(out / f"{s}.bin", "wb")), end_of_text) for s in SPLITS}
         text_stream = stack.enter_context(atomic_open(out / "validation.jsonl"))
         for batch in _progress(_batches(documents(corpus)), corpus.name):
             encodings = tokenizer.encode_batch_fast([document.text for document in batch])
@@ -130,9 +128,7 @@ def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:
 def _progress(batches: Iterator[list[Document]], name: str) -> Iterator[list[Document]]:
     """Pass batches through; on a terminal, show how much text has gone by."""
     console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(), "{task.description}", console=console, disable=not console.is_terminal
-    ) as progress:
+    with Progress(SpinnerColumn(), "{task.description}", console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(name)
         total = 0
         for batch in batches:

@@ -23,13 +23,16 @@ MONITOR_SECONDS = 0.2
 
 
 def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
-    """Train `spec` with all its processes on this machine. A finished run is left as it is.
+    """Train `spec` with all its processes on this machine. A run that is done, or diverged, is left as it is.
 
     Raises `Diverged` or `UserError`; `status.json` is written in every case.
     """
     status = run_dir / "status.json"
-    if status.exists() and files.read_json(status)["status"] == "done":
+    ended = files.read_json(status) if status.exists() else {"status": None}
+    if ended["status"] == "done":
         return
+    if ended["status"] == "diverged":
+        raise Diverged(f"{ended['message']}\n(it ended so before; remove {run_dir} to try again)")
     check_machine(spec)
     open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
     status.unlink(missing_ok=True)

@@ -20,7 +20,5 @@ def torchrun(program: str, processes: int, *arguments: str, seconds: float = 240
         [*command, str(PROGRAMS / program), *arguments],
         capture_output=True, text=True, timeout=seconds, env=environment, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, (
-        done.stdout[-2000:] + "\n".join(line for line in done.stderr.splitlines() if line.startswith("[rank"))[-6000:]
-    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -47,9 +47,7 @@ def test_resumed_equals_uninterrupted(size: int, seed: int, global_batch: int, s
     micro=st.integers(1, 4),
     ranks=st.sampled_from([1, 2, 4, 8]),
 )
-def test_a_global_batch_does_not_depend_on_the_ranks(
-    size: int, seed: int, step: int, micro: int, ranks: int
-) -> None:
+def test_a_global_batch_does_not_depend_on_the_ranks(size: int, seed: int, step: int, micro: int, ranks: int) -> None:
     whole = Sampler(size, seed).batch_indices(step, 8 * micro)
     parts = [rank_batches(whole, rank, ranks, micro) for rank in range(ranks)]
     assert all(part.shape == (8 // ranks, micro) for part in parts)

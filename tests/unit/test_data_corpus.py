@@ -55,9 +55,7 @@ def test_id_depends_on_the_python_version_for_its_standard_library_only(
 
 
 def test_torch_is_not_needed() -> None:
-    code = (
-        "import sys, edgc.data.corpus, edgc.data.prepare, edgc.data.dataset; sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, edgc.data.corpus, edgc.data.prepare, edgc.data.dataset; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -70,9 +68,7 @@ def test_standard_library_is_text_without_tests_and_site_packages() -> None:
     labels = list(text_files(corpus(source="stdlib")))
     assert labels == sorted(labels)
     assert {"argparse.py", "json/decoder.py"} <= set(labels)
-    assert not any(
-        part in {"site-packages", "test", "tests"} for label in labels for part in label.split("/")
-    )
+    assert not any(part in {"site-packages", "test", "tests"} for label in labels for part in label.split("/"))
 
 
 def test_files_are_labelled_below_their_common_folder_in_one_order(tmp_path: Path) -> None:
@@ -99,9 +95,7 @@ def test_unset_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str | N
         monkeypatch.delenv("EDGC_NOWHERE", raising=False)
     else:
         monkeypatch.setenv("EDGC_NOWHERE", value)
-    with pytest.raises(
-        UserError, match=r"corpus\.paths '\$\{EDGC_NOWHERE\}/x\.txt'.*variable EDGC_NOWHERE is not set"
-    ):
+    with pytest.raises(UserError, match=r"corpus\.paths '\$\{EDGC_NOWHERE\}/x\.txt'.*variable EDGC_NOWHERE is not set"):
         check_corpus(files("${EDGC_NOWHERE}/x.txt"))
     with pytest.raises(UserError, match=r"corpus\.tokenizer\.path .*EDGC_NOWHERE is not set"):
         check_corpus(corpus(source="stdlib", tokenizer={"kind": "gpt2", "path": "${EDGC_NOWHERE}"}))
@@ -128,9 +122,7 @@ def test_missing_gpt2_file_is_named(tmp_path: Path) -> None:
         check_corpus(settings)
 
 
-def test_interpreter_without_library_source_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_interpreter_without_library_source_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(UserError, match=r"corpus\.source stdlib: no Python source"):
         check_corpus(corpus(source="stdlib"))

@@ -21,9 +21,7 @@ def write_folder(folder: Path, train: int, validation: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("tokens", "sequences"), [(0, 0), (1, 0), (8, 0), (9, 1), (16, 1), (17, 2), (1000, 124)]
-)
+@pytest.mark.parametrize(("tokens", "sequences"), [(0, 0), (1, 0), (8, 0), (9, 1), (16, 1), (17, 2), (1000, 124)])
 def test_number_of_sequences(tmp_path: Path, tokens: int, sequences: int) -> None:
     np.zeros(tokens, dtype="<u2").tofile(tmp_path / "x.bin")
     assert len(TokenDataset(tmp_path / "x.bin", seq_length=8)) == sequences

@@ -147,9 +147,7 @@ def test_interrupted_preparation_leaves_no_manifest(tmp_path: Path, monkeypatch:
     path, out = write_text(tmp_path), tmp_path / "out"
     prepare(corpus_of(path), out)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            edgc.data.prepare, "_check_both_sides", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patch.setattr(edgc.data.prepare, "_check_both_sides", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             prepare(corpus_of(path, validation_fraction=0.5), out)
     assert not (out / "manifest.json").exists()
@@ -169,9 +167,7 @@ def test_interrupted_preparation_leaves_no_manifest(tmp_path: Path, monkeypatch:
         (" \n\n", {}, r"0 documents, of which 0"),
     ],
 )
-def test_too_few_documents_for_two_sides(
-    tmp_path: Path, text: str, settings: dict[str, Any], message: str
-) -> None:
+def test_too_few_documents_for_two_sides(tmp_path: Path, text: str, settings: dict[str, Any], message: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
@@ -188,9 +184,7 @@ def test_standard_library_end_to_end(tmp_path: Path) -> None:
 
 def test_transformers_reads_the_tokenizer(tmp_path: Path) -> None:
     prepare(corpus_of(write_text(tmp_path)), tmp_path / "out")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(tmp_path / "out" / "tokenizer.json"), eos_token=END_OF_TEXT
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "out" / "tokenizer.json"), eos_token=END_OF_TEXT)
     text = "naïve Δ rank\n🙂"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.eos_token_id == 0
@@ -223,9 +217,7 @@ def test_vocabulary_must_fit_into_16_bits(tmp_path: Path) -> None:
         if allowed:
             assert make_tokenizer(settings, []).get_vocab_size() == tokens
         else:
-            with pytest.raises(
-                UserError, match=r"corpus\.tokenizer: the vocabulary has 65536 tokens; at most 65535"
-            ):
+            with pytest.raises(UserError, match=r"corpus\.tokenizer: the vocabulary has 65536 tokens; at most 65535"):
                 make_tokenizer(settings, [])
 
 

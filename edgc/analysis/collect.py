@@ -1,0 +1,84 @@
+"""Run folders → tidy frames. Reads only what the experiment's matrix names; a run that is missing is a row too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgc import files
+from edgc.analysis.frames import Frames, frame
+from edgc.config import CONFIGS, Experiment, RunSpec
+
+NOT_RUN, UNFINISHED = "not run", "unfinished"
+
+
+def collect(experiment: Experiment, runs_dir: Path, out: Path, configs: Path = CONFIGS) -> Frames:
+    """Gather the experiment's runs below `runs_dir` and write one parquet file a frame into `out`."""
+    frames = gather(experiment.runs(configs), runs_dir)
+    frames.write(out)
+    return frames
+
+
+def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
+    """The frames of these runs, whatever became of them. Writes nothing."""
+    records: dict[str, list[dict]] = {"runs": [], "steps": [], "evals": [], "decisions": [], "zero_shot": []}
+    for spec in specs:
+        folder = runs_dir / spec.run_id
+        manifest = _read(folder / "manifest.json")
+        identity = _identity(spec, manifest)
+        status = _status(folder)
+        records["runs"].append(
+            {**identity, "spec_id": spec.spec_id, **status}
+            | _flatten("spec", spec.model_dump(mode="json"))
+            | _flatten("manifest", manifest)
+        )
+        for kind in ("steps", "evals", "decisions"):
+            records[kind] += [identity | record for record in files.read_jsonl(folder / f"{kind}.jsonl")]
+        tasks = _read(folder / "zero_shot.json").get("tasks", {})
+        records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
+    return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})
+
+
+def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "run_id": spec.run_id,
+        "model": spec.model.name,
+        "method": spec.method.name,
+        "title": spec.method.title,
+        "seed": spec.seed,
+        "device": _device(manifest.get("device")),
+    }
+
+
+def _device(device: Mapping[str, Any] | None) -> str | None:
+    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`: numbers of two of these never share a line."""
+    if not device:
+        return None
+    what = "processes on" if device["kind"] == "cpu" else "×"  # a CPU is shared, a GPU is not
+    return f"{device['count']} {what} {device['model']}"
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    """status.json; without it the run never began, or was ended before it could write one."""
+    if (folder / "status.json").is_file():
+        return files.read_json(folder / "status.json")
+    if (folder / "manifest.json").is_file():
+        return {"status": UNFINISHED, "message": "ended, or was ended, without a status; see its stdout.log"}
+    return {"status": NOT_RUN}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return files.read_json(path) if path.is_file() else {}
+
+
+def _flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values under dotted names; lists as canonical JSON. Text stays text, so that a column has one type."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}.{key}"
+        if isinstance(value, Mapping):
+            flat |= _flatten(name, value)
+        else:
+            flat[name] = files.canonical_json(value) if isinstance(value, list) else value
+    return flat

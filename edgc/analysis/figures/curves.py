@@ -1,0 +1,63 @@
+"""Validation loss against something that is spent: what the three loss figures share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.study import Study
+from edgc.analysis.style import look
+
+Y_LABEL = "validation loss (nats/token)"
+GROUP = ["model", "method", "title"]
+NOTE = "Mean over seeds, bands from lowest to highest; a cross is where a run diverged."
+
+
+def build_curves(study: Study, spent: str) -> pd.DataFrame:
+    """Loss at every evaluation: mean, low and high over the n seeds that reached it, against their mean of `spent`.
+
+    `spent` is a column of the frame `evals`. A run that diverged adds a row with `diverged`: where it ended, at the
+    last loss it had.
+    """
+    evals = study.frames.evals
+    curves = evals.groupby([*GROUP, "step"], sort=False, as_index=False).agg(
+        x=(spent, "mean"), loss=("loss", "mean"), low=("loss", "min"), high=("loss", "max"), n=("seed", "nunique")
+    )
+    ends = pd.DataFrame(_ends(study, spent), columns=[*GROUP, "step", "x", "loss"])
+    both = [part for part in (curves.assign(diverged=False), ends.assign(diverged=True)) if len(part)]
+    return pd.concat(both, ignore_index=True) if both else curves.assign(diverged=False)
+
+
+def _ends(study: Study, spent: str) -> list[dict]:
+    runs = study.frames.runs
+    ends = []
+    for run_id in runs.loc[runs["status"] == "diverged", "run_id"]:
+        steps = study.frames.steps[study.frames.steps["run_id"] == run_id]
+        evals = study.frames.evals[study.frames.evals["run_id"] == run_id]
+        losses = evals["loss"] if len(evals) else steps["loss"][np.isfinite(steps["loss"])]
+        if len(losses):
+            last = steps.iloc[-1]
+            reached = {"step": last["step"], "tokens": last["tokens"]}
+            reached |= {"seconds": steps["t_step"].sum(), "wire_bytes": steps["wire_bytes"].sum()}
+            ends.append({**last[GROUP], "step": last["step"], "x": reached[spent], "loss": losses.iloc[-1]})
+    return ends
+
+
+def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
+    """One line a method with a band over its seeds; a cross where a run diverged."""
+    for (method, title), rows in data.groupby(["method", "title"], sort=False):
+        style = look(str(method))
+        curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
+        label = f"{title} (diverged)" if len(ends) else str(title)
+        ax.plot(curve["x"], curve["loss"], color=style.colour, linestyle=style.dash, marker=style.marker, label=label)
+        if (curve["n"] > 1).any():
+            ax.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.15, linewidth=0)
+        for _, end in ends.iterrows():
+            xs, ys = (
+                ([curve["x"].iloc[-1], end["x"]], [curve["loss"].iloc[-1], end["loss"]]) if len(curve) else ([], [])
+            )
+            ax.plot(xs, ys, color=style.colour, linestyle=":", linewidth=1)
+            ax.plot(end["x"], end["loss"], marker="X", markersize=8, color=style.colour, markeredgecolor="white")
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(Y_LABEL)

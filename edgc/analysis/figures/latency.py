@@ -1,0 +1,59 @@
+"""Communication latency under every definition, a bar a method."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.study import WARMUP_STEPS, Study
+from edgc.analysis.style import look
+from edgc.analysis.tables import latency
+
+TITLE = "Communication latency"
+NOTE = f"Medians with 20 and 80 % quantiles over steps, the first {WARMUP_STEPS} of a run left out."
+ROWS = 1
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Seconds a step with 20 and 80 % quantiles: a row a line of the latency table and definition."""
+    table = latency.build(study)
+    rows = [
+        {
+            **{key: row[key] for key in ("model", "method", "title", "device", "runs", "steps")},
+            "definition": heading,
+            "seconds": row[f"{name}_s"],
+            "p20": row[f"{name}_s_p20"],
+            "p80": row[f"{name}_s_p80"],
+        }
+        for name, (heading, _) in latency.DEFINITIONS.items()
+        for _, row in table[table["steps"] > 0].iterrows()
+    ]
+    columns = ["model", "method", "title", "device", "runs", "steps", "definition", "seconds", "p20", "p80"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model's bars, milliseconds, grouped by definition."""
+    definitions = list(data["definition"].unique())
+    groups = list(data.groupby(["method", "title", "device"], sort=False))
+    width = 0.8 / max(1, len(groups))
+    several = data["device"].nunique() > 1
+    for number, ((method, title, device), rows) in enumerate(groups):
+        places = [definitions.index(d) + (number - (len(groups) - 1) / 2) * width for d in rows["definition"]]
+        seconds = rows["seconds"].to_numpy()
+        spread = [seconds - rows["p20"].to_numpy(), rows["p80"].to_numpy() - seconds]
+        label = f"{title}, {device}" if several else title
+        ax.bar(places, seconds * 1e3, width * 0.92, color=look(str(method)).colour, label=label)
+        ax.errorbar(
+            places,
+            seconds * 1e3,
+            [part * 1e3 for part in spread],
+            fmt="none",
+            ecolor="#888888",
+            elinewidth=0.9,
+            capsize=1.5,
+        )
+    ax.set_xticks(range(len(definitions)), [name.replace(" + ", " +\n", 1) for name in definitions])
+    ax.grid(visible=False, axis="x")
+    ax.tick_params(axis="x", length=0)
+    ax.set_ylabel("communication latency of a step (ms)")

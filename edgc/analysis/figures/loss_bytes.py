@@ -1,0 +1,28 @@
+"""Validation loss against bytes on the wire: how much learning does a byte buy?"""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
+from edgc.analysis.study import Study
+
+TITLE = "Loss against wire bytes"
+ROWS = 1
+
+__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """See `build_curves`; x in bytes that all ranks sent for gradients."""
+    data = build_curves(study, "wire_bytes")
+    return data[data["x"] > 0].reset_index(drop=True)  # the axis is logarithmic
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model's curves."""
+    draw_curves(data, ax, "gradient bytes sent, all ranks")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))

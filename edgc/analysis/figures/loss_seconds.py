@@ -1,0 +1,25 @@
+"""Validation loss against training time: what does compression buy on this hardware?"""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
+from edgc.analysis.study import Study
+
+TITLE = "Loss against time"
+ROWS = 1
+
+__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """See `build_curves`; x in seconds of training, without start-up, evaluation and checkpoints."""
+    return build_curves(study, "seconds")
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model's curves."""
+    draw_curves(data, ax, "training time (s)")
+    ax.set_xlim(left=0)

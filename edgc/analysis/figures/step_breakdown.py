@@ -1,0 +1,50 @@
+"""Where the time of a step goes, a bar a method."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.frames import STEP_SECONDS
+from edgc.analysis.render import cell
+from edgc.analysis.study import WARMUP_STEPS, Study, central, lines, steady
+from edgc.analysis.style import REGIONS
+
+TITLE = "Step time"
+NOTE = f"Means over the steps within the 20–80 % band of step time, the first {WARMUP_STEPS} of a run left out."
+ROWS = 1
+
+LABELS = {"forward_backward": "forward + backward"}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Seconds by region, a row a method: means over the steps within the 20–80 % band of step time, so they add up."""
+    rows = []
+    for line in lines(study.frames.runs):
+        steps = central(steady(line.of(study.frames.steps)))
+        if len(steps):
+            parts = steps[list(STEP_SECONDS)].mean().rename(lambda name: name.removeprefix("t_"))
+            rows.append({**line.identity, "n": len(line.measured), "steps": len(steps), **parts})
+    return pd.DataFrame(rows, columns=["model", "method", "title", "device", "status", "n", "steps", *REGIONS])
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model's bars, milliseconds, first method on top."""
+    positions = range(len(data))
+    left = pd.Series(0.0, index=data.index)
+    for region, colour in REGIONS.items():
+        width = data[region] * 1e3
+        label = LABELS.get(region, region)
+        ax.barh(positions, width, left=left, height=0.68, color=colour, label=label, edgecolor="white", linewidth=0.4)
+        left = left + width
+    for position, total in zip(positions, left, strict=True):
+        ax.annotate(f"{cell(total)} ms", (total, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    several = data["device"].nunique() > 1
+    names = [f"{t}\n{d}" if several else t for t, d in zip(data["title"], data["device"], strict=True)]
+    ax.set_yticks(positions, names)
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.14)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("time of a step on the first pipeline stage (ms)")

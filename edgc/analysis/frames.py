@@ -1,0 +1,132 @@
+"""The five tidy frames that every table and figure is made of, and the parquet files they travel in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from edgc.errors import UserError
+
+#: Columns that say which run a row of any frame belongs to.
+IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
+
+STEP_SECONDS = (
+    "t_forward_backward",
+    "t_entropy",
+    "t_encode",
+    "t_wire",
+    "t_decode",
+    "t_embedding",
+    "t_optimizer",
+    "t_other",
+)  #: regions of a step, in the order they run; they add up to t_step
+STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", "agree_bytes", "embedding_bytes", "pipeline_bytes")
+
+#: Columns each frame has even when no run wrote a record.
+COLUMNS = {
+    "runs": (
+        *IDENTITY,
+        "spec_id",
+        "status",
+        "message",
+        "step",
+        "iterations",
+        "validation_loss",
+        "training_seconds",
+        "startup_seconds",
+        "evaluation_seconds",
+        "checkpoint_seconds",
+        "num_parameters",
+    ),
+    "steps": (
+        *IDENTITY,
+        "step",
+        "tokens",
+        "loss",
+        "grad_norm",
+        "lr",
+        *STEP_BYTES,
+        "t_step",
+        *STEP_SECONDS,
+        "t_exposed",
+        "peak_mem",
+    ),
+    "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),
+    "decisions": (
+        *IDENTITY,
+        "step",
+        "window",
+        "stage",
+        "parameter",
+        "entropy",
+        "rank",
+        "relative_error",
+        "clamp",
+    ),
+    "zero_shot": (*IDENTITY, "task", "status", "metric", "value", "stderr", "n", "chance", "reason"),
+}
+
+TEXT = {
+    "run_id",
+    "model",
+    "method",
+    "title",
+    "device",
+    "spec_id",
+    "status",
+    "message",
+    "parameter",
+    "clamp",
+    "task",
+    "metric",
+    "reason",
+}
+
+
+@dataclass(frozen=True)
+class Frames:
+    """One row a run, a step, an evaluation, a decision, a zero-shot task. All rows carry `IDENTITY`.
+
+    runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
+    done, diverged, failed, timeout; unfinished (started, no status written), not run.
+    """
+
+    runs: pd.DataFrame
+    steps: pd.DataFrame
+    evals: pd.DataFrame
+    decisions: pd.DataFrame
+    zero_shot: pd.DataFrame
+
+    def write(self, folder: Path) -> None:
+        """Write `<folder>/<frame>.parquet`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for field in fields(self):
+            getattr(self, field.name).to_parquet(folder / f"{field.name}.parquet", index=False)
+
+    @classmethod
+    def read(cls, folder: Path) -> Frames:
+        """Read what `write` wrote. Raises `UserError` if a file is missing."""
+        missing = [name for name in FRAMES if not (folder / f"{name}.parquet").is_file()]
+        if missing:
+            raise UserError(f"{folder}: no {', '.join(missing)}.parquet; run `edgc collect` for this experiment")
+        return cls(**{name: pd.read_parquet(folder / f"{name}.parquet") for name in FRAMES})
+
+
+FRAMES = tuple(field.name for field in fields(Frames))
+
+
+def frame(kind: str, records: list[dict]) -> pd.DataFrame:
+    """Records as the frame `kind`: its columns first, then any others; numbers are float64 or int64, text is str."""
+    table = pd.DataFrame(records)
+    others = [column for column in table.columns if column not in COLUMNS[kind]]
+    table = table.reindex(columns=[*COLUMNS[kind], *others])
+    for column in table.columns:
+        if column in TEXT:
+            table[column] = table[column].astype("string")
+        elif column in COLUMNS[kind]:
+            table[column] = pd.to_numeric(table[column])
+        elif table[column].dtype == object:
+            table[column] = table[column].map(lambda v: v if v is None or pd.isna(v) else str(v)).astype("string")
+    return table

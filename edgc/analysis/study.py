@@ -1,0 +1,152 @@
+"""What a table or figure is built from, and the few operations on it that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from edgc.analysis.collect import NOT_RUN
+from edgc.analysis.frames import Frames
+from edgc.analysis.reference import Reference, load_reference
+from edgc.config import CONFIGS, Experiment, load_experiment
+
+#: Steps at the start of a run that no timing counts: they pay for first touches of memory, thread pools,
+#: connections and, on GPUs, compilation and autotuning. Five is past all of them in every run seen so far.
+WARMUP_STEPS = 5
+
+#: The band of a distribution that is printed beside its median.
+LOW, HIGH = 0.2, 0.8
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment, its measurements, and the paper it is held against."""
+
+    experiment: Experiment
+    frames: Frames
+    reference: Reference
+
+
+def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
+    """Read an experiment's collected frames (`edgc collect` wrote them) with what they are judged by."""
+    frames = Frames.read(results / experiment / "frames")
+    return Study(load_experiment(experiment, configs), frames, load_reference(configs=configs))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: the runs of a method on a model that were measured on one kind of hardware."""
+
+    model: str
+    method: str
+    title: str
+    device: str | None  #: None: nothing was measured
+    runs: pd.DataFrame
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """Runs that left measurements, however they ended."""
+        return self.runs[self.runs["status"] != NOT_RUN]
+
+    @property
+    def done(self) -> pd.DataFrame:
+        """Runs that ended as they should."""
+        return self.runs[self.runs["status"] == "done"]
+
+    @property
+    def status(self) -> str:
+        """`done` or, e.g., `2 done, 1 diverged`."""
+        counts = self.runs["status"].value_counts()
+        if len(counts) == 1:
+            return str(counts.index[0])
+        order = sorted(counts.index, key=lambda s: (s != "done", s))
+        return ", ".join(f"{counts[s]} {s}" for s in order)
+
+    @property
+    def identity(self) -> dict[str, str | None]:
+        """The columns every table begins with."""
+        return {
+            "model": self.model,
+            "method": self.method,
+            "title": self.title,
+            "device": self.device,
+            "status": self.status,
+        }
+
+    def of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of another frame that belong to this line."""
+        return frame[frame["run_id"].isin(self.runs["run_id"])]
+
+
+def lines(runs: pd.DataFrame) -> Iterator[Line]:
+    """The lines of a table, in the experiment's order. Hardware is never mixed in one line."""
+    for (model, method, title), group in runs.groupby(["model", "method", "title"], sort=False):
+        devices = list(group["device"].dropna().unique())
+        for number, device in enumerate(devices or [None]):
+            own = group["device"] == device if device else group["device"].isna()
+            rest = group["device"].isna() if number == 0 else False  # what was not run is told once
+            yield Line(str(model), str(method), str(title), device, group[own | rest])
+
+
+def baseline_of(line: Line, study: Study) -> Line | None:
+    """The baseline on the same model and hardware; None if it was not run there."""
+    return next(
+        (
+            other
+            for other in lines(study.frames.runs)
+            if other.method == study.experiment.judgement.baseline
+            and other.model == line.model
+            and other.device == line.device
+            and line.device is not None
+        ),
+        None,
+    )
+
+
+def steady(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps whose time counts: all but each run's first `WARMUP_STEPS`."""
+    return steps[steps["step"] > WARMUP_STEPS]
+
+
+def band(values: pd.Series) -> tuple[float, float, float]:
+    """Median, 20 % and 80 % quantile; NaN without values."""
+    if values.empty:
+        return (np.nan, np.nan, np.nan)
+    return (float(values.median()), float(values.quantile(LOW)), float(values.quantile(HIGH)))
+
+
+def central(steps: pd.DataFrame, column: str = "t_step") -> pd.DataFrame:
+    """Steps whose time lies within the 20–80 % band: their means are robust and, unlike medians, add up."""
+    _, low, high = band(steps[column])
+    return steps[steps[column].between(low, high)]
+
+
+def reduction_percent(own: float, reference: float) -> float:
+    """How much less `own` is than `reference`, in percent; NaN where the reference is 0 or missing."""
+    return 100 * (1 - own / reference) if reference and np.isfinite(reference) else np.nan
+
+
+def paired(own: pd.Series, reference: pd.Series) -> pd.DataFrame:
+    """Two series by seed, only the seeds that both have: columns own, reference."""
+    return pd.concat({"own": own, "reference": reference}, axis=1).dropna()
+
+
+def hardware(runs: pd.DataFrame) -> str:
+    """What was measured on, for captions."""
+    devices = sorted(runs["device"].dropna().unique())
+    return "; ".join(devices) if devices else "nothing was measured"
+
+
+def counts(runs: pd.DataFrame) -> str:
+    """How many runs a picture or table rests on, for captions: `n = 3 seeds` or `n = 2 to 3 seeds`."""
+    measured = runs[runs["status"] != NOT_RUN]
+    numbers = measured.groupby(["model", "method"])["seed"].nunique()
+    if numbers.empty:
+        return "n = 0"
+    least, most = int(numbers.min()), int(numbers.max())
+    seeds = f"{most} seed{'s' if most > 1 else ''}"
+    return f"n = {seeds} a method" if least == most else f"n = {least} to {seeds} a method"

@@ -1,0 +1,6 @@
+"""What is measured, in rows and columns: one module a table, one name a table here.
+
+Each module has `TITLE`, `CAPTION`, `build(study)` → numbers, and `present(numbers)` → the table as it is read.
+"""
+
+TABLES = ("latency", "time", "accuracy", "paper", "deviations")

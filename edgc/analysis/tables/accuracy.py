@@ -1,0 +1,147 @@
+"""Quality: validation loss against the baseline, judged by margin and seed spread, and zero-shot accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from edgc.analysis.collect import NOT_RUN
+from edgc.analysis.render import cell
+from edgc.analysis.study import Line, Study, baseline_of, lines, paired
+
+TITLE = "Accuracy"
+
+#: Fewer seeds give no usable estimate of their spread.
+MIN_SEEDS = 3
+CONFIDENCE = 0.95
+
+CAPTION = (
+    "Final validation loss in nats a token, mean ± standard deviation over the seeds that finished; perplexity is "
+    "its exponential. Gap: to the baseline of the same seed, mean and 95 % confidence interval (Student's t). "
+    "Verdict: worse where the whole interval lies above the experiment's margin, preserved where it lies below, "
+    "better where it lies below minus the margin; too few seeds where it straddles the margin, or rests on fewer "
+    "than three pairs. Tasks: accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), "
+    "mean over seeds, and the number of examples."
+)
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row a line: seeds, loss (nats) with loss_sd, perplexity, gap with gap_low, gap_high, verdict; tasks.
+
+    A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
+    guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run.
+    """
+    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+
+
+def _row(line: Line, study: Study) -> dict[str, object]:
+    losses = line.done["validation_loss"].dropna()
+    baseline = baseline_of(line, study)
+    gaps = gaps_to(line, baseline)
+    gap, low, high = interval(gaps)
+    row: dict[str, object] = {**line.identity, "seeds": len(losses)}
+    row |= {"loss": losses.mean(), "loss_sd": losses.std(), "perplexity": np.exp(losses).mean()}
+    row |= {"pairs": len(gaps), "gap": gap, "gap_low": low, "gap_high": high}
+    row["verdict"] = judge(line, gaps, study.experiment.judgement.margin_nats, baseline)
+    for task in study.experiment.tasks:
+        row |= _task(line, task, study)
+    return row
+
+
+def gaps_to(line: Line, baseline: Line | None) -> pd.Series:
+    """Validation loss minus the baseline's of the same seed, in nats."""
+    if baseline is None:
+        return pd.Series(dtype=float)
+    pairs = paired(*(run.set_index("seed")["validation_loss"] for run in (line.done, baseline.done)))
+    return pairs["own"] - pairs["reference"]
+
+
+def interval(gaps: pd.Series) -> tuple[float, float, float]:
+    """Mean and 95 % confidence interval of the mean gap; the interval is NaN below two pairs."""
+    mean = float(gaps.mean()) if len(gaps) else np.nan
+    if len(gaps) < 2:
+        return mean, np.nan, np.nan
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(gaps) - 1) * gaps.std() / np.sqrt(len(gaps)))
+    return mean, mean - half, mean + half
+
+
+def judge(line: Line, gaps: pd.Series, margin: float, baseline: Line | None) -> str:
+    """The verdict on a line's quality."""
+    ended_badly = line.measured[line.measured["status"] != "done"]
+    if line.measured.empty:
+        return NOT_RUN
+    if len(ended_badly):
+        return f"{ended_badly['status'].iloc[0]} ({len(ended_badly)} of {len(line.runs)})"
+    if baseline is None:
+        return "no baseline"
+    if line.method == baseline.method:
+        return "baseline"
+    return verdict(gaps, margin)
+
+
+def verdict(gaps: pd.Series, margin: float) -> str:
+    """preserved | better | worse | too few seeds: where the confidence interval of the mean gap lies."""
+    if len(gaps) < MIN_SEEDS:
+        return "too few seeds"
+    _, low, high = interval(gaps)
+    if high < -margin:
+        return "better"
+    if low > margin:
+        return "worse"
+    return "preserved" if high <= margin else "too few seeds"
+
+
+def _task(line: Line, task: str, study: Study) -> dict[str, object]:
+    results = line.of(study.frames.zero_shot)
+    results = results[results["task"] == task]
+    reasons = results["reason"].dropna()
+    results = results[results["status"] == "done"]
+    columns = {"": results["value"], "_stderr": results["stderr"], "_n": results["n"], "_chance": results["chance"]}
+    measured: dict[str, object] = {f"{task}{suffix}": values.mean() for suffix, values in columns.items()}
+    return measured | {f"{task}_reason": reasons.iloc[0] if len(reasons) else None}
+
+
+def tasks_of(table: pd.DataFrame) -> list[str]:
+    """The task columns of a built table."""
+    return [column.removesuffix("_stderr") for column in table.columns if column.endswith("_stderr")]
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read; what was not run says so."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
+    shown["Hardware"] = table["device"]
+    shown["Seeds"] = table["seeds"]
+    shown["Validation loss"] = [_loss(row) for _, row in table.iterrows()]
+    shown["Perplexity"] = table["perplexity"].map(cell)
+    shown["Gap to baseline"] = [_gap(row) for _, row in table.iterrows()]
+    shown["Verdict"] = table["verdict"]
+    for task in tasks_of(table):
+        shown[_heading(table, task)] = [_accuracy(row, task) for _, row in table.iterrows()]
+    return shown
+
+
+def _loss(row: pd.Series) -> str:
+    if not row["seeds"]:
+        return str(row["status"])
+    spread = f" ± {row['loss_sd']:.4f}" if row["seeds"] > 1 else ""
+    return f"{row['loss']:.4f}{spread}"
+
+
+def _gap(row: pd.Series) -> str:
+    if row["verdict"] == "baseline" or np.isnan(row["gap"]):
+        return "–"
+    bounds = f" ({row['gap_low']:+.4f}, {row['gap_high']:+.4f})" if np.isfinite(row["gap_low"]) else ""
+    return f"{row['gap']:+.4f}{bounds}".replace("-", "−")
+
+
+def _heading(table: pd.DataFrame, task: str) -> str:
+    chance = table[f"{task}_chance"].mean()
+    return f"{task} (%)" if np.isnan(chance) else f"{task} (%; chance {100 * chance:.1f})"
+
+
+def _accuracy(row: pd.Series, task: str) -> str:
+    if np.isnan(row[task]):
+        return NOT_RUN
+    error = f" ± {100 * row[f'{task}_stderr']:.1f}" if np.isfinite(row[f"{task}_stderr"]) else ""
+    return f"{100 * row[task]:.1f}{error} (n = {row[f'{task}_n']:.0f})"

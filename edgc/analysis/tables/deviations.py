@@ -1,0 +1,32 @@
+"""Where the authors' public code departs from their paper, and what this suite does instead."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from edgc.analysis.study import Study
+
+TITLE = "The paper and its released code"
+
+CAPTION = (
+    "Found by reading the authors' public snapshot. As it is, it cannot have produced the paper's numbers; the "
+    "suite's methods follow the paper, and name the released code's rules where they offer them."
+)
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row a deviation: topic, paper, released, consequence, here."""
+    return pd.DataFrame([deviation.model_dump() for deviation in study.reference.deviations])
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read."""
+    return table.rename(
+        columns={
+            "topic": "Topic",
+            "paper": "Paper",
+            "released": "Released code",
+            "consequence": "Consequence",
+            "here": "Here",
+        }
+    )

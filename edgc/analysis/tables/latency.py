@@ -1,0 +1,81 @@
+"""Communication latency and traffic of a step, under every definition of latency side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from edgc.analysis.render import cell, percent, with_band
+from edgc.analysis.study import Line, Study, band, baseline_of, lines, reduction_percent, steady
+
+TITLE = "Communication latency"
+
+#: Definitions of communication latency, by the step regions that each adds up. Papers rarely say which they mean,
+#: and the same run gives very different reductions under them.
+DEFINITIONS = {
+    "wire": ("wire", ("t_wire",)),
+    "exchange": ("encode + wire + decode", ("t_encode", "t_wire", "t_decode")),
+    "exposed": ("exposed", ("t_exposed",)),
+    "everything": ("exposed + entropy + embedding", ("t_exposed", "t_entropy", "t_embedding")),
+}
+
+CAPTION = (
+    "Seconds of one step on the first pipeline stage: median over steps and seeds, with the 20 and 80 % quantiles in "
+    "brackets. Compressed: share of those steps that handed over less than fp32 gradients. wire: blocked in "
+    "collectives of the gradient exchange. encode + wire + decode: the same with the method's own computing. exposed: "
+    "all of the exchange that is on the critical path. The last definition adds entropy estimation and the exchange "
+    "of the tied embedding. Reductions are against the baseline on the same hardware. Bytes are sums over all ranks, "
+    "averaged over all steps; MB = 10⁶ bytes; other traffic is agreement, tied embedding and pipeline. Compression: "
+    "payload against uncompressed fp32 gradients, wire bytes against the baseline's."
+)
+
+
+def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
+    """Seconds of each step under a definition."""
+    return steps[list(DEFINITIONS[definition][1])].sum(axis=1)
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row a line: `<definition>_s` with `_p20`, `_p80` (seconds), `_reduction_percent`; megabytes a step."""
+    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+
+
+def _row(line: Line, study: Study) -> dict[str, object]:
+    steps = line.of(study.frames.steps)
+    baseline = baseline_of(line, study)
+    dense = baseline.of(study.frames.steps) if baseline else steps.head(0)
+    counted = steady(steps)
+    row: dict[str, object] = {**line.identity, "runs": len(line.measured), "steps": len(counted)}
+    row["compressed_percent"] = 100 * (counted["payload_bytes"] < counted["dense_bytes"]).mean()
+    for name in DEFINITIONS:
+        median, low, high = band(latency(counted, name))
+        row |= {f"{name}_s": median, f"{name}_s_p20": low, f"{name}_s_p80": high}
+        row[f"{name}_reduction_percent"] = reduction_percent(median, band(latency(steady(dense), name))[0])
+    means = steps.mean(numeric_only=True)
+    wire = means["wire_bytes"]
+    row["payload_mb"], row["wire_mb"] = means["payload_bytes"] / 1e6, wire / 1e6
+    row["other_mb"] = means[["agree_bytes", "embedding_bytes", "pipeline_bytes"]].sum(min_count=1) / 1e6
+    row["payload_compression"] = _ratio(means["dense_bytes"], means["payload_bytes"])
+    row["wire_compression"] = _ratio(dense["wire_bytes"].mean(), wire)
+    return row
+
+
+def _ratio(reference: float, own: float) -> float:
+    return reference / own if own else np.nan
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read: milliseconds and rounded."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
+    shown["Hardware"] = table["device"]
+    shown["Steps"] = table["steps"]
+    shown["Compressed"] = table["compressed_percent"].map(percent)
+    for name, (heading, _) in DEFINITIONS.items():
+        shown[f"{heading} (ms)"] = [with_band(row, f"{name}_s", 1e3) for _, row in table.iterrows()]
+        shown[f"reduction: {heading}"] = table[f"{name}_reduction_percent"].map(percent)
+    shown["Payload (MB/step)"] = table["payload_mb"].map(cell)
+    shown["Wire (MB/step)"] = table["wire_mb"].map(cell)
+    shown["Other traffic (MB/step)"] = table["other_mb"].map(cell)
+    shown["Payload compression"] = table["payload_compression"].map(lambda v: cell(v, suffix="×"))
+    shown["Wire compression"] = table["wire_compression"].map(lambda v: cell(v, suffix="×"))
+    return shown

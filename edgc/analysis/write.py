@@ -1,0 +1,56 @@
+"""A table or figure of a study, by its name, into files."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib as mpl
+import pandas as pd
+
+from edgc.analysis import canvas, render, style
+from edgc.analysis.figures import FIGURES
+from edgc.analysis.study import Study, counts, hardware
+from edgc.analysis.tables import TABLES
+from edgc.errors import UserError
+from edgc.files import atomic_open, write_text
+
+
+def write_table(name: str, study: Study, out: Path) -> None:
+    """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` for an unknown table."""
+    table = _module("table", name, TABLES)
+    numbers = table.build(study)
+    shown = _without_constants(table.present(numbers))
+    render.write(out, name, table.TITLE, numbers, shown, table.CAPTION, f"{_setting(study)}.")
+
+
+def write_figure(name: str, study: Study, out: Path) -> None:
+    """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` for an unknown figure."""
+    figure = _module("figure", name, FIGURES)
+    data = figure.build(study)
+    with mpl.rc_context(style.RC):
+        drawn = canvas.draw(figure, data, f"{figure.TITLE}. {figure.NOTE}\n{_setting(study)}.")
+        for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+            with atomic_open(out / f"{name}.{kind}", "wb") as stream:
+                drawn.savefig(stream, format=kind, dpi=style.DPI, metadata=metadata)
+    write_text(out / f"{name}.csv", data.to_csv(index=False))
+
+
+def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
+    if name not in names:
+        raise UserError(f"{kind} {name!r}: there are {', '.join(names)}")
+    return import_module(f"edgc.analysis.{kind}s.{name}")
+
+
+def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
+    """Without the columns Model and Hardware where they say the same in every line: the note says it once."""
+    same = [name for name in ("Model", "Hardware") if name in shown and shown[name].nunique() <= 1]
+    return shown.drop(columns=same)
+
+
+def _setting(study: Study) -> str:
+    """What a reader must know who sees the table or picture alone: experiment, models, n, hardware."""
+    runs = study.frames.runs
+    models = ", ".join(runs["model"].unique())
+    return f"Experiment {study.experiment.name}: {models}, {counts(runs)}, {hardware(runs)}"

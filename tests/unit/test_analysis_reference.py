@@ -1,0 +1,52 @@
+"""The paper's numbers: only confirmed ones, each with where it stands."""
+
+import pytest
+import yaml
+
+from edgc.analysis.reference import Claim, load_reference
+from edgc.analysis.tables import deviations
+from edgc.config import CONFIGS, Method, available
+from edgc.errors import UserError
+from tests.fixtures.studies import run, study
+
+
+def test_only_confirmed_claims_have_a_number_and_all_say_where():
+    reference = load_reference()
+    assert all(claim.where and claim.text for claim in reference.claims)
+    assert all(claim.value is None for claim in reference.claims if claim.status != "confirmed")
+    confirmed = {claim.value for claim in reference.claims if claim.value is not None}
+    assert confirmed == {46.45, 16.13, 94, 0.94}
+    assert reference.method in available(Method)
+
+
+def test_a_number_that_is_not_available_is_refused():
+    with pytest.raises(ValueError, match="cannot have a value"):
+        Claim(id="x", text="x", where="table 1", status="not available", value=1.0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "red"}, "colour: unknown setting"),
+        ({"claims": []}, "claims"),
+        ({"setups": {}}, "claims name setups"),
+    ],
+)
+def test_bad_reference_is_a_user_error(tmp_path, change, message):
+    values = yaml.safe_load((CONFIGS / "reference" / "edgc-2511.10333.yaml").read_text())
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "x.yaml").write_text(yaml.safe_dump(values | change))
+    with pytest.raises(UserError, match=message):
+        load_reference("x", tmp_path)
+
+
+def test_missing_reference_names_the_file(tmp_path):
+    with pytest.raises(UserError, match=r"nope\.yaml"):
+        load_reference("nope", tmp_path)
+
+
+def test_deviations_table_has_every_column_filled():
+    table = deviations.build(study([run("dense")], reference=load_reference()))
+    assert len(table) >= 4
+    assert table.map(len).min().min() > 0

@@ -1,0 +1,169 @@
+"""The workflow: what it would run, what it runs, what it runs again, and what it says when it cannot."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from edgc.analysis.figures import FIGURES
+from edgc.analysis.tables import TABLES
+from edgc.config import Experiment, available, load_experiment
+from edgc.files import read_json
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = ["--config", "experiment=smoke"]
+
+
+# what it would run
+
+
+@pytest.mark.parametrize("name", available(Experiment))
+def test_every_experiment_plans_all_its_runs(project, name):
+    experiment = load_experiment(name)
+    jobs = project.would_run("--config", f"experiment={name}")
+    trained = {output.split("/")[-2] for output in jobs["train"]}
+    assert trained == {spec.run_id for spec in experiment.runs()}
+    assert len(jobs["evaluate"]) == len(trained)
+    assert len(jobs["prepare"]) == 1
+    assert {f"table_{table}" for table in TABLES} | {f"figure_{figure}" for figure in FIGURES} <= set(jobs)
+    assert jobs["render_report"] == [f"results/{name}/report.html"]
+
+
+def test_a_job_lists_what_its_cluster_asks_for(project):
+    done = project.snakemake("--dry-run", "--config", "experiment=paper-h100")
+    train = re.search(r"rule train:.*?resources: ([^\n]*)", done.stdout + done.stderr, re.DOTALL)
+    assert train
+    cluster = load_experiment("paper-h100").runs()[0].cluster
+    for resource in (
+        f"nodes={cluster.nodes}",
+        f"tasks={cluster.processes}",
+        f"cpus_per_task={cluster.schedule.cpus_per_task}",
+        f"mem_mb={cluster.schedule.memory_mb_per_node}",
+        f"runtime={cluster.schedule.time_minutes}",
+        f"gres=gpu:{cluster.processes_per_node}",
+    ):
+        assert resource in train[1]
+    assert "slurm_account" not in train[1], "what is not set is left to the site"
+
+
+# what it runs, and runs again
+
+
+def test_one_command_ends_in_tables_figures_and_a_report(finished):
+    results = finished.root / "results/toy"
+    assert {path.name for path in (results / "tables").iterdir()} == {
+        f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "html")
+    }
+    assert {path.name for path in (results / "figures").iterdir()} == {
+        f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "csv")
+    }
+    status = pd.read_csv(results / "tables/accuracy.csv").set_index("method")["status"]
+    assert status.to_dict() == {"dense": "done", "powersgd": "diverged", "edgc": "done"}, "diverging is a result"
+
+
+def test_the_report_needs_nothing_else_and_tells_no_path(finished):
+    page = (finished.root / "results/toy/report.html").read_text()
+    assert not re.findall(r"""(?:src|href)\s*=\s*["']?https?:""", page)
+    assert str(finished.root) not in page
+    assert sys.executable not in page
+    for name in (*TABLES, *FIGURES):
+        assert f"{name}.html" in page or f"{name}.svg" in page
+
+
+def test_a_second_call_runs_nothing_and_is_fast(finished):
+    begin = time.monotonic()
+    done = finished.snakemake()
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert time.monotonic() - begin < 15
+
+
+def test_what_changes_no_result_runs_nothing(finished):
+    edits = [
+        ("configs/methods/powersgd.yaml", "name: powersgd", "# a comment\nname: powersgd"),
+        ("configs/experiments/toy.yaml", "name: toy", "# a comment\nname: toy"),
+    ]
+    with finished.edited(*edits):
+        assert finished.would_run() == {}
+    with finished.edited(*edits, ("workflow/rules/train.smk", '"$EDGC_PYTHON" -m', 'nice "$EDGC_PYTHON" -m')):
+        assert finished.would_run("--workflow-profile", "workflow/profiles/local") == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "methods"),
+    [
+        ("configs/methods/powersgd.yaml", "rank: 32", "rank: 31", {"powersgd"}),
+        ("configs/experiments/toy.yaml", "iterations: 40", "iterations: 50", {"dense", "powersgd", "edgc"}),
+    ],
+)
+def test_a_changed_value_runs_what_it_changes_and_nothing_else(finished, path, old, new, methods):
+    with finished.edited((path, old, new)):
+        jobs = finished.would_run()
+    assert {output.split("/")[-2].split("-")[2] for output in jobs["train"]} == methods
+    assert len(jobs["evaluate"]) == len(methods)
+    assert "prepare" not in jobs
+    assert {"collect", "table_time", "figure_loss_step", "render_report"} <= set(jobs)
+
+
+def test_a_changed_judgement_makes_tables_only(finished):
+    margin = "judgement: {margin_nats: 0.5}\n"
+    with finished.edited(("configs/experiments/toy.yaml", "tasks:", f"{margin}tasks:")):
+        jobs = set(finished.would_run())
+    assert jobs == {f"table_{table}" for table in TABLES} | {"render_report", "all"}
+
+
+def test_a_run_that_fails_leaves_its_records_and_is_not_done(project):
+    spec = next(s for s in load_experiment("smoke").runs() if s.method.name == "topk")
+    folder = project.root / "results/smoke/runs" / spec.run_id
+    target = f"results/smoke/runs/{spec.run_id}/trained"
+    done = project.snakemake(target, *SMOKE, topk="failed")
+    assert done.returncode != 0
+    assert not (folder / "trained").exists(), "a failed run is not taken for a finished one"
+    assert read_json(folder / "status.json")["status"] == "failed"
+    assert (folder / "checkpoint/weights").exists(), "the next attempt goes on from here"
+
+
+# what it says when it cannot
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("experiment=nope", "no file configs/experiments/nope.yaml; there are"),
+        ("experment=smoke", "the only setting is"),
+    ],
+)
+def test_bad_settings_are_one_screen(project, setting, message):
+    done = project.snakemake("--dry-run", "--config", setting)
+    text = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert message in text
+    assert "Traceback" not in text
+    assert len(text.splitlines()) < 12
+
+
+# how it is written
+
+
+def test_lint_finds_only_what_is_meant(project):
+    """One environment for all rules, made by `make setup` and pinned in requirements/, is meant."""
+    done = project.snakemake("--lint", *SMOKE)
+    titles = set(re.findall(r"^ +\* (.*):$", done.stdout + done.stderr, re.MULTILINE))
+    assert titles == {"Specify a conda environment or container for each rule."}
+
+
+def test_style():
+    done = subprocess.run(
+        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflow"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len((ROOT / "Snakefile").read_text().splitlines()) < 60
+
+
+def test_every_table_and_figure_has_a_caption():
+    captions = {path.stem for path in (ROOT / "workflow/report").glob("*.rst")}
+    assert captions == {"workflow"} | {f"table_{t}" for t in TABLES} | {f"figure_{f}" for f in FIGURES}

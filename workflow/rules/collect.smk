@@ -1,0 +1,14 @@
+rule collect:
+    input:
+        expand(f"{RUN}/{{record}}", run=SPECS, record=["trained", "zero_shot.json"]),
+    output:
+        expand(f"{RESULTS}/frames/{{name}}.parquet", name=FRAMES),
+    log:
+        f"{RESULTS}/logs/collect.log",
+    localrule: True
+    params:
+        experiment=EXPERIMENT.name,
+        runs=list(SPECS),
+        titles=[spec.method.title for spec in SPECS.values()],
+    shell:
+        '"$EDGC_PYTHON" -m edgc collect {params.experiment:q} > {log:q} 2>&1'

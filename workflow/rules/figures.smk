@@ -1,0 +1,23 @@
+for figure in FIGURES:
+
+    rule:
+        name:
+            f"figure_{figure}"
+        input:
+            rules.collect.output,
+        output:
+            multiext(f"{RESULTS}/figures/{figure}", ".png", ".csv"),
+            report(
+                f"{RESULTS}/figures/{figure}.svg",
+                caption=f"../report/figure_{figure}.rst",
+                category="Figures",
+                labels={"figure": figure.replace("_", " ")},
+            ),
+        log:
+            f"{RESULTS}/logs/figure_{figure}.log",
+        localrule: True
+        params:
+            figure=figure,
+            experiment=EXPERIMENT.name,
+        shell:
+            '"$EDGC_PYTHON" -m edgc figure {params.figure:q} {params.experiment:q} > {log:q} 2>&1'
