@@ -38,12 +38,13 @@ def main() -> None:
         sys.exit(f"edgc needs Python 3.11 or newer, but {found}: make PYTHON=python3.12 …")
     if old:
         STAMP.unlink()
+    digest = _digest()  # of what is installed now, even if a file changes meanwhile
     print(f"Installing into .venv, {build} build of torch: takes minutes and some gigabytes …", flush=True)
     if new_venv:
         _make_venv()
     _install(build)
     python = _version() if new_venv else old["python"]
-    STAMP.write_text(json.dumps({"build": build, "python": python, "digest": _digest()}))
+    STAMP.write_text(json.dumps({"build": build, "python": python, "digest": digest}))
 
 
 def _version() -> str:
