@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
@@ -53,8 +54,10 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
 
 
 def check_machine(spec: RunSpec) -> None:
-    """Refuse before anything starts what cannot work here: several nodes, missing GPUs, a taken port."""
+    """Refuse before anything starts what cannot work here: several nodes, missing GPUs, a taken port …"""
     cluster = spec.cluster
+    if spec.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
     if cluster.nodes > 1:
         raise UserError(
             f"cluster.nodes = {cluster.nodes} ({cluster.name}): this command starts processes on one machine; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from torchrun import torchrun
 
@@ -41,3 +43,11 @@ def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
     report = torchrun("engine_losses.py", 4, "2", "2", "1", "plain", "dense")
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)
+
+
+def test_export_has_megatrons_logits_and_does_not_depend_on_the_topology(tmp_path: Path) -> None:
+    whole, sharded = tmp_path / "whole", tmp_path / "sharded"
+    assert torchrun("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5
+    torchrun("export_initial.py", 4, "2", "2", "1", str(sharded))
+    model = Path("export") / "model.safetensors"
+    assert (whole / model).read_bytes() == (sharded / model).read_bytes()

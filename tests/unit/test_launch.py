@@ -1,0 +1,60 @@
+"""What `edgc train` refuses before any process starts, and how it explains a failure in one screen."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgc.config import RunSpec, load_experiment
+from edgc.errors import UserError
+from edgc.files import write_json
+from edgc.training.launch import check_machine, explain
+
+
+def spec(**cluster: Any) -> RunSpec:
+    plain = load_experiment("smoke").runs()[0]
+    return plain.model_copy(update={"cluster": plain.cluster.model_copy(update=cluster)})
+
+
+def test_a_taken_port_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=rf"cluster\.port = {port} .*choose another port"):
+            check_machine(spec(port=port))
+    check_machine(spec(port=None))
+
+
+def test_several_nodes_and_missing_gpus_are_refused() -> None:
+    with pytest.raises(UserError, match=r"cluster\.nodes = 3 .*batch system"):
+        check_machine(spec(nodes=3))
+    with pytest.raises(UserError, match=r"cluster\.processes_per_node = 4000 .*GPUs"):
+        check_machine(spec(device="cuda", processes_per_node=4000))
+
+
+def report(run: Path, rank: int, time: float, message: str, known: bool = False) -> None:
+    record = {"rank": rank, "time": time, "message": message, "known": known}
+    write_json(run / "errors" / f"rank-{rank:05d}.json", record)
+
+
+def test_the_first_error_is_told_with_its_log(tmp_path: Path) -> None:
+    report(tmp_path, 0, 12.0, "RuntimeError: connection closed by peer")
+    report(tmp_path, 3, 11.0, "ValueError: the cause")
+    text = explain(tmp_path, {0: 1, 3: 1, 1: -15})
+    assert "rank 3 failed first: ValueError: the cause" in text
+    assert "rank-00003.log" in text
+    assert "closed by peer" not in text
+
+
+def test_a_killed_rank_is_the_cause_whatever_its_peers_say(tmp_path: Path) -> None:
+    report(tmp_path, 0, 12.0, "RuntimeError: connection closed by peer")
+    assert "rank 2 failed first: process was ended by SIGKILL" in explain(tmp_path, {0: 1, 2: -9, 1: -15})
+
+
+def test_a_message_for_the_user_stands_alone(tmp_path: Path) -> None:
+    report(tmp_path, 1, 5.0, "training.lr = 1: too high", known=True)
+    assert explain(tmp_path, {1: 2}) == "training.lr = 1: too high"
