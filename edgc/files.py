@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -59,8 +60,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Append records as JSON lines in one write."""
-    text = "".join(json.dumps(record, allow_nan=True) + "\n" for record in records)
+    """Append records as JSON lines in one write. Numbers that are not finite become null: JSON has no NaN."""
+    text = "".join(_line(record) for record in records)
     if text:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as stream:
@@ -69,7 +70,12 @@ def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Write JSON lines atomically, replacing the file."""
-    write_text(path, "".join(json.dumps(record) + "\n" for record in records))
+    write_text(path, "".join(_line(record) for record in records))
+
+
+def _line(record: dict[str, Any]) -> str:
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    return json.dumps(finite, allow_nan=False) + "\n"
 
 
 def sha256(path: Path) -> str:

@@ -8,8 +8,9 @@ from typing import Literal
 import yaml
 from pydantic import Field, model_validator
 
-from edgc.config import CONFIGS, Settings, validate
+from edgc.config import CONFIGS
 from edgc.errors import UserError
+from edgc.settings import Settings, validate
 
 EDGC = "edgc-2511.10333"
 

@@ -9,8 +9,9 @@ import traceback
 from pathlib import Path
 
 from edgc import files
-from edgc.config import RunSpec, validate
+from edgc.config import RunSpec
 from edgc.errors import UserError
+from edgc.settings import validate
 
 ERRORS = "errors"
 

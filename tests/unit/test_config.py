@@ -20,11 +20,10 @@ from edgc.config import (
     available,
     load,
     load_experiment,
-    merge,
-    validate,
 )
 from edgc.errors import UserError
 from edgc.files import canonical_json
+from edgc.settings import merge, validate
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -18,8 +18,9 @@ from megatron.core.distributed import DistributedDataParallel, finalize_model_gr
 from edgc.aggregators import AGGREGATORS
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load, merge
+from edgc.config import Method, RunSpec, load
 from edgc.data.dataset import rank_batches
+from edgc.settings import merge
 
 STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
 SETTINGS = {
