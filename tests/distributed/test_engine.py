@@ -45,6 +45,15 @@ def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
     assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)
 
 
+def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alone: dict) -> None:
+    report = torchrun("engine_losses.py", 4, "2", "1", "2", "plain", *METHODS)
+    assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    for method in METHODS:
+        charged, predicted, _ = report[method]["bytes"]
+        assert charged == predicted > 0, method
+        assert report[method]["checksum"], method
+
+
 def test_export_has_megatrons_logits_and_does_not_depend_on_the_topology(tmp_path: Path) -> None:
     whole, sharded = tmp_path / "whole", tmp_path / "sharded"
     assert torchrun("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5

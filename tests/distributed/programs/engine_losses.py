@@ -17,6 +17,7 @@ from megatron.core.distributed import DistributedDataParallel, finalize_model_gr
 
 from edgc.aggregators import AGGREGATORS
 from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.model import is_split
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
 from edgc.data.dataset import rank_batches
@@ -131,20 +132,27 @@ def mean_over_last_stage(loss: torch.Tensor) -> float:
 
 
 def replicas_agree(engine: MegatronEngine) -> bool:
-    """Data-parallel replicas hold bitwise equal parameters, and both copies of the tied embedding are equal."""
-    own = torch.cat([p.detach().reshape(-1) for p in engine._named.values()])
-    first = own.clone()
-    comm = engine._data_parallel
-    dist.broadcast(first, src=dist.get_global_rank(comm.group, 0), group=comm.group)
-    equal = torch.tensor(int(torch.equal(first, own)))
-    if engine._embedding is not None and engine._embedding.size > 1:
+    """Whether what is meant to be equal is, bit for bit.
+
+    Parameters over data-parallel ranks, those that are not split over tensor-parallel ranks, and the two copies
+    of the tied embedding.
+    """
+    parameters, groups = engine._named, engine._groups
+    equal = same_everywhere(list(parameters.values()), groups.dp)
+    equal &= same_everywhere([p for p in parameters.values() if not is_split(p)], groups.tp)
+    if engine._embedding is not None:
         word = "embedding.word_embeddings.weight" if engine.place.first_stage else "output_layer.weight"
-        tied = engine._named[word].detach().clone()
-        group = engine._embedding.group
-        dist.broadcast(tied, src=dist.get_global_rank(group, 0), group=group)
-        equal *= int(torch.equal(tied, engine._named[word].detach()))
-    dist.all_reduce(equal, op=dist.ReduceOp.MIN)
-    return bool(equal)
+        equal &= same_everywhere([parameters[word]], groups.embd)
+    everybody = torch.tensor(int(equal))
+    dist.all_reduce(everybody, op=dist.ReduceOp.MIN)
+    return bool(everybody)
+
+
+def same_everywhere(tensors: list[torch.nn.Parameter], group: dist.ProcessGroup) -> bool:
+    own = torch.cat([t.detach().reshape(-1) for t in tensors])
+    first = own.clone()
+    dist.broadcast(first, src=dist.get_global_rank(group, 0), group=group)
+    return torch.equal(first, own)
 
 
 if __name__ == "__main__":
