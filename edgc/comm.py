@@ -15,8 +15,9 @@ from edgc.telemetry import Charge, Ledger
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's
-#: observations), `embedding` (tied weights of the first and last stage), `pipeline` (between stages).
+#: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's observations),
+#: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
+#: (between stages).
 GRADIENT = "gradient"
 
 

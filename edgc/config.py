@@ -52,7 +52,11 @@ class Placement(Settings):
     stages: tuple[NonNegativeInt, ...] | None = Field(
         None, min_length=1, description="Pipeline stages that compress, from 0; null: all"
     )
-    exclude: tuple[str, ...] = Field((), description="Substrings of parameter names that always travel dense")
+    exclude: tuple[str, ...] = Field(
+        (),
+        description="Substrings of parameter names that always travel dense; the last stage's copy of "
+        "embedding.word_embeddings is output_layer",
+    )
 
 
 class Method(Settings):
@@ -173,7 +177,7 @@ class Parallel(Settings):
 
 
 class Training(Settings):
-    """One training run. Defaults are the paper's optimizer (methods.md §7) where it names one."""
+    """One training run. Defaults are those of the EDGC paper's set-ups where they are known."""
 
     iterations: PositiveInt = Field(description="Optimizer steps")
     micro_batch: PositiveInt = Field(description="Sequences in a micro-batch")

@@ -14,13 +14,13 @@ from edgc.comm import Communicator
 from edgc.entropy import sampled_entropy
 from edgc.lazy import torch
 from edgc.policies.base import Decision, Observation, Policy
+from edgc.relative_error import OBSERVE, RelativeErrors
 from edgc.telemetry import StepClock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 AGREE = "agree"
-SKETCH = 8  # columns: the estimated norm is within a few percent for gradients, whose spectra are broad
 
 
 def compressible(
@@ -40,7 +40,7 @@ class GradientExchange:
     Args:
         comm: the data-parallel group.
         agreement: all ranks that must decide alike: the stage's data- and tensor-parallel ranks.
-        names: the parameters that may be compressed (see `compressible`); all others travel dense.
+        shapes: the parameters that may be compressed (see `compressible`); all others travel dense.
         compresses: False where placement leaves this stage dense.
     """
 
@@ -50,16 +50,17 @@ class GradientExchange:
         policy: Policy,
         comm: Communicator,
         agreement: Communicator,
-        names: Iterable[str],
+        shapes: Mapping[str, tuple[int, ...]],
         stage: int = 0,
         compresses: bool = True,
     ) -> None:
         self.aggregator, self.policy, self.comm, self.agreement = aggregator, policy, comm, agreement
         self.stage = stage
-        self._names = sorted(names)
+        self._shapes = dict(sorted(shapes.items()))
         self._compresses = compresses
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
-        self._sketches: dict[str, tuple[Tensor, Tensor]] = {}  # of mean E (this rank's share) and of Ĝ
+        self._errors = RelativeErrors(comm, agreement)
+        self._device: Any = None  # of the gradients
         self._step = -1
         self._decision = Decision()
 
@@ -71,42 +72,49 @@ class GradientExchange:
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
         self._step = step
-        decided = self.policy.decide(step)
-        amounts = {name: decided.amount(name) for name in self._names} if self._compresses else {}
-        self._decision = Decision(None, amounts)
+        self._decision = self._placed(self.policy.decide(step))
+
+    def _placed(self, decided: Decision) -> Decision:
+        """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
+        if not self._compresses:
+            return Decision(None)
+        shapes = self._shapes.items()
+        return Decision(None, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
 
     def start(self, gradients: Sequence[NamedGradient]) -> Pending:
         """Encode and launch one bucket. Buckets must come in the same order on all ranks."""
+        self._device = gradients[0].tensor.device
         self._observe_entropy(gradients)
         with self.clock.region("encode"):
             pending = self.aggregator.start(gradients, self._decision, self.comm, self._step)
         return _Observed(self, pending, gradients)
 
     def finished(self, gradients: Sequence[NamedGradient]) -> None:
-        """Sketch a decoded bucket's residuals and averages on the window's last step, for the relative error."""
+        """Look at a decoded bucket's residuals on the window's last step."""
         if not self._ends_window():
             return
-        with self.clock.region("entropy"):
+        with self.clock.region(OBSERVE):
             for gradient in gradients:
                 residual = self.aggregator.residual(gradient.name)
                 if residual is not None and residual.dim() > 1:
-                    directions = self._directions(gradient.tensor)
-                    lost, kept = (t.reshape(len(t), -1).to(directions.dtype) for t in (residual, gradient.tensor))
-                    self._sketches[gradient.name] = lost @ directions / self.comm.size, kept @ directions
+                    self._errors.add(gradient.name, residual, gradient.tensor, self._step)
 
     def end_step(self) -> list[dict[str, Any]]:
         """At a window's end: agree on what was observed, let the policy see it. Returns decision records."""
         if not self._ends_window():
             return []
+        with self.clock.region(OBSERVE):
+            errors = self._errors.take()
         with self.clock.region("entropy"):
-            observation = self._agreed_observation()
+            entropy = self._agreed_entropy()
+        observation = Observation(self._step, entropy=entropy, relative_error=errors)
         self.policy.observe(observation)
-        self._entropy, self._sketches = {}, {}
+        self._entropy = {}
         return self.decisions(self._step + 1, observation)
 
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds from 0-based `step` on, and why."""
-        decided = self.policy.decide(step)
+        decided = self._placed(self.policy.decide(step))
         clamp = self.policy.explain().get("clamp")
         window = 0 if not self.policy.window else step // self.policy.window
         seen = observation or Observation(step)
@@ -117,11 +125,11 @@ class GradientExchange:
                 "stage": self.stage,
                 "parameter": name,
                 "entropy": seen.entropy.get(name),
-                "rank": decided.amount(name) if self._compresses else None,
+                self.aggregator.amount or "rank": decided.amount(name),
                 "relative_error": seen.relative_error.get(name),
                 "clamp": clamp.get(name) if isinstance(clamp, Mapping) else clamp,
             }
-            for name in self._names
+            for name in self._shapes
         ]
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,49 +158,16 @@ class GradientExchange:
             for name, value in sampled_entropy(wanted, sampling).items():
                 self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
 
-    def _directions(self, tensor: Tensor) -> Tensor:
-        """Random directions [n, SKETCH] for a tensor of m rows, equal on all ranks."""
-        generator = torch.Generator().manual_seed(self._step)
-        columns = tensor.numel() // len(tensor)
-        return torch.randn(columns, SKETCH, generator=generator).to(tensor.device)
-
-    def _relative_errors(self) -> dict[str, Tensor]:
-        """‖Ē‖/‖M̄‖ by parameter, M̄ = Ĝ + Ē, of the means over ranks.
-
-        A rank's own residual also holds how its gradient differs from the others', which cancels in the mean.
-        Frobenius norms are estimated from ‖E V‖ with Gaussian V: a few columns travel instead of the matrix.
-        """
-        if not self._sketches:
-            return {}
-        lost = torch.cat([share.reshape(-1) for share, _ in self._sketches.values()])
-        self.comm.all_reduce(lost, tag=AGREE).wait()
-        parts = lost.split([share.numel() for share, _ in self._sketches.values()])
-        norm = torch.linalg.vector_norm
-        return {
-            name: torch.nan_to_num(norm(part) / norm(part + kept.reshape(-1)))
-            for (name, (_, kept)), part in zip(self._sketches.items(), parts, strict=True)
-        }
-
-    def _agreed_observation(self) -> Observation:
-        """Means over the agreement group, equal on all its ranks: one all-reduce of two numbers a parameter."""
-        errors = self._relative_errors()
-        names = [name for name in self._names if name in self._entropy or name in errors]
-        if not names:
-            return Observation(self._step)
+    def _agreed_entropy(self) -> dict[str, float]:
+        """Window means over the agreement group, equal on all its ranks: one all-reduce of a number a parameter."""
         sampling, window = self.policy.sampling, self.policy.window
-        samples = math.ceil(window / sampling.every) if sampling and window else 1
-        missing = torch.tensor(math.nan)
-        mine = [self._entropy[n] / samples if n in self._entropy else missing for n in names]
-        mine += [errors.get(n, missing) for n in names]
-        device = next(iter([*self._entropy.values(), *errors.values()])).device
-        agreed = torch.stack([value.to(device, torch.float64) for value in mine]) / self.agreement.size
-        self.agreement.all_reduce(agreed, tag=AGREE).wait()
-        means = agreed.tolist()
-        entropies, relative = (
-            {n: v for n, v in zip(names, values, strict=True) if not math.isnan(v)}
-            for values in (means[: len(names)], means[len(names) :])
-        )
-        return Observation(self._step, entropy=entropies, relative_error=relative)
+        if not self._entropy or sampling is None or window is None:
+            return {}
+        names = sorted(self._entropy)
+        sums = torch.stack([self._entropy[name].to(self._device, torch.float64) for name in names])
+        means = sums / (math.ceil(window / sampling.every) * self.agreement.size)
+        self.agreement.all_reduce(means, tag=AGREE).wait()
+        return {name: mean for name, mean in zip(names, means.tolist(), strict=True) if not math.isnan(mean)}
 
 
 class _Observed:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgc.comm import Communicator
 from edgc.lazy import torch
-from edgc.policies.base import Decision
+from edgc.policies.base import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +65,10 @@ class Aggregator(Protocol):
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         """Bytes a rank hands to collectives for one bucket of these shapes, in a group of more than one."""
+        ...
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """What becomes of a policy's amount for a gradient of this shape: e.g. a rank it does not exceed, or None."""
         ...
 
     def residual(self, name: str) -> Tensor | None:

@@ -11,7 +11,7 @@ from pydantic import Field
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, Shape, adjacent_view
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
-from edgc.policies.base import Decision
+from edgc.policies.base import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,10 @@ class Dense:
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         return (2 if self._bf16 else itemsize) * sum(prod(s) for s in shapes.values())
+
+    def effective(self, shape: Shape, amount: Amount) -> None:
+        """Always dense."""
+        return None
 
     def residual(self, name: str) -> None:
         """Nothing is kept."""

@@ -73,7 +73,7 @@ class LowRank:
         return self._settings.error_feedback and self._settings.error_dtype == "fp32"
 
     def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        ranks = {g.name: self._rank(tuple(g.tensor.shape), decision.amount(g.name)) for g in gradients}
+        ranks = {g.name: self.effective(tuple(g.tensor.shape), decision.amount(g.name)) for g in gradients}
         if comm.size == 1:  # nothing crosses a network, so nothing is lost
             ranks = dict.fromkeys(ranks)
         dense = [g for g in gradients if ranks[g.name] is None]
@@ -132,14 +132,14 @@ class LowRank:
         return [found[index] for index in range(len(factors))]
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        ranks = {name: self._rank(shape, decision.amount(name)) for name, shape in shapes.items()}
+        ranks = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
         if any(rank is not None for rank in ranks.values()):
             itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
         return itemsize * sum(
             prod(shape) if (rank := ranks[name]) is None else rank * sum(shape) for name, shape in shapes.items()
         )
 
-    def _rank(self, shape: Shape, amount: Amount) -> int | None:
+    def effective(self, shape: Shape, amount: Amount) -> int | None:
         """min(m, n, amount), or None where the tensor travels dense."""
         if amount is None or len(shape) != 2 or 0 in shape:
             return None

@@ -108,6 +108,10 @@ class TopK:
         dense = sum(prod(shape) for name, shape in shapes.items() if decision.amount(name) is None)
         return pairs * (4 + max(4, itemsize)) + dense * itemsize
 
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """The ratio as it is."""
+        return amount
+
     def residual(self, name: str) -> Tensor | None:
         return self._residuals.get(name)
 

@@ -15,6 +15,7 @@ IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
 STEP_SECONDS = (
     "t_forward_backward",
     "t_entropy",
+    "t_observe",
     "t_encode",
     "t_wire",
     "t_decode",
@@ -22,7 +23,9 @@ STEP_SECONDS = (
     "t_optimizer",
     "t_other",
 )  #: regions of a step, in the order they run; they add up to t_step
-STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", "agree_bytes", "embedding_bytes", "pipeline_bytes")
+#: traffic that is not the method's gradients
+OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes")
+STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES)
 
 #: Columns each frame has even when no run wrote a record.
 COLUMNS = {
@@ -51,6 +54,7 @@ COLUMNS = {
         "t_step",
         *STEP_SECONDS,
         "t_exposed",
+        "t_in_flight",
         "peak_mem",
     ),
     "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),

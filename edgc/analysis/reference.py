@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import Field, model_validator
 
-from edgc.config import CONFIGS
+from edgc.config import CONFIGS, Parallel
 from edgc.errors import UserError
 from edgc.settings import Settings, validate
 
@@ -21,6 +21,10 @@ class Setup(Settings):
     model: str = Field(description="Model, as in configs/models")
     device_model: str = Field(description="Accelerator, as the paper names it")
     devices: int = Field(gt=0, description="Accelerators")
+    parallel: Parallel = Field(description="Degrees of parallelism")
+    global_batch: int = Field(gt=0, description="Sequences in a step")
+    iterations: int = Field(gt=0, description="Optimizer steps")
+    precision: Literal["fp32", "bf16"] = Field(description="Precision of compute")
 
 
 class PaperSetting(Settings):

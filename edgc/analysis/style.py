@@ -46,6 +46,7 @@ def look(method: str) -> Look:
 REGIONS = {
     "forward_backward": "#BBBBBB",
     "entropy": "#AA4499",
+    "observe": "#CC6677",
     "encode": "#88CCEE",
     "wire": "#332288",
     "decode": "#44AA99",

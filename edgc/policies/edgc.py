@@ -36,7 +36,7 @@ class EdgcSettings(PolicySettings):
     min_rank: int | None = Field(None, ge=1, description="r_min: lowest rank; null: a quarter of max_rank")
     window: int = Field(1000, ge=1, description="w: steps between changes of the rank")
     alpha: float = Field(0.10, gt=0, le=1, description="α: share of a window's steps whose entropy is sampled")
-    beta: float = Field(0.25, gt=0, le=1, description="β: share of a gradient's elements in a sample")
+    beta: float = Field(0.25, gt=0, le=1, description="β: share of a gradient's elements in a sample, at most")
     estimator: Literal["gaussian", "histogram", "histogram_differential"] = Field(
         "gaussian",
         description="gaussian: ½ ln(2πe σ²); histogram: 1000 bins, blind to the gradient's scale; "

@@ -60,8 +60,8 @@ def check_machine(spec: RunSpec) -> None:
         raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
     if cluster.nodes > 1:
         raise UserError(
-            f"cluster.nodes = {cluster.nodes} ({cluster.name}): this command starts processes on one machine; "
-            "several nodes need a batch system: snakemake --profile slurm"
+            f"cluster.nodes = {cluster.nodes} ({cluster.name}): runs are started on one machine only so far; "
+            "choose a cluster with nodes: 1"
         )
     if cluster.device == "cuda":
         import torch

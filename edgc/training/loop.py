@@ -33,7 +33,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     place = join(spec)
     engine = MegatronEngine(spec, place, vocab_size)
     batches = Batches(spec, corpus, place.data)
-    recorder = Recorder(spec, run_dir, place.rank, place.device)
+    recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
     iterations, exchange = spec.training.iterations, engine.exchange
     leads_stage = place.data == 0 and place.tensor == 0
 
@@ -89,7 +89,7 @@ def restore(spec: RunSpec, run_dir: Path, place: Place, engine: MegatronEngine, 
     step = 0
     if found is not None:
         step = int(found.name.removeprefix("step-"))
-        state = checkpoint.load(found, place.rank, place.device)
+        state = checkpoint.load(found, place.rank)
         engine.load_state_dict(state["engine"])
         recorder.load_state_dict(state["recorder"])
     recorder.rewind(step)
@@ -101,7 +101,7 @@ def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronE
     bandwidth = engine.measure_link()
     if engine.place.rank:
         return
-    base = manifest_base()
+    base = manifest_base(spec.cluster.device)
     base["device"] |= {"count": engine.place.world, "named": spec.cluster.device_model}
     files.write_json(
         run_dir / "manifest.json",

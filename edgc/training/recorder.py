@@ -18,16 +18,18 @@ from edgc.config import RunSpec
 from edgc.telemetry import Charge
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'.
-SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", "agree_bytes", "embedding_bytes", "pipeline_bytes")
+TAGS = ("agree", "observe", "embedding", "pipeline")
+SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
-REGIONS = ("forward_backward", "entropy", "encode", "wire", "decode", "embedding", "optimizer", "other")
+REGIONS = ("forward_backward", "entropy", "observe", "encode", "wire", "decode", "embedding", "optimizer", "other")
 
 
 class Recorder:
     """Buffers step rows; `flush` is a collective, so all ranks must call it at the same steps."""
 
-    def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device) -> None:
+    def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device, last_stage: bool) -> None:
         self._run_dir, self._rank, self._device = run_dir, rank, device
+        self._has_loss, self._ranks_with_loss = last_stage, spec.parallel.data * spec.parallel.tensor
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []
         self._local: list[torch.Tensor] = []
@@ -48,15 +50,15 @@ class Recorder:
         self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
         seconds: dict[str, float], charges: dict[str, Charge], dense_bytes: int,
     ) -> None:  # fmt: skip
-        """Keep one finished step (1-based). `loss` is NaN on ranks without one; no synchronisation here."""
+        """Keep one finished step (1-based). `loss` counts on the last stage only; no synchronisation here."""
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
-        sums += [charges.get(tag, Charge()).payload_bytes for tag in ("agree", "embedding", "pipeline")]
+        sums += [charges.get(tag, Charge()).payload_bytes for tag in TAGS]
         self._local.append(
             torch.cat(
                 [
                     torch.tensor([*sums, peak_memory(self._device)], dtype=torch.float64, device=self._device),
-                    loss.double().view(1),
+                    loss.double().view(1) if self._has_loss else torch.zeros(1).to(self._device, torch.float64),
                 ]
             )
         )
@@ -65,7 +67,7 @@ class Recorder:
         self.training_seconds += seconds["step"]
         self._rows.append(
             {"step": step, "tokens": step * self._tokens_per_step, "grad_norm": grad_norm, "lr": lr}
-            | {"t_step": seconds["step"], **times, "t_exposed": exposed}
+            | {"t_step": seconds["step"], **times, "t_exposed": exposed, "t_in_flight": gradient.seconds}
         )
 
     def flush(self) -> None:
@@ -77,7 +79,7 @@ class Recorder:
         dist.all_gather_into_tensor(everywhere.view(-1), local.view(-1))  # bookkeeping, between timed steps
         sums = everywhere[..., : len(SUMS)].sum(0).tolist()
         peaks = everywhere[..., -2].amax(0).tolist()
-        losses = everywhere[..., -1].nanmean(0).tolist()  # over data-parallel ranks of the last stage
+        losses = (everywhere[..., -1].sum(0) / self._ranks_with_loss).tolist()
         for row, own, peak, loss in zip(self._rows, sums, peaks, losses, strict=True):
             row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(SUMS, own, strict=True)}
             self.wire_bytes += row["wire_bytes"]
@@ -109,11 +111,11 @@ class Recorder:
             files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
 
     def rewind(self, step: int) -> None:
-        """Drop records of steps after `step`: a resumed run makes them again."""
+        """Drop records of steps after `step`, all if it is 0: a resumed run makes them again."""
         for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl"):
             path = self._run_dir / name
             if self._rank == 0 and path.exists():
-                files.write_jsonl(path, [r for r in files.read_jsonl(path) if r["step"] <= step])
+                files.write_jsonl(path, [r for r in files.read_jsonl(path) if step and r["step"] <= step])
 
     @contextlib.contextmanager
     def aside(self, what: str) -> Iterator[None]:

@@ -30,9 +30,12 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
         try:
+            spec = validate(RunSpec, files.read_json(run_dir / "spec.json"), "spec.json")
+            if spec.cluster.device == "cpu":
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: megatron would take a GPU that it sees
             from edgc.training.loop import train
 
-            train(validate(RunSpec, files.read_json(run_dir / "spec.json"), "spec.json"), run_dir, corpus_dir)
+            train(spec, run_dir, corpus_dir)
         except Exception as error:
             known = isinstance(error, UserError)
             message = str(error) if known else f"{type(error).__name__}: {error}"

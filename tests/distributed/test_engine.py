@@ -21,6 +21,7 @@ def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pi
     assert report["dense"]["losses"] == report["stock"]["losses"]
     assert report["dense"]["norms"] == report["stock"]["norms"]
     assert report["dense"]["validation"] == report["stock"]["validation"]
+    assert report["dense"]["decays"] == [2]  # weight decay is for matrices, not for biases and layer norms
     # the same initial values and data on one process; sums of floats in another order
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     for method in METHODS:

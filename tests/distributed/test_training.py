@@ -50,7 +50,17 @@ def test_records_are_complete_and_times_add_up(whole: Path) -> None:
     assert evals[-1]["loss"] < evals[0]["loss"]
     assert status["validation_loss"] == evals[-1]["loss"]
     for step in steps:
-        parts = ("forward_backward", "entropy", "encode", "wire", "decode", "embedding", "optimizer", "other")
+        parts = (
+            "forward_backward",
+            "entropy",
+            "observe",
+            "encode",
+            "wire",
+            "decode",
+            "embedding",
+            "optimizer",
+            "other",
+        )
         assert sum(step[f"t_{part}"] for part in parts) == pytest.approx(step["t_step"], rel=0.05)
         assert step["t_exposed"] == pytest.approx(step["t_encode"] + step["t_wire"] + step["t_decode"])
     assert steps[0]["payload_bytes"] == steps[0]["dense_bytes"]  # warm-up
@@ -85,7 +95,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, worksp
     done = workspace.run(command)
     assert done.returncode == 0, done.stderr
     for name, keys in (
-        ("steps", ("step", "loss", "grad_norm", "payload_bytes")),
+        ("steps", ("step", "loss", "grad_norm", "payload_bytes", "agree_bytes", "observe_bytes")),
         ("evals", ("step", "loss", "wire_bytes")),
     ):
         ours, theirs = ([[r[k] for k in keys] for r in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole))

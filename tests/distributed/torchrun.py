@@ -15,7 +15,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 def torchrun(program: str, processes: int, *arguments: str, seconds: float = 240) -> Any:
     """Start `program` on free ports; returns the JSON of its last line on rank 0. Fails with its output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [*command, str(PROGRAMS / program), *arguments],
         capture_output=True, text=True, timeout=seconds, env=environment, check=False,

@@ -36,6 +36,17 @@ def test_curves_are_means_and_ranges_over_seeds(three_seeds):
     assert loss_bytes.build(study(runs, evals=evals)).iloc[0]["x"] == 100
 
 
+def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
+    runs = [run("dense", seed, device=device) for seed, device in ((1, "2 × CPU"), (2, "2 × H100"))]
+    evals = [of(r, step=10, seconds=s, wire_bytes=100, loss=s) for r, s in zip(runs, (4, 6), strict=True)]
+    data = loss_seconds.build(study(runs, evals=evals))
+    assert dict(zip(data["device"], data["loss"], strict=True)) == {"2 × CPU": 4, "2 × H100": 6}
+    ax = Figure().subplots()
+    loss_seconds.draw(data, ax)
+    assert ax.get_legend_handles_labels()[1] == ["Dense, 2 × CPU", "Dense, 2 × H100"]
+    assert len({str(line.get_fillstyle()) for line in ax.get_lines()}) == 2, "and tells them apart"
+
+
 def test_a_diverged_run_ends_in_a_marker():
     bad = run("topk", status="diverged")
     steps = [step(bad, s, wire=0.5) for s in range(1, 5)]
@@ -49,11 +60,19 @@ def test_a_diverged_run_ends_in_a_marker():
 
 def test_breakdown_adds_up_to_the_step():
     dense = run("dense")
-    steps = [step(dense, s, forward_backward=0.3, wire=0.1 + s / 1000) for s in range(50)]
+    steps = [step(dense, s, forward_backward=0.3, observe=0.02, wire=0.1 + s / 1000) for s in range(50)]
     s = study([dense], steps)
     row = step_breakdown.build(s).iloc[0]
     middle = s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS]["t_step"]
     assert sum(row[region] for region in style.REGIONS) == pytest.approx(middle.median())
+    assert row["observe"] == pytest.approx(0.02)
+
+
+def test_old_records_without_observation_are_still_drawn():
+    old = [step(run("dense"), s, forward_backward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
+    ax = Figure().subplots()
+    step_breakdown.draw(step_breakdown.build(study([run("dense")], old)), ax)
+    assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(400)
 
 
 def test_entropy_and_rank_by_stage():

@@ -4,8 +4,9 @@ import pytest
 import yaml
 
 from edgc.analysis.reference import Claim, load_reference
+from edgc.analysis.render import NOTHING
 from edgc.analysis.tables import deviations
-from edgc.config import CONFIGS, Method, available
+from edgc.config import CONFIGS, Method, available, load_experiment
 from edgc.errors import UserError
 from tests.fixtures.studies import run, study
 
@@ -17,6 +18,22 @@ def test_only_confirmed_claims_have_a_number_and_all_say_where():
     confirmed = {claim.value for claim in reference.claims if claim.value is not None}
     assert confirmed == {46.45, 16.13, 94, 0.94}
     assert reference.method in available(Method)
+
+
+@pytest.mark.parametrize("experiment", ["paper-v100", "paper-h100"])
+def test_the_papers_experiments_are_its_set_ups(experiment):
+    spec = next(s for s in load_experiment(experiment).runs() if s.method.name == "edgc")
+    setup = load_reference().setups[spec.model.name]
+    assert (setup.devices, setup.device_model) == (spec.cluster.processes, spec.cluster.device_model)
+    assert setup.parallel == spec.parallel
+    theirs = (setup.global_batch, setup.iterations, setup.precision)
+    assert theirs == (spec.training.global_batch, spec.training.iterations, spec.training.precision)
+
+
+def test_the_deviations_say_nothing_about_what_the_paper_names():
+    row = next(d for d in load_reference().deviations if d.topic == "Settings")
+    assert row.paper == NOTHING
+    assert "defined nowhere" in row.released
 
 
 def test_a_number_that_is_not_available_is_refused():

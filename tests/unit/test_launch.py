@@ -30,7 +30,7 @@ def test_a_taken_port_is_refused() -> None:
 
 
 def test_several_nodes_and_missing_gpus_are_refused() -> None:
-    with pytest.raises(UserError, match=r"cluster\.nodes = 3 .*batch system"):
+    with pytest.raises(UserError, match=r"cluster\.nodes = 3 .*one machine only"):
         check_machine(spec(nodes=3))
     with pytest.raises(UserError, match=r"cluster\.processes_per_node = 4000 .*GPUs"):
         check_machine(spec(device="cuda", processes_per_node=4000))

@@ -10,15 +10,16 @@ from edgc.analysis.study import Study
 from edgc.analysis.style import look
 
 Y_LABEL = "validation loss (nats/token)"
-GROUP = ["model", "method", "title"]
+GROUP = ["model", "method", "title", "device"]
+FILLS = ("full", "none", "left", "right", "top", "bottom")  #: markers' fill, by device
 NOTE = "Mean over seeds, bands from lowest to highest; a cross is where a run diverged."
 
 
 def build_curves(study: Study, spent: str) -> pd.DataFrame:
     """Loss at every evaluation: mean, low and high over the n seeds that reached it, against their mean of `spent`.
 
-    `spent` is a column of the frame `evals`. A run that diverged adds a row with `diverged`: where it ended, at the
-    last loss it had.
+    `spent` is a column of the frame `evals`. Hardware is never mixed. A run that diverged adds a row with `diverged`:
+    where it ended, at the last loss it had.
     """
     evals = study.frames.evals
     curves = evals.groupby([*GROUP, "step"], sort=False, as_index=False).agg(
@@ -45,12 +46,15 @@ def _ends(study: Study, spent: str) -> list[dict]:
 
 
 def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
-    """One line a method with a band over its seeds; a cross where a run diverged."""
-    for (method, title), rows in data.groupby(["method", "title"], sort=False):
+    """One line a method and device with a band over its seeds; a cross where a run diverged."""
+    devices = list(data["device"].unique())
+    for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
         style = look(str(method))
         curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
-        label = f"{title} (diverged)" if len(ends) else str(title)
-        ax.plot(curve["x"], curve["loss"], color=style.colour, linestyle=style.dash, marker=style.marker, label=label)
+        label = f"{title}, {device}" if len(devices) > 1 else str(title)
+        label += " (diverged)" if len(ends) else ""
+        drawn = {"color": style.colour, "linestyle": style.dash, "marker": style.marker, "label": label}
+        ax.plot(curve["x"], curve["loss"], fillstyle=FILLS[devices.index(device) % len(FILLS)], **drawn)
         if (curve["n"] > 1).any():
             ax.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.15, linewidth=0)
         for _, end in ends.iterrows():

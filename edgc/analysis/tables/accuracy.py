@@ -14,6 +14,7 @@ TITLE = "Accuracy"
 
 #: Fewer seeds give no usable estimate of their spread.
 MIN_SEEDS = 3
+TOO_FEW = "too few seeds"
 CONFIDENCE = 0.95
 
 CAPTION = (
@@ -83,13 +84,13 @@ def judge(line: Line, gaps: pd.Series, margin: float, baseline: Line | None) -> 
 def verdict(gaps: pd.Series, margin: float) -> str:
     """preserved | better | worse | too few seeds: where the confidence interval of the mean gap lies."""
     if len(gaps) < MIN_SEEDS:
-        return "too few seeds"
+        return TOO_FEW
     _, low, high = interval(gaps)
     if high < -margin:
         return "better"
     if low > margin:
         return "worse"
-    return "preserved" if high <= margin else "too few seeds"
+    return "preserved" if high <= margin else TOO_FEW
 
 
 def _task(line: Line, task: str, study: Study) -> dict[str, object]:

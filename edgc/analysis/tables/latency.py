@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from edgc.analysis.frames import OTHER_BYTES
 from edgc.analysis.render import cell, percent, with_band
 from edgc.analysis.study import Line, Study, band, baseline_of, lines, reduction_percent, steady
 
@@ -13,26 +14,27 @@ TITLE = "Communication latency"
 #: Definitions of communication latency, by the step regions that each adds up. Papers rarely say which they mean,
 #: and the same run gives very different reductions under them.
 DEFINITIONS = {
-    "wire": ("wire", ("t_wire",)),
-    "exchange": ("encode + wire + decode", ("t_encode", "t_wire", "t_decode")),
+    "wire": ("wire", ("t_in_flight",)),
+    "exchange": ("encode + wire + decode", ("t_encode", "t_in_flight", "t_decode")),
     "exposed": ("exposed", ("t_exposed",)),
     "everything": ("exposed + entropy + embedding", ("t_exposed", "t_entropy", "t_embedding")),
 }
 
 CAPTION = (
     "Seconds of one step on the first pipeline stage: median over steps and seeds, with the 20 and 80 % quantiles in "
-    "brackets. Compressed: share of those steps that handed over less than fp32 gradients. wire: blocked in "
-    "collectives of the gradient exchange. encode + wire + decode: the same with the method's own computing. exposed: "
-    "all of the exchange that is on the critical path. The last definition adds entropy estimation and the exchange "
-    "of the tied embedding. Reductions are against the baseline on the same hardware. Bytes are sums over all ranks, "
-    "averaged over all steps; MB = 10⁶ bytes; other traffic is agreement, tied embedding and pipeline. Compression: "
-    "payload against uncompressed fp32 gradients, wire bytes against the baseline's."
+    "brackets. Compressed: share of those steps that handed over less than fp32 gradients. wire: the gradients' "
+    "collectives from launch to completion, summed; it includes waiting for the slower data-parallel peer. encode + "
+    "wire + decode: the same with the method's own computing. exposed: what of the exchange blocks the step. The last "
+    "definition adds entropy estimation and the exchange of the tied embedding, which includes waiting for the last "
+    "stage's exchange. Reductions are against the baseline on the same hardware. Bytes are sums over all ranks, "
+    "averaged over all steps; MB = 10⁶ bytes; other traffic is agreement, observation, tied embedding and pipeline. "
+    "Compression: payload against uncompressed fp32 gradients, wire bytes against the baseline's."
 )
 
 
 def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
-    """Seconds of each step under a definition."""
-    return steps[list(DEFINITIONS[definition][1])].sum(axis=1)
+    """Seconds of each step under a definition; NaN where a record lacks a part."""
+    return steps[list(DEFINITIONS[definition][1])].sum(axis=1, skipna=False)
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -54,7 +56,7 @@ def _row(line: Line, study: Study) -> dict[str, object]:
     means = steps.mean(numeric_only=True)
     wire = means["wire_bytes"]
     row["payload_mb"], row["wire_mb"] = means["payload_bytes"] / 1e6, wire / 1e6
-    row["other_mb"] = means[["agree_bytes", "embedding_bytes", "pipeline_bytes"]].sum(min_count=1) / 1e6
+    row["other_mb"] = means[list(OTHER_BYTES)].sum(min_count=1) / 1e6
     row["payload_compression"] = _ratio(means["dense_bytes"], means["payload_bytes"])
     row["wire_compression"] = _ratio(dense["wire_bytes"].mean(), wire)
     return row

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.analysis.reference import Claim, Reference
+from edgc.analysis.reference import Claim, Reference, Setup
 from edgc.analysis.render import NOTHING, cell
-from edgc.analysis.study import Line, Study, band, baseline_of, lines, paired, reduction_percent, steady
+from edgc.analysis.study import Line, Study, baseline_of, lines, paired, reduction_percent, steady
 from edgc.analysis.tables import accuracy
 from edgc.analysis.tables.latency import DEFINITIONS, latency
 
@@ -19,9 +19,12 @@ TITLE = "Paper against measured"
 
 CAPTION = (
     "reproduced: ours reaches the printed number, or differs by less than its rounding. within noise: the printed "
-    "number lies within our band. not reproduced: it lies above it. not comparable: measured on another model, "
-    "hardware or setting than the paper's, or the printed number is not available. not run: nothing here measures it. "
-    "Bands: for latency the 20–80 % quantiles of our steps, for training time the range over seeds."
+    "number lies within our band. not reproduced: it lies above it. too few seeds: fewer than three, so nothing is "
+    "judged. not comparable: measured on another model, hardware or setting than the paper's, or the printed number "
+    "is not available. not run: nothing here measures it. Ours is against the baseline of the same seed, mean over "
+    "seeds; for latency of the medians over a run's steps. Bands are the range over seeds. Quality: the gap's 95 % "
+    "confidence interval against the experiment's margin; within noise where it straddles it, and not reproduced "
+    "where a run diverged."
 )
 
 
@@ -30,9 +33,10 @@ class Measured:
     """Our side of a claim: a value with its band, or a verdict where the claim is not a number."""
 
     label: str
-    value: float = np.nan
-    low: float = np.nan
-    high: float = np.nan
+    seeds: int
+    value: float
+    low: float
+    high: float
     verdict: str | None = None
 
 
@@ -67,15 +71,20 @@ def _rows(claim: Claim, own: list[Line], study: Study) -> list[dict[str, object]
 def _ours(claim: Claim, line: Line, measured: Measured, study: Study) -> dict[str, object]:
     row: dict[str, object] = {"model": line.model, "device": line.device, "measure": measured.label}
     row |= {"ours": measured.value, "low": measured.low, "high": measured.high}
+    judged = verdict(claim, measured)
     differences = incomparable(claim, line, study.reference)
     if differences:
-        told = f"we find: {measured.verdict}; " if measured.verdict else ""
+        told = f"we find: {judged}; " if measured.verdict else ""
         return row | {"verdict": "not comparable", "reason": told + "; ".join(differences)}
-    return row | {"verdict": measured.verdict or verdict(claim, measured), "reason": ""}
+    return row | {"verdict": judged, "reason": ""}
 
 
 def verdict(claim: Claim, measured: Measured) -> str:
-    """reproduced | within noise | not reproduced, for a claim whose larger numbers are the better ones."""
+    """reproduced | within noise | not reproduced | too few seeds. Of a number, the larger is the better."""
+    if measured.seeds < accuracy.MIN_SEEDS:
+        return accuracy.TOO_FEW
+    if measured.verdict:
+        return measured.verdict
     assert claim.value is not None
     rounding = 0.5 * 10**-claim.decimals
     if measured.value >= claim.value - rounding:
@@ -85,13 +94,15 @@ def verdict(claim: Claim, measured: Measured) -> str:
 
 def incomparable(claim: Claim, line: Line, reference: Reference) -> list[str]:
     """How a line differs from every set-up that a claim was measured on, and from the paper's settings."""
-    run = line.measured.iloc[0]
+    run = line.done.iloc[0]
     device, count = str(run["manifest.device.model"]), int(run["manifest.device.count"])
     setups = [reference.setups[name] for name in claim.setups]
-    same = any(
-        s.model == line.model and s.device_model.casefold() in device.casefold() and s.devices == count for s in setups
-    )
-    differences = []
+    same = [
+        s
+        for s in setups
+        if s.model == line.model and s.device_model.casefold() in device.casefold() and s.devices == count
+    ]
+    differences = min((departures(run, setup) for setup in same), key=len, default=[])
     if setups and not same:
         theirs = " or ".join(f"{s.model}, {s.devices} × {s.device_model}" for s in setups)
         differences.append(f"{line.model}, {line.device} here; {theirs} in the paper")
@@ -100,6 +111,14 @@ def incomparable(claim: Claim, line: Line, reference: Reference) -> list[str]:
         if not setting.low <= value <= setting.high:
             differences.append(f"{setting.name} {value:g} here, {setting.text} in the paper")
     return differences
+
+
+def departures(run: pd.Series, setup: Setup) -> list[str]:
+    """How a run on a set-up's model and hardware differs from it otherwise."""
+    theirs: dict[str, Any] = {f"parallel.{name}": degree for name, degree in setup.parallel}
+    theirs |= {f"training.{name}": getattr(setup, name) for name in ("global_batch", "iterations", "precision")}
+    ours = {name: run[f"spec.{name}"] for name in theirs}
+    return [f"{name} {ours[name]} here, {value} in the paper" for name, value in theirs.items() if ours[name] != value]
 
 
 def policy_value(run: pd.Series, name: str) -> float:
@@ -112,44 +131,51 @@ def policy_value(run: pd.Series, name: str) -> float:
 
 
 def communication_reduction(line: Line, study: Study) -> list[Measured]:
-    """Percent less communication latency than the baseline, under every definition."""
-    baseline = baseline_of(line, study)
-    if baseline is None or line.done.empty:
-        return []
-    own, dense = (steady(run.of(study.frames.steps)) for run in (line, baseline))
-    found = []
-    for name, (label, _) in DEFINITIONS.items():
-        reference = band(latency(dense, name))[0]
-        median, low, high = band(latency(own, name))
-        value, worst, best = (reduction_percent(seconds, reference) for seconds in (median, high, low))
-        found.append(Measured(label, value, worst, best))
-    return found
+    """Percent less communication latency than the baseline, by the medians of runs, under every definition."""
 
+    def medians(run: Line, definition: str) -> pd.Series:
+        steps = steady(study.frames.steps[study.frames.steps["run_id"].isin(run.done["run_id"])])
+        return latency(steps, definition).groupby(steps["seed"]).median()
 
-def training_time_saving(line: Line, study: Study) -> list[Measured]:
-    """Percent less training time than the baseline of the same seed: mean and range over seeds."""
     baseline = baseline_of(line, study)
     if baseline is None:
         return []
-    pairs = paired(*(run.set_index("seed")["training_seconds"] for run in (line.done, baseline.done)))
-    savings = [reduction_percent(o, r) for o, r in zip(pairs["own"], pairs["reference"], strict=True)]
-    if not savings:
+    return [
+        measured
+        for name, (label, _) in DEFINITIONS.items()
+        for measured in _reduction(label, medians(line, name), medians(baseline, name))
+    ]
+
+
+def training_time_saving(line: Line, study: Study) -> list[Measured]:
+    """Percent less training time than the baseline."""
+    baseline = baseline_of(line, study)
+    if baseline is None:
         return []
-    low, high = (min(savings), max(savings)) if len(savings) > 1 else (np.nan, np.nan)
-    return [Measured("all steps of the run", float(np.mean(savings)), low, high)]
+    seconds = (run.done.set_index("seed")["training_seconds"] for run in (line, baseline))
+    return _reduction("all steps of the run", *seconds)
+
+
+def _reduction(label: str, own: pd.Series, reference: pd.Series) -> list[Measured]:
+    """Percent less than the baseline of the same seed, mean and range over seeds; nothing without a pair."""
+    pairs = paired(own, reference)
+    percents = [reduction_percent(o, r) for o, r in zip(pairs["own"], pairs["reference"], strict=True)]
+    if not percents:
+        return []
+    low, high = (min(percents), max(percents)) if len(percents) > 1 else (np.nan, np.nan)
+    return [Measured(label, len(percents), float(np.mean(percents)), low, high)]
 
 
 def quality_preserved(line: Line, study: Study) -> list[Measured]:
     """Whether the validation loss stays within the experiment's margin of the baseline's."""
-    baseline = baseline_of(line, study)
-    gaps = accuracy.gaps_to(line, baseline)
+    gaps = accuracy.gaps_to(line, baseline_of(line, study))
     if gaps.empty:
         return []
-    judged = accuracy.judge(line, gaps, study.experiment.judgement.margin_nats, baseline)
-    words = {"preserved": "reproduced", "better": "reproduced", "too few seeds": "within noise"}
-    mean, low, high = accuracy.interval(gaps)
-    label = "gap in validation loss (nats)"
-    return [Measured(label, mean, low, high, verdict=words.get(judged, "not reproduced"))]
+    diverged = int((line.measured["status"] == "diverged").sum())
+    judged = "diverged" if diverged else accuracy.verdict(gaps, study.experiment.judgement.margin_nats)
+    words = {"preserved": "reproduced", "better": "reproduced", accuracy.TOO_FEW: "within noise"}
+    found = words.get(judged, "not reproduced")
+    return [Measured("gap in validation loss (nats)", len(gaps) + diverged, *accuracy.interval(gaps), verdict=found)]
 
 
 MEASURES: dict[str, Callable[[Line, Study], list[Measured]]] = {

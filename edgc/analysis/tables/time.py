@@ -26,7 +26,7 @@ CAPTION = (
     "within that band, so that they add up. Training: seconds of all steps of a finished run, mean over seeds; "
     "start-up, evaluation and checkpoints are not in it. Saving: against the baseline of the same seed on the same "
     "hardware. To target: seconds until a validation loss of at most the baseline's final one (of the same seed) plus "
-    "the experiment's margin; median over seeds, inf where it was not reached."
+    "the experiment's margin; median over seeds, inf where it was not reached or the run did not finish."
 )
 
 
@@ -74,16 +74,16 @@ def saving_percent(line: Line, baseline: Line | None) -> float:
 
 
 def time_to_target(line: Line, baseline: Line | None, study: Study) -> pd.Series:
-    """By seed: training seconds at the first evaluation that meets the target; inf where none does.
+    """By seed: training seconds at the first evaluation that meets the target; inf where it is missed.
 
     The target is the baseline's final validation loss at this seed plus the experiment's margin. Seeds without
-    a finished baseline have no target; a run that diverged misses it.
+    a finished baseline have no target; a run that did not finish misses it, however good it once was.
     """
     if baseline is None:
         return pd.Series(dtype=float)
     targets = baseline.done.set_index("seed")["validation_loss"] + study.experiment.judgement.margin_nats
     seeds = [seed for seed in line.measured["seed"] if seed in targets.index]
-    evals = line.of(study.frames.evals)
+    evals = study.frames.evals[study.frames.evals["run_id"].isin(line.done["run_id"])]
     return pd.Series({seed: _first(evals[evals["seed"] == seed], targets[seed]) for seed in seeds}, dtype=float)
 
 

@@ -61,9 +61,9 @@ def latest(folder: Path, world: int, spec_id: str) -> Path | None:
     return None
 
 
-def load(checkpoint: Path, rank: int, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """This rank's state. Only tensors and plain values are read, never code."""
-    return torch.load(checkpoint / _rank_file(rank), map_location=device, weights_only=True)
+def load(checkpoint: Path, rank: int) -> dict[str, Any]:
+    """This rank's state, on the CPU: random states must be there. Tensors and plain values are read, never code."""
+    return torch.load(checkpoint / _rank_file(rank), map_location="cpu", weights_only=True)
 
 
 def _rank_file(rank: int) -> str:

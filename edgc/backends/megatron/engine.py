@@ -73,15 +73,15 @@ class MegatronEngine:
     def _build_exchange(self) -> GradientExchange:
         method, place = self.spec.method, self.place
         aggregator = AGGREGATORS[method.aggregator.name](method.aggregator, seed=self.spec.seed)
-        names = compressible(self.shapes, aggregator.amount, method.placement.exclude)
-        context = Context(place.stage, place.num_stages, self.spec.training.iterations, names)
+        shapes = compressible(self.shapes, aggregator.amount, method.placement.exclude)
+        context = Context(place.stage, place.num_stages, self.spec.training.iterations, shapes)
         stages = method.placement.stages
         return GradientExchange(
             aggregator,
             POLICIES[method.policy.name](method.policy, context),
             self._data_parallel,
             TorchCommunicator(self._groups.tp_dp_cp, self.ledger),
-            names,
+            shapes,
             place.stage,
             compresses=stages is None or place.stage in stages,
         )
@@ -138,7 +138,7 @@ class MegatronEngine:
         return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
-        """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else NaN) and the grad norm.
+        """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.
 
         A norm that is not finite leaves the parameters and the optimizer as they were.
 
@@ -151,8 +151,9 @@ class MegatronEngine:
         with self.clock.region("forward_backward"):
             losses = self._run_schedule(micro_batches, forward_only=False)
         with self.clock.region("optimizer"):
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
+            for group in self.optimizer.param_groups:  # what megatron's OptimizerParamScheduler would set
+                group["lr"] = lr * group.get("lr_mult", 1.0)
+                group["weight_decay"] = self.spec.training.weight_decay * group.get("wd_mult", 1.0)
             # megatron's `optimizer.step()` in its parts, to look at the norm before anything is changed by it
             self.optimizer.prepare_grads()
             clip = self.spec.training.clip
@@ -166,8 +167,11 @@ class MegatronEngine:
         self.model.eval()
         with torch.no_grad():
             losses = torch.stack([self._run_schedule(batch, forward_only=True) for batch in batches])
-        total = torch.stack([torch.nan_to_num(losses.sum()), (~losses.isnan()).sum().to(losses.dtype)])
-        dist.all_reduce(total)  # outside the timed step, and no gradient traffic: not the ledger's
+        total = torch.zeros(2, device=self.place.device)
+        if self.place.last_stage:
+            total = torch.stack([losses.sum(), losses.new_tensor(float(len(losses)))])
+        dist.all_reduce(total)
+        self.ledger.take()  # an evaluation's traffic between stages is not the next step's
         return float(total[0] / total[1])
 
     def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:
@@ -183,7 +187,7 @@ class MegatronEngine:
             pg_collection=self._groups if self.place.num_stages > 1 else None,
         )
         if not results:  # only the last stage has a loss
-            return torch.tensor(float("nan"), device=self.place.device)
+            return torch.zeros((), device=self.place.device)
         return torch.stack([r["loss"] for r in results]).mean()
 
     def _device_batches(self, micro_batches: np.ndarray) -> Iterator[torch.Tensor]:

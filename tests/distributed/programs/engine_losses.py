@@ -93,7 +93,7 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
     for step in range(STEPS):
         order = rank_batches(np.arange(GLOBAL), place.data, data, MICRO)
         loss, norm = engine.train_step(step, text[step][order], 1e-2)
-        losses.append(mean_over_last_stage(loss))
+        losses.append(mean_over_last_stage(loss, place))
         norms.append(norm)
         predicted += predicted_bytes(engine)
         dense += engine.dense_bytes
@@ -103,12 +103,14 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
     numbers = torch.tensor([charged, predicted, dense], dtype=torch.int64)
     dist.all_reduce(numbers)
     validation = engine.evaluate([text[0][rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]])
+    assert not engine.ledger.take(), "an evaluation's traffic is nobody's"
     return {
         "losses": losses,
         "norms": norms,
         "bytes": numbers.tolist(),
         "validation": validation,
         "checksum": replicas_agree(engine),
+        "decays": sorted({p.dim() for g in engine.optimizer.param_groups if g["weight_decay"] for p in g["params"]}),
     }
 
 
@@ -125,8 +127,8 @@ def predicted_bytes(engine: MegatronEngine) -> int:
     )
 
 
-def mean_over_last_stage(loss: torch.Tensor) -> float:
-    pair = torch.stack([torch.nan_to_num(loss), (~loss.isnan()).float()])
+def mean_over_last_stage(loss: torch.Tensor, place: Place) -> float:
+    pair = torch.stack([loss, torch.tensor(float(place.last_stage))])
     dist.all_reduce(pair)
     return float(pair[0] / pair[1])
 
