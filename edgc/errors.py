@@ -12,6 +12,12 @@ class UserError(Exception):
     exit_code = EXIT_BAD_INPUT
 
 
+class Interrupted(UserError):
+    """Somebody stopped the command by a signal; nothing is wrong."""
+
+    exit_code = 130
+
+
 class Diverged(UserError):
     """Training met a non-finite loss or gradient. The run is over, and that is its result."""
 

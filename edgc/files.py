@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import math
@@ -11,6 +12,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from edgc.errors import UserError
 
 
 @contextlib.contextmanager
@@ -30,6 +33,21 @@ def atomic_open(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def only_process(path: Path, message: str) -> Iterator[None]:
+    """Hold a lock file while the body runs; raise `UserError(message)` if another process holds it.
+
+    The system releases it when this process ends, however it ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(message) from None
+        yield
 
 
 def write_text(path: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from edgc import files
 from edgc.config import RunSpec
 from edgc.data.dataset import open_corpus
-from edgc.errors import EXIT_DIVERGED, Diverged, UserError
+from edgc.errors import EXIT_DIVERGED, Diverged, Interrupted, UserError
 from edgc.training.progress import following
 from edgc.training.worker import ERRORS, log_path
 
@@ -26,8 +26,15 @@ MONITOR_SECONDS = 0.2
 def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     """Train `spec` with all its processes on this machine. A run that is done, or diverged, is left as it is.
 
-    Raises `Diverged` or `UserError`; `status.json` is written in every case.
+    Raises `Diverged` or `UserError` with `status.json` saying so, and `Interrupted` by a signal: the run is then
+    unfinished, without a status.
     """
+    with files.only_process(run_dir / "lock", f"another process trains into {run_dir}; wait for it or stop it"):
+        _launch(spec, run_dir, corpus_dir)
+
+
+def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
+    """`launch`, in a folder that is this process's own."""
     status = run_dir / "status.json"
     ended = files.read_json(status) if status.exists() else {"status": None}
     if ended["status"] == "done":
@@ -85,7 +92,7 @@ def check_machine(spec: RunSpec) -> None:
 
 def _run_processes(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> dict[int, int]:
     """Run to the end. Exit codes by rank of the processes that failed; one failure ends all the others."""
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -106,6 +113,9 @@ def _run_processes(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> dict[int, 
             elastic_launch(config, sys.executable)("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
         except ChildFailedError as error:
             return {rank: failure.exitcode for rank, failure in error.failures.items()}
+        except SignalException as stop:  # its processes are gone by now
+            how = signal.Signals(stop.sigval).name
+            raise Interrupted(f"stopped by {how}; started again, {run_dir} goes on from its last checkpoint") from None
     return {}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import time
 import traceback
@@ -21,8 +23,16 @@ def log_path(run_dir: Path, rank: int) -> Path:
     return run_dir / "stdout.log" if rank == 0 else run_dir / "logs" / f"rank-{rank:05d}.log"
 
 
+def end_with_launcher() -> None:
+    """Ask the kernel to end this process when the one that launched it is gone, so that nobody trains unseen."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def main(run_dir: Path, corpus_dir: Path) -> int:
     """Train with output in the rank's log; an error leaves `errors/rank-N.json`. Returns the exit code."""
+    end_with_launcher()
     rank = int(os.environ["RANK"])
     path = log_path(run_dir, rank)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -121,6 +121,26 @@ def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
     assert not workers(out)
 
 
+def test_one_process_a_folder_and_no_orphans(workspace: Workspace) -> None:
+    out = workspace.root / "stopped"
+    workspace.experiment("stopped", "dense", iterations=100_000)
+    command = workspace.command("stopped", out)
+    for number, code in ((signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        process = workspace.start(command)
+        wait_for(lambda: workers(out), process)
+        wait_for(lambda: (out / "manifest.json").exists(), process)
+        second = workspace.run(command)
+        assert second.returncode == EXIT_BAD_INPUT
+        assert "another process trains into" in second.stderr
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert "Traceback" not in stderr
+        psutil.wait_procs(workers(out), timeout=10)
+        assert not workers(out)
+        assert not (out / "status.json").exists()
+
+
 def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace) -> None:
     out = workspace.root / "diverged"
     workspace.experiment("diverged", "powersgd", {"method": {"policy": {"rank": 4}}}, lr=1e30, clip=0)
