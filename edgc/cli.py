@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
-from edgc.errors import UserError
+from edgc.errors import EXIT_BAD_INPUT, UserError
 
 
 class _OneScreenErrors(TyperGroup):
@@ -26,6 +26,11 @@ class _OneScreenErrors(TyperGroup):
         except UserError as error:
             typer.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            typer.echo(f"error: {error.filename}: {error.strerror}; choose a folder that can be written", err=True)
+            sys.exit(EXIT_BAD_INPUT)
 
 
 app = typer.Typer(

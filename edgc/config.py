@@ -400,6 +400,8 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         raise UserError(
             f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods"
         )
+    if experiment.mode == "simulate":
+        raise UserError(f"experiment {name}: mode = simulate: the cluster model is not built yet; allowed: train")
     experiment.runs(configs)
     return experiment
 

@@ -135,7 +135,7 @@ def _group(names: list[str], ratio: Amount, numel: int) -> _Group:
             f"at most {MAX_INDEX}; use granularity: tensor, or exclude the parameter (placement.exclude)"
         )
     assert ratio is not None
-    return _Group(names, ceil(round(ratio * numel, 6)))  # 0.07·100 is 7.000000000000001 in binary
+    return _Group(names, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
 
 
 class TopKPending:

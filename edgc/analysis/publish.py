@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 from edgc import files
+from edgc.analysis.figures import FIGURES
+from edgc.analysis.tables import TABLES
 from edgc.config import Experiment
 from edgc.errors import UserError
 
@@ -22,6 +24,9 @@ def publish(experiment: Experiment, results: Path) -> Path:
     runs = [source / "runs" / spec.run_id for spec in experiment.runs()]
     for run in runs:
         _check(run)
+    wanted = [source / "tables" / f"{name}.md" for name in TABLES] + [source / "figures" / f"{n}.svg" for n in FIGURES]
+    if missing := [str(path) for path in wanted if not path.is_file()]:
+        raise UserError(f"{source}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     partial = target.with_name(f".partial-{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
     for pattern in KEPT:
@@ -38,10 +43,11 @@ def publish(experiment: Experiment, results: Path) -> Path:
 def _check(run: Path) -> None:
     if missing := [name for name in RECORDS if not (run / name).is_file()]:
         raise UserError(f"{run}: no {', '.join(missing)}; run the experiment to its end before publishing it")
-    if dirty := files.read_json(run / "manifest.json")["git_dirty"]:
+    manifest = files.read_json(run / "manifest.json")
+    if manifest["git_commit"] is None or manifest["git_dirty"]:
         raise UserError(
-            f"{run}: made from code that differs from its commit (git_dirty {dirty}), so nobody can make it again; "
-            "commit, remove the run's folder and run it anew"
+            f"{run}: made from code that is in no commit (git_commit {manifest['git_commit']}, git_dirty "
+            f"{manifest['git_dirty']}), so nobody can make it again; commit, remove the run's folder and run it anew"
         )
 
 

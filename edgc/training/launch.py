@@ -12,11 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from edgc import files
 from edgc.config import RunSpec
 from edgc.data.dataset import open_corpus
 from edgc.errors import EXIT_DIVERGED, Diverged, Interrupted, UserError
+from edgc.settings import validate
 from edgc.training.progress import following
 from edgc.training.worker import ERRORS, log_path
 
@@ -36,17 +38,18 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
 def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     """`launch`, in a folder that is this process's own."""
     status = run_dir / "status.json"
+    corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
+    check_folder(spec, run_dir, corpus.manifest)
     ended = files.read_json(status) if status.exists() else {"status": None}
-    if ended["status"] == "done":
+    if ended["status"] == "done" and (run_dir / "export").is_dir():
         return
     if ended["status"] == "diverged":
         raise Diverged(f"{ended['message']}\n(it ended so before; remove {run_dir} to try again)")
     check_machine(spec)
-    open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
     status.unlink(missing_ok=True)
     shutil.rmtree(run_dir / ERRORS, ignore_errors=True)
     files.write_json(run_dir / "spec.json", spec.model_dump(mode="json"))
-    os.environ["EDGC_LAUNCHED_AT"] = str(time.time())
+    os.environ |= {"EDGC_LAUNCHED_AT": str(time.time()), "EDGC_LAUNCHER": str(os.getpid())}
     with following(run_dir, spec):
         exit_codes = _run_processes(spec, run_dir, corpus_dir)
     if not exit_codes:
@@ -58,6 +61,24 @@ def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     record = {"status": "failed", "step": steps[-1]["step"] if steps else 0, "iterations": spec.training.iterations}
     files.write_json(status, record | {"message": message})
     raise UserError(message)
+
+
+def check_folder(spec: RunSpec, run_dir: Path, corpus: dict[str, Any]) -> None:
+    """Refuse a folder that holds another run, and a corpus that is not this run's."""
+    if corpus["settings"] != spec.corpus.model_dump(mode="json"):
+        raise UserError(
+            f"--corpus: that folder holds corpus {corpus['settings']['name']} with other settings than this run's "
+            f"corpus {spec.corpus.name}; prepare it with `edgc prepare {spec.corpus.name} --out FOLDER`"
+        )
+    known = run_dir / "spec.json"
+    if known.exists() and (other := validate(RunSpec, files.read_json(known), str(known))).spec_id != spec.spec_id:
+        raise UserError(f"--out {run_dir}: holds run {other.run_id}, not {spec.run_id}; choose another folder")
+    manifest = run_dir / "manifest.json"
+    if manifest.exists() and files.read_json(manifest)["corpus"] != corpus["sha256"]:
+        raise UserError(
+            f"{run_dir}: was trained on other text than corpus {spec.corpus.name} holds now; "
+            "remove the folder to train it anew, or restore the text"
+        )
 
 
 def check_machine(spec: RunSpec) -> None:

@@ -121,6 +121,25 @@ def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
     assert not workers(out)
 
 
+def test_another_run_or_another_text_in_the_folder_is_refused(whole: Path, workspace: Workspace) -> None:
+    before = (whole / "spec.json").read_bytes()
+    workspace.experiment("other", "dense")
+    foreign = workspace.run(workspace.command("other", whole))
+    assert foreign.returncode == EXIT_BAD_INPUT
+    assert "holds run tiny-edgc" in foreign.stderr
+    workspace.write("corpora", "more", source="files", paths=["${WORDS}/1*.txt"], validation_fraction=0.3,
+                    tokenizer={"kind": "bpe", "vocab_size": 300})  # fmt: skip
+    assert workspace.edgc("prepare", "more", "--out", str(workspace.root / "more")).returncode == 0
+    command = [
+        str(workspace.root / "more") if c == str(workspace.corpus) else c for c in workspace.command("resume", whole)
+    ]
+    other_text = workspace.run(command)
+    assert other_text.returncode == EXIT_BAD_INPUT
+    assert "other settings than this run's corpus words" in other_text.stderr
+    assert (whole / "spec.json").read_bytes() == before
+    assert read_json(whole / "status.json")["status"] == "done"
+
+
 def test_one_process_a_folder_and_no_orphans(workspace: Workspace) -> None:
     out = workspace.root / "stopped"
     workspace.experiment("stopped", "dense", iterations=100_000)

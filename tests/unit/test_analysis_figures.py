@@ -47,6 +47,14 @@ def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
     assert len({str(line.get_fillstyle()) for line in ax.get_lines()}) == 2, "and tells them apart"
 
 
+@pytest.mark.parametrize("figure", [loss_step, loss_seconds, loss_bytes])
+def test_runs_that_all_diverged_before_an_evaluation_are_drawn(figure):
+    bad = run("topk", status="diverged")
+    data = figure.build(study([bad], steps=[step(bad, 1) | {"loss": 6.0}, step(bad, 2) | {"loss": None}]))
+    assert [(row.diverged, row.loss) for row in data.itertuples()] == [(True, 6.0)]
+    figure.draw(data, Figure().subplots())
+
+
 def test_a_diverged_run_ends_in_a_marker():
     bad = run("topk", status="diverged")
     steps = [step(bad, s, wire=0.5) for s in range(1, 5)]

@@ -11,7 +11,7 @@ import pytest
 from edgc.config import RunSpec, load_experiment
 from edgc.errors import UserError
 from edgc.files import write_json
-from edgc.training.launch import check_machine, explain
+from edgc.training.launch import check_folder, check_machine, explain
 
 
 def spec(**cluster: Any) -> RunSpec:
@@ -58,3 +58,15 @@ def test_a_killed_rank_is_the_cause_whatever_its_peers_say(tmp_path: Path) -> No
 def test_a_message_for_the_user_stands_alone(tmp_path: Path) -> None:
     report(tmp_path, 1, 5.0, "training.lr = 1: too high", known=True)
     assert explain(tmp_path, {1: 2}) == "training.lr = 1: too high"
+
+
+def test_a_corpus_of_other_text_is_refused(tmp_path: Path) -> None:
+    plain = load_experiment("smoke").runs()[0]
+    corpus = {"settings": plain.corpus.model_dump(mode="json"), "sha256": {"train.bin": "aa"}}
+    check_folder(plain, tmp_path, corpus)
+    write_json(tmp_path / "spec.json", plain.model_dump(mode="json"))
+    write_json(tmp_path / "manifest.json", {"corpus": {"train.bin": "bb"}})
+    with pytest.raises(UserError, match="other text than corpus stdlib"):
+        check_folder(plain, tmp_path, corpus)
+    write_json(tmp_path / "manifest.json", {"corpus": {"train.bin": "aa"}})
+    check_folder(plain, tmp_path, corpus)

@@ -12,4 +12,4 @@ rule prepare:
         corpus=CORPUS.name,
         out=subpath(output[0], parent=True),
     shell:
-        '"$EDGC_PYTHON" -m edgc prepare {params.corpus:q} --out {params.out:q} > {log:q} 2>&1'
+        '"$EDGC_PYTHON" -m edgc prepare {params.corpus:q} --out {params.out:q} 2>&1 | tee {log:q}'

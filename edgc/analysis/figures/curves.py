@@ -25,7 +25,7 @@ def build_curves(study: Study, spent: str) -> pd.DataFrame:
     curves = evals.groupby([*GROUP, "step"], sort=False, as_index=False).agg(
         x=(spent, "mean"), loss=("loss", "mean"), low=("loss", "min"), high=("loss", "max"), n=("seed", "nunique")
     )
-    ends = pd.DataFrame(_ends(study, spent), columns=[*GROUP, "step", "x", "loss"])
+    ends = pd.DataFrame(_ends(study, spent), columns=list(curves.columns))
     both = [part for part in (curves.assign(diverged=False), ends.assign(diverged=True)) if len(part)]
     return pd.concat(both, ignore_index=True) if both else curves.assign(diverged=False)
 

@@ -58,6 +58,8 @@ def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out
     shutil.rmtree(partial, ignore_errors=True)
     hf.save_pretrained(partial)
     fast.save_pretrained(partial)
+    for path in partial.iterdir():
+        path.chmod(partial.stat().st_mode & 0o666)  # safetensors makes private files
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
 

@@ -54,7 +54,7 @@ def join(spec: RunSpec) -> Place:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=spec.parallel.tensor,
         pipeline_model_parallel_size=spec.parallel.pipeline,
-        distributed_timeout_minutes=max(1, spec.cluster.timeout_seconds // 60),
+        distributed_timeout_minutes=spec.cluster.timeout_seconds / 60,  # type: ignore[arg-type]
     )
     place = Place(
         rank=dist.get_rank(),
