@@ -404,8 +404,3 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         raise UserError(f"experiment {name}: mode = simulate: the cluster model is not built yet; allowed: train")
     experiment.runs(configs)
     return experiment
-
-
-def schemas() -> dict[str, dict[str, Any]]:
-    """JSON schema of every kind of file, by the folder it lies in."""
-    return {folder: kind.model_json_schema() for kind, folder in FOLDERS.items()}

@@ -49,7 +49,6 @@ class Observation:
 
     step: int  #: last step of the window, 0-based
     entropy: Mapping[str, float] = field(default_factory=dict)  #: nats, window mean by parameter
-    loss: float | None = None  #: nats a token, window mean
     relative_error: Mapping[str, float] = field(default_factory=dict)  #: ‖Ē‖/‖M̄‖ at the window's last step
 
 
