@@ -19,7 +19,9 @@ from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, Positiv
 from edgc.aggregators import AGGREGATORS
 from edgc.errors import UserError
 from edgc.files import canonical_json
+from edgc.link_codecs import PipelineTraffic
 from edgc.policies import POLICIES
+from edgc.policies.windowed_settings import Estimator
 from edgc.settings import S, Settings, merge, validate
 
 CONFIGS = Path("configs")
@@ -70,6 +72,15 @@ class Method(Settings):
     policy: PolicyUnion = Field(description="How much and when to compress")  # type: ignore[valid-type]
     placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
     overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")
+    pipeline: PipelineTraffic = Field(
+        PipelineTraffic(),  # type: ignore[call-arg]
+        description="How the traffic between pipeline stages is compressed",
+    )
+    fused_embedding: bool = Field(
+        False,
+        description="Average the tied embedding's gradient over data-parallel ranks and sum its two stages' copies in "
+        "one uncompressed all-reduce, in the place of two exchanges (Optimus-CC)",
+    )
 
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:
@@ -79,6 +90,18 @@ class Method(Settings):
             raise ValueError(
                 f"aggregator {self.aggregator.name} needs a policy that decides a {wants or 'nothing'}, "  # type: ignore[attr-defined]
                 f"but policy {self.policy.name} decides a {gives or 'nothing'}"  # type: ignore[attr-defined]
+            )
+        if self.policy.reads_spectrum:  # type: ignore[attr-defined]
+            telling = [name for name, kind in AGGREGATORS.items() if hasattr(kind, "spectrum")]
+            if self.aggregator.name not in telling or not self.aggregator.error_feedback:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
+                    f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
+                )
+        if self.policy.aligned and 0 not in (self.placement.stages or (0,)):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
+                f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
             )
         return self
 
@@ -176,6 +199,39 @@ class Parallel(Settings):
         return self.tensor * self.pipeline * self.data
 
 
+class Probe(Settings):
+    """A full look at the gradients' matrices while a run trains, for experiments about gradients themselves.
+
+    No method needs it. It looks on the first data- and tensor-parallel rank of every stage.
+    """
+
+    entropy_every: PositiveInt | None = Field(
+        None, description="Steps between entropies of every matrix, before the exchange; null: none"
+    )
+    rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+        (1.0, 0.5, 0.25, 0.1, 0.05), description="Shares of the elements that entropy is estimated from; one is 1"
+    )
+    estimators: tuple[Estimator, ...] = Field(("gaussian",), min_length=1, description="Estimators of the entropy")
+    spectra_every: PositiveInt | None = Field(
+        None, description="Steps between singular values, element histograms and cosines of the averages; null: none"
+    )
+    window: PositiveInt = Field(20, description="Steps of a window of the tables and figures about sampling")
+
+    @model_validator(mode="after")
+    def _full_entropy_is_measured(self) -> Probe:
+        for what in ("rates", "estimators"):
+            if len(set(getattr(self, what))) != len(getattr(self, what)):
+                raise ValueError(f"{what} {list(getattr(self, what))} names one twice")
+        if 1.0 not in self.rates:
+            raise ValueError(f"rates {list(self.rates)} must hold 1: the full entropy is what others are held against")
+        return self
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.entropy_every is not None or self.spectra_every is not None
+
+
 class Training(Settings):
     """One training run. Defaults are those of the EDGC paper's set-ups where they are known."""
 
@@ -200,6 +256,7 @@ class Training(Settings):
     eval_batches: PositiveInt = Field(10, description="Global batches in an evaluation")
     checkpoint_interval: PositiveInt = Field(10000, description="Steps between checkpoints")
     tensorboard: bool = Field(False, description="Write TensorBoard events to the run's folder")
+    probe: Probe = Field(Probe(), description="A full look at the gradients; by default none")  # type: ignore[call-arg]
 
     @model_validator(mode="after")
     def _cosine_falls(self) -> Training:
@@ -242,6 +299,23 @@ class RunSpec(Settings):
             raise ValueError(
                 f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _pipeline_traffic_fits(self) -> RunSpec:
+        method, t = self.method, self.training
+        for setting, on in (("pipeline", method.pipeline.compresses), ("fused_embedding", method.fused_embedding)):
+            if on and self.parallel.pipeline < 2:
+                raise ValueError(
+                    f"method.{setting} is for several pipeline stages, but parallel.pipeline is "
+                    f"{self.parallel.pipeline}; use at least 2, or leave method.{setting} out"
+                )
+        for direction in ("forward", "backward"):
+            try:
+                codec = getattr(method.pipeline, direction)
+                codec.check_shape(t.micro_batch * self.model.seq_length, self.model.hidden_size)
+            except ValueError as error:
+                raise ValueError(f"method.pipeline.{direction}: {error}") from None
         return self
 
     @property
@@ -314,10 +388,13 @@ class Experiment(Settings):
     tasks: tuple[str, ...] = Field((), description="Files in configs/tasks")
     task_limit: PositiveInt | None = Field(None, description="Examples per task; null: all")
     judgement: Judgement = Field(Judgement(), description="How quality is judged")  # type: ignore[call-arg]
+    tables: tuple[str, ...] = Field((), description="Tables beside those that every experiment has")
+    figures: tuple[str, ...] = Field((), description="Figures beside those that every experiment has")
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
-        for what, names in (("models", self.models), ("methods", self.methods), ("seeds", self.seeds)):
+        for what in ("models", "methods", "seeds", "tables", "figures"):
+            names = getattr(self, what)
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {list(names)} names one twice")
         if unknown := set(self.overrides) - set(self.methods):

@@ -5,22 +5,30 @@ Knows no framework: whoever has buckets of gradients calls `begin_step`, `start`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgc.aggregators.base import Aggregator, NamedGradient, Pending
 from edgc.comm import Communicator
-from edgc.entropy import sampled_entropy
-from edgc.lazy import torch
+from edgc.observed import WindowObserver
 from edgc.policies.base import Decision, Observation, Policy
-from edgc.relative_error import OBSERVE, RelativeErrors
+from edgc.relative_error import OBSERVE
 from edgc.telemetry import StepClock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-AGREE = "agree"
+
+class Probe(Protocol):
+    """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
+
+    def local(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+        """A bucket of this rank's own gradients in 0-based `step`, before anything is done to them."""
+        ...
+
+    def average(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+        """The same bucket after its exchange: what the optimizer sees."""
+        ...
 
 
 def compressible(
@@ -41,6 +49,7 @@ class GradientExchange:
         comm: the data-parallel group.
         agreement: all ranks that must decide alike: the stage's data- and tensor-parallel ranks.
         shapes: the parameters that may be compressed (see `compressible`); all others travel dense.
+        stages: this rank's peers on all pipeline stages, by stage; None: there is one stage.
         compresses: False where placement leaves this stage dense.
     """
 
@@ -52,15 +61,14 @@ class GradientExchange:
         agreement: Communicator,
         shapes: Mapping[str, tuple[int, ...]],
         stage: int = 0,
+        stages: Communicator | None = None,
         compresses: bool = True,
     ) -> None:
-        self.aggregator, self.policy, self.comm, self.agreement = aggregator, policy, comm, agreement
-        self.stage = stage
+        self.aggregator, self.policy, self.comm, self.stage = aggregator, policy, comm, stage
+        self.probe: Probe | None = None
         self._shapes = dict(sorted(shapes.items()))
         self._compresses = compresses
-        self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
-        self._errors = RelativeErrors(comm, agreement)
-        self._device: Any = None  # of the gradients
+        self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
         self._step = -1
         self._decision = Decision()
 
@@ -83,34 +91,39 @@ class GradientExchange:
 
     def start(self, gradients: Sequence[NamedGradient]) -> Pending:
         """Encode and launch one bucket. Buckets must come in the same order on all ranks."""
-        self._device = gradients[0].tensor.device
-        self._observe_entropy(gradients)
+        self._observer.device = gradients[0].tensor.device
+        if self.probe is not None:
+            with self.clock.region(OBSERVE):
+                self.probe.local(self._step, gradients)
+        self._observer.entropy(self._step, self._compressible(gradients))
         with self.clock.region("encode"):
             pending = self.aggregator.start(gradients, self._decision, self.comm, self._step)
         return _Observed(self, pending, gradients)
 
     def finished(self, gradients: Sequence[NamedGradient]) -> None:
-        """Look at a decoded bucket's residuals on the window's last step."""
-        if not self._ends_window():
-            return
-        with self.clock.region(OBSERVE):
-            for gradient in gradients:
-                residual = self.aggregator.residual(gradient.name)
-                if residual is not None and residual.dim() > 1:
-                    self._errors.add(gradient.name, residual, gradient.tensor, self._step)
+        """Look at a decoded bucket."""
+        self._observer.residuals(self._step, self._compressible(gradients))
+        if self.probe is not None:
+            with self.clock.region(OBSERVE):
+                self.probe.average(self._step, gradients)
 
-    def end_step(self) -> list[dict[str, Any]]:
-        """At a window's end: agree on what was observed, let the policy see it. Returns decision records."""
-        if not self._ends_window():
+    def _compressible(self, gradients: Sequence[NamedGradient]) -> list[NamedGradient]:
+        return [g for g in gradients if g.name in self._decision.by_parameter]
+
+    def end_step(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
+        """At a window's end: agree on what was observed, let the policy see it. Returns decision records.
+
+        `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
+        """
+        observation = self._observer.end_step(self._step, loss)
+        if observation is None:
             return []
-        with self.clock.region(OBSERVE):
-            errors = self._errors.take()
-        with self.clock.region("entropy"):
-            entropy = self._agreed_entropy()
-        observation = Observation(self._step, entropy=entropy, relative_error=errors)
         self.policy.observe(observation)
-        self._entropy = {}
         return self.decisions(self._step + 1, observation)
+
+    def timed(self, backward_seconds: float) -> None:
+        """Tell how long backward took for one micro-batch of the step that was just timed."""
+        self._observer.timed(backward_seconds)
 
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds from 0-based `step` on, and why."""
@@ -137,41 +150,18 @@ class GradientExchange:
         return {
             "aggregator": self.aggregator.state_dict(),
             "policy": self.policy.state_dict(),
-            "entropy": dict(self._entropy),
+            "observer": self._observer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.aggregator.load_state_dict(state["aggregator"])
         self.policy.load_state_dict(state["policy"])
-        self._entropy = dict(state["entropy"])
-
-    def _ends_window(self) -> bool:
-        return bool(self.policy.window) and (self._step + 1) % self.policy.window == 0  # type: ignore[operator]
-
-    def _observe_entropy(self, gradients: Sequence[NamedGradient]) -> None:
-        sampling, window = self.policy.sampling, self.policy.window
-        if sampling is None or window is None or self._step % window % sampling.every:
-            return
-        wanted = [g for g in gradients if g.name in self._decision.by_parameter]
-        with self.clock.region("entropy"):
-            for name, value in sampled_entropy(wanted, sampling).items():
-                self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
-
-    def _agreed_entropy(self) -> dict[str, float]:
-        """Window means over the agreement group, equal on all its ranks: one all-reduce of a number a parameter."""
-        sampling, window = self.policy.sampling, self.policy.window
-        if not self._entropy or sampling is None or window is None:
-            return {}
-        names = sorted(self._entropy)
-        sums = torch.stack([self._entropy[name].to(self._device, torch.float64) for name in names])
-        means = sums / (math.ceil(window / sampling.every) * self.agreement.size)
-        self.agreement.all_reduce(means, tag=AGREE).wait()
-        return {name: mean for name, mean in zip(names, means.tolist(), strict=True) if not math.isnan(mean)}
+        self._observer.load_state_dict(state["observer"])
 
 
 class _Observed:
-    """A bucket's exchange whose wait is timed, and measured where the window ends."""
+    """A bucket's exchange whose wait is timed, and looked at when it is done."""
 
     def __init__(self, exchange: GradientExchange, pending: Pending, gradients: Sequence[NamedGradient]) -> None:
         self._exchange, self._pending, self._gradients = exchange, pending, gradients

@@ -1,4 +1,4 @@
-"""How much a compressed exchange lost, measured: ‖Ē‖/‖M̄‖ of the means over ranks. A diagnostic of ours."""
+"""How much a compressed exchange lost, measured: ‖Ē‖/‖M̄‖ of the means over ranks. Ours; `edgc_measured` rests on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgc.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Tag and region of the measurement: no method needs it, so it is kept apart from what methods cost.
+#: Tag and region of the measurement where only the records show it: kept apart from what methods cost.
 OBSERVE = "observe"
 SKETCH = 8  # columns; on real gradients the estimated error has a relative deviation of 5 to 7 %
 
@@ -36,17 +36,17 @@ class RelativeErrors:
         self._lost[name] = projected.reshape(-1) / (SKETCH**0.5 * self._comm.size)
         self._kept[name] = average.float().square().sum()
 
-    def take(self) -> dict[str, float]:
-        """Relative errors in [0, 1] by name, equal on all ranks of the agreement; forgets what it collected."""
+    def take(self, tag: str = OBSERVE) -> dict[str, float]:
+        """Relative errors in [0, 1] by name, mean over the agreement's ranks; forgets what it collected."""
         if not self._lost:
             return {}
         lost = torch.cat(list(self._lost.values()))
-        self._comm.all_reduce(lost, tag=OBSERVE).wait()
+        self._comm.all_reduce(lost, tag=tag).wait()
         parts = lost.split([len(share) for share in self._lost.values()])
         squares = torch.stack([part.square().sum() for part in parts])
         errors = torch.nan_to_num((squares / (squares + torch.stack(list(self._kept.values())))).sqrt())
         errors /= self._agreement.size  # tensor-parallel ranks hold other parts of the same parameter
-        self._agreement.all_reduce(errors, tag=OBSERVE).wait()
+        self._agreement.all_reduce(errors, tag=tag).wait()
         agreed = dict(zip(self._lost, errors.tolist(), strict=True))
         self._lost, self._kept = {}, {}
         return agreed

@@ -22,6 +22,7 @@ class StepClock:
         self._cuda = cuda
         self._marks: list[tuple[str, object]] = []  # (region that begins here, when)
         self._stack: list[str] = []
+        self._ends: dict[str, float] = {}
 
     def _mark(self, region: str) -> None:
         if self._cuda:
@@ -57,10 +58,18 @@ class StepClock:
         if self._cuda:
             torch.cuda.synchronize()
         seconds: dict[str, float] = defaultdict(float)
+        passed, self._ends = 0.0, {}
         for (region, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
-            seconds[region] += begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
+            took = begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
+            seconds[region] += took
+            passed += took
+            self._ends[region] = passed
         seconds["step"] = sum(seconds.values())
         return dict(seconds)
+
+    def last_end(self, *regions: str) -> float:
+        """Seconds from the begin of the step that `stop` ended to the last end of any of `regions`; 0: none was."""
+        return max((self._ends.get(region, 0.0) for region in regions), default=0.0)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from pydantic import Field
 
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings
-from edgc.aggregators.residuals import Residuals, compute_dtype
+from edgc.aggregators.mixed import MixedBucket, WireBuffers, ranks_of
+from edgc.aggregators.residuals import Residuals
+from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
 from edgc.ops.lowrank import decode, encode, project
@@ -53,7 +54,7 @@ class LowRank:
 
     Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ.
     Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense.
-    A changed rank keeps the leading columns of Q and the residual.
+    A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
     """
 
     Settings = LowRankSettings
@@ -65,7 +66,8 @@ class LowRank:
         self._settings, self._seed = settings, seed
         self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
         self._residuals = Residuals(bf16=settings.error_dtype == "bf16")
-        self._factors: dict[str, Tensor] = {}  # Q of the last step, n×r
+        self._factors = WarmFactors(seed)
+        self.buffers = WireBuffers()
 
     @property
     def conserves(self) -> bool:
@@ -73,52 +75,35 @@ class LowRank:
         return self._settings.error_feedback and self._settings.error_dtype == "fp32"
 
     def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        ranks = {g.name: self.effective(tuple(g.tensor.shape), decision.amount(g.name)) for g in gradients}
-        if comm.size == 1:  # nothing crosses a network, so nothing is lost
-            ranks = dict.fromkeys(ranks)
-        dense = [g for g in gradients if ranks[g.name] is None]
-        for gradient in dense:
-            self._residuals.flush(gradient)
-        if len(dense) == len(gradients):
+        bucket = MixedBucket(
+            gradients, ranks_of(gradients, self.effective, decision, comm.size), self._residuals, self.buffers
+        )
+        if not bucket.low:
             return self._dense.start(gradients, decision, comm, step)
+        matrices = [self._encode(g, p_mr, step) for (g, _), p_mr in zip(bucket.low, bucket.factors, strict=True)]
+        work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
+        return LowRankPending(self, matrices, bucket, work, comm)
 
-        whole = [g.tensor for g in dense]
-        low = [(g, r) for g in gradients if (r := ranks[g.name]) is not None]
-        sizes = [g.tensor.shape[0] * r for g, r in low] + [t.numel() for t in whole]
-        wire = torch.empty(sum(sizes), dtype=compute_dtype(gradients[0].tensor), device=gradients[0].tensor.device)
-        parts = wire.split(sizes)
-        matrices = [self._encode(g, r, part, step) for (g, r), part in zip(low, parts, strict=False)]
-        for tensor, part in zip(whole, parts[len(low) :], strict=True):
-            part.copy_(tensor.reshape(-1))
-        work = comm.all_reduce(wire.mul_(1 / comm.size))
-        return LowRankPending(self, matrices, whole, parts[len(low) :], work, comm)
-
-    def _encode(self, gradient: NamedGradient, rank: int, part: Tensor, step: int) -> _Matrix:
+    def _encode(self, gradient: NamedGradient, p_mr: Tensor, step: int) -> _Matrix:
         grad_mn = gradient.tensor
         error_mn = self._residuals.memory(gradient) if self._settings.error_feedback else None
-        p_mr = part.view(grad_mn.shape[0], rank)
-        whole_mn = encode(grad_mn, error_mn, self._first_factor(gradient, rank, p_mr, step), p_mr)
+        whole_mn = encode(grad_mn, error_mn, self._first_factor(gradient, p_mr, step), p_mr)
         return _Matrix(gradient.name, grad_mn, error_mn, whole_mn, p_mr)
 
-    def _first_factor(self, gradient: NamedGradient, rank: int, like: Tensor, step: int) -> Tensor:
-        """Q to begin the step with: the last one's leading columns, the rest drawn (equally on all ranks).
-
-        Scale and correlation of the columns do not matter: only their span does, after orthonormalisation.
-        """
-        last = self._factors.get(gradient.name) if self._settings.warm_start else None
-        kept = [] if last is None else [last[:, :rank].to(like)]
-        missing = rank - sum(q.shape[1] for q in kept)
-        if missing:
-            digest = hashlib.sha256(f"{self._seed}/{step}/{gradient.name}".encode()).digest()
-            generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-            drawn = torch.randn(gradient.tensor.shape[1], missing, generator=generator, dtype=like.dtype)
-            kept.append(drawn.to(like.device))
-        return torch.cat(kept, dim=1) if len(kept) > 1 else kept[0]
+    def _first_factor(self, gradient: NamedGradient, like: Tensor, step: int) -> Tensor:
+        rows, rank = gradient.tensor.shape[1], like.shape[1]
+        if self._settings.warm_start:
+            return self._factors.fitted(gradient.name, rows, rank, step, like)
+        return draw(self._seed, step, gradient.name, rows, rank, like)
 
     def keep_factor(self, name: str, q_nr: Tensor) -> None:
-        """Remember the right factor of a decoded matrix for the next step."""
-        if self._settings.warm_start:
-            self._factors[name] = q_nr
+        """Remember the right factor of a decoded matrix, for the next step and for `spectrum`."""
+        self._factors.keep(name, q_nr)
+
+    def spectrum(self, name: str) -> Tensor | None:
+        """Singular values of the last average that this matrix was given (r, falling, float64); None: it was dense."""
+        q_nr = self._factors.get(name)
+        return None if q_nr is None else singular_values(q_nr)
 
     def bases(self, factors: Sequence[Tensor]) -> list[Tensor]:
         """Orthonormal P̂ of each left factor (m×r); equal shapes go through one batch."""
@@ -150,12 +135,11 @@ class LowRank:
         return self._residuals.get(name)
 
     def state_dict(self) -> dict[str, Any]:
-        factors = {name: q_nr.clone() for name, q_nr in self._factors.items()}  # each is a view of a wire buffer
-        return {"residuals": self._residuals.state_dict(), "factors": factors}
+        return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._residuals.load_state_dict(state["residuals"])
-        self._factors = {name: q_nr.clone() for name, q_nr in state["factors"].items()}
+        self._factors.load_state_dict(state["factors"])
 
 
 @dataclass(frozen=True)
@@ -173,29 +157,21 @@ class LowRankPending:
     """The first all-reduce under way; `wait` does the second."""
 
     def __init__(
-        self,
-        owner: LowRank,
-        matrices: Sequence[_Matrix],
-        dense: Sequence[Tensor],
-        averages: Sequence[Tensor],
-        work: Work,
-        comm: Communicator,
+        self, owner: LowRank, matrices: Sequence[_Matrix], bucket: MixedBucket, work: Work, comm: Communicator
     ) -> None:
-        self._owner, self._matrices, self._work, self._comm = owner, matrices, work, comm
-        self._dense, self._averages = dense, averages
+        self._owner, self._matrices, self._bucket, self._work, self._comm = owner, matrices, bucket, work, comm
 
     def wait(self) -> None:
         self._work.wait()
         with self._comm.ledger.clock.region("encode"):
             bases = self._owner.bases([matrix.p_mr for matrix in self._matrices])
             sizes = [matrix.grad_mn.shape[1] * matrix.p_mr.shape[1] for matrix in self._matrices]
-            wire = self._matrices[0].p_mr.new_empty(sum(sizes))
+            wire = self._owner.buffers.take(f"right of {self._matrices[0].name}", sum(sizes), self._matrices[0].p_mr)
             factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
             for matrix, basis_mr, q_nr in zip(self._matrices, bases, factors, strict=True):
                 project(matrix.whole_mn, basis_mr, q_nr)
             work = self._comm.all_reduce(wire.mul_(1 / self._comm.size))
-        for tensor, average in zip(self._dense, self._averages, strict=True):
-            tensor.copy_(average.view_as(tensor))
+        self._bucket.deliver_dense()
         work.wait()
         for matrix, basis_mr, q_nr in zip(self._matrices, bases, factors, strict=True):
             decode(basis_mr, q_nr, matrix.whole_mn, matrix.grad_mn, matrix.error_mn)

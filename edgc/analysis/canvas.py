@@ -1,4 +1,4 @@
-"""What all figures share: a panel a model side by side, one legend above them, the caption below."""
+"""What all figures share: panels side by side, one legend above them, the caption below."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from edgc.analysis import style
 
 def draw(module: ModuleType, data: pd.DataFrame, caption: str) -> Figure:
     """The figure that `module` draws of `data` (see `edgc.analysis.figures`). Call it under `style.RC`."""
-    models = list(data["model"].unique()) or [None]
-    size = (style.PANEL_WIDTH * len(models), style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1)) + 0.6)
+    by = data["panel" if "panel" in data else "model"]
+    panels = list(by.unique()) or [None]
+    width = style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH
+    size = (width * len(panels), style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1)) + 0.6)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(module.ROWS, len(models), squeeze=False)
-    for model, column in zip(models, grid.T, strict=True):
-        if model is None:
+    grid = figure.subplots(module.ROWS, len(panels), squeeze=False)
+    for panel, column in zip(panels, grid.T, strict=True):
+        if panel is None:
             _say_nothing(column)
             continue
-        module.draw(data[data["model"] == model], column if module.ROWS > 1 else column[0])
-        column[0].set_title(model, loc="left")
+        module.draw(data[by == panel], column if module.ROWS > 1 else column[0])
+        column[0].set_title(panel, loc="left")
     _legend(figure, grid)
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=6.8, color="#666666")
     return figure

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from edgc import files
-from edgc.analysis.frames import Frames, frame
+from edgc.analysis.frames import FRAMES, Frames, frame
+from edgc.analysis.probed import entropy_rows, spectrum_rows
 from edgc.config import CONFIGS, Experiment, RunSpec
 
 NOT_RUN, UNFINISHED = "not run", "unfinished"
@@ -22,7 +23,7 @@ def collect(experiment: Experiment, runs_dir: Path, out: Path, configs: Path = C
 
 def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
     """The frames of these runs, whatever became of them. Writes nothing."""
-    records: dict[str, list[dict]] = {"runs": [], "steps": [], "evals": [], "decisions": [], "zero_shot": []}
+    records: dict[str, list[dict]] = {name: [] for name in FRAMES}
     for spec in specs:
         folder = runs_dir / spec.run_id
         manifest = _read(folder / "manifest.json")
@@ -35,6 +36,9 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         )
         for kind in ("steps", "evals", "decisions"):
             records[kind] += [identity | record for record in files.read_jsonl(folder / f"{kind}.jsonl")]
+        for record in files.read_jsonl(folder / "probe.jsonl"):
+            records["entropies"] += [identity | row for row in entropy_rows(record)]
+            records["spectra"] += [identity | row for row in spectrum_rows(record)]
         tasks = _read(folder / "zero_shot.json").get("tasks", {})
         records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
     return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})

@@ -1,8 +1,8 @@
-"""The five tidy frames that every table and figure is made of, and the parquet files they travel in."""
+"""The tidy frames that every table and figure is made of, and the parquet files they travel in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,9 @@ from edgc.errors import UserError
 IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
 
 STEP_SECONDS = (
-    "t_forward_backward",
+    "t_forward",
+    "t_backward",
+    "t_pipeline",
     "t_entropy",
     "t_observe",
     "t_encode",
@@ -55,6 +57,8 @@ COLUMNS = {
         *STEP_SECONDS,
         "t_exposed",
         "t_in_flight",
+        "t_first_stage_end",
+        "t_last_stage_end",
         "peak_mem",
     ),
     "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),
@@ -70,6 +74,21 @@ COLUMNS = {
         "clamp",
     ),
     "zero_shot": (*IDENTITY, "task", "status", "metric", "value", "stderr", "n", "chance", "reason"),
+    "entropies": (*IDENTITY, "step", "stage", "parameter", "estimator", "rate", "entropy", "elements", "seconds"),
+    "spectra": (
+        *IDENTITY,
+        "step",
+        "stage",
+        "parameter",
+        "rows",
+        "columns",
+        "deviation",
+        "kurtosis",
+        "singular_values",
+        "histogram",
+        "previous",
+        "alike",
+    ),
 }
 
 TEXT = {
@@ -86,6 +105,10 @@ TEXT = {
     "task",
     "metric",
     "reason",
+    "estimator",
+    "singular_values",
+    "histogram",
+    "alike",
 }
 
 
@@ -95,6 +118,10 @@ class Frames:
 
     runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
     done, diverged, failed, timeout; unfinished (started, no status written), not run.
+
+    Of runs with a probe (see `edgc.probe`), otherwise empty. entropies: a row a step, stage, estimator, rate and
+    matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that were
+    read and the seconds it took. spectra: a row a step and matrix; lists as JSON, `alike` cosines by the other's name.
     """
 
     runs: pd.DataFrame
@@ -102,12 +129,14 @@ class Frames:
     evals: pd.DataFrame
     decisions: pd.DataFrame
     zero_shot: pd.DataFrame
+    entropies: pd.DataFrame = field(default_factory=lambda: frame("entropies", []))
+    spectra: pd.DataFrame = field(default_factory=lambda: frame("spectra", []))
 
     def write(self, folder: Path) -> None:
         """Write `<folder>/<frame>.parquet`."""
         folder.mkdir(parents=True, exist_ok=True)
-        for field in fields(self):
-            getattr(self, field.name).to_parquet(folder / f"{field.name}.parquet", index=False)
+        for name in FRAMES:
+            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
 
     @classmethod
     def read(cls, folder: Path) -> Frames:
@@ -118,7 +147,7 @@ class Frames:
         return cls(**{name: pd.read_parquet(folder / f"{name}.parquet") for name in FRAMES})
 
 
-FRAMES = tuple(field.name for field in fields(Frames))
+FRAMES = tuple(own.name for own in fields(Frames))
 
 
 def frame(kind: str, records: list[dict]) -> pd.DataFrame:

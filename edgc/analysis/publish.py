@@ -6,12 +6,11 @@ import shutil
 from pathlib import Path
 
 from edgc import files
-from edgc.analysis.figures import FIGURES
-from edgc.analysis.tables import TABLES
+from edgc.analysis.selection import figures_of, tables_of
 from edgc.config import Experiment
 from edgc.errors import UserError
 
-KEPT = ("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.csv")
+KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 RECORDS = ("spec.json", "manifest.json", "status.json")
 
 
@@ -24,14 +23,14 @@ def publish(experiment: Experiment, results: Path) -> Path:
     runs = [source / "runs" / spec.run_id for spec in experiment.runs()]
     for run in runs:
         _check(run)
-    wanted = [source / "tables" / f"{name}.md" for name in TABLES] + [source / "figures" / f"{n}.svg" for n in FIGURES]
-    if missing := [str(path) for path in wanted if not path.is_file()]:
+    names = {"tables": tables_of(experiment), "figures": figures_of(experiment)}
+    shown = [source / room / f"{name}.{kind}" for room in KEPT for name in names[room] for kind in KEPT[room]]
+    if missing := [str(path) for path in shown if not path.is_file()]:
         raise UserError(f"{source}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     partial = target.with_name(f".partial-{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    for pattern in KEPT:
-        for path in sorted(source.glob(pattern)):
-            _copy(path, partial / path.relative_to(source))
+    for path in shown:
+        _copy(path, partial / path.relative_to(source))
     for run in runs:
         for name in RECORDS:
             _copy(run / name, partial / "manifests" / f"{run.name}.{name}")

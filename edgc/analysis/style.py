@@ -27,6 +27,15 @@ LOOKS = {
     "powersgd": Look("#0072B2", "^", "-"),
     "topk": Look("#E69F00", "v", "-"),
     "edgc": Look("#D55E00", "D", "-"),
+    "edgc_released": Look("#CC79A7", "P", "-"),
+    "edgc_loss": Look("#56B4E9", "X", "-"),
+    "edgc_measured": Look("#009E73", "p", "-"),
+    "powersgd_low": Look("#0072B2", "v", (0, (4, 1.5))),
+    "edgc_no_gds": Look("#0072B2", "s", (0, (4, 1.5))),
+    "edgc_no_dac": Look("#E69F00", "^", (0, (4, 1.5))),
+    "edgc_no_warmup": Look("#009E73", "o", (0, (4, 1.5))),
+    "edgc_no_feedback": Look("#CC79A7", "v", (0, (4, 1.5))),
+    "edgc_no_warm_start": Look("#56B4E9", "<", (0, (4, 1.5))),
 }
 
 
@@ -44,7 +53,9 @@ def look(method: str) -> Look:
 
 #: Colours of a step's regions (Paul Tol's muted palette): none is a method's.
 REGIONS = {
-    "forward_backward": "#BBBBBB",
+    "forward": "#BBBBBB",
+    "backward": "#999999",
+    "pipeline": "#661100",
     "entropy": "#AA4499",
     "observe": "#CC6677",
     "encode": "#88CCEE",
@@ -77,3 +88,4 @@ RC: dict[Any, Any] = {
     "svg.fonttype": "path",
 }
 PANEL_WIDTH, PANEL_HEIGHT, DPI = 5.6, 3.2, 200  # inches, inches, pixels an inch
+NARROW_PANEL_WIDTH = 3.7  # inches, of three panels and more

@@ -10,24 +10,23 @@ import matplotlib as mpl
 import pandas as pd
 
 from edgc.analysis import canvas, render, style
-from edgc.analysis.figures import FIGURES
+from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.study import Study, counts, hardware
-from edgc.analysis.tables import TABLES
 from edgc.errors import UserError
 from edgc.files import atomic_open, write_text
 
 
 def write_table(name: str, study: Study, out: Path) -> None:
-    """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` for an unknown table."""
-    table = _module("table", name, TABLES)
+    """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
+    table = _module("table", name, tables_of(study.experiment))
     numbers = table.build(study)
     shown = _without_constants(table.present(numbers))
     render.write(out, name, table.TITLE, numbers, shown, table.CAPTION, f"{_setting(study)}.")
 
 
 def write_figure(name: str, study: Study, out: Path) -> None:
-    """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` for an unknown figure."""
-    figure = _module("figure", name, FIGURES)
+    """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` if the study has none."""
+    figure = _module("figure", name, figures_of(study.experiment))
     data = figure.build(study)
     with mpl.rc_context(style.RC):
         drawn = canvas.draw(figure, data, f"{figure.TITLE}. {figure.NOTE}\n{_setting(study)}.")
@@ -39,7 +38,7 @@ def write_figure(name: str, study: Study, out: Path) -> None:
 
 def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
     if name not in names:
-        raise UserError(f"{kind} {name!r}: there are {', '.join(names)}")
+        raise UserError(f"{kind} {name!r}: this experiment has {', '.join(names)}")
     return import_module(f"edgc.analysis.{kind}s.{name}")
 
 

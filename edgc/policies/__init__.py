@@ -1,9 +1,15 @@
 """How much and when to compress: one file per rule, one line per policy here."""
 
 from edgc.policies.edgc import Edgc
+from edgc.policies.edgc_loss import EdgcLoss
+from edgc.policies.edgc_measured import EdgcMeasured
+from edgc.policies.edgc_released import EdgcReleased
 from edgc.policies.fixed import Fixed
 
 POLICIES = {
     "fixed": Fixed,
     "edgc": Edgc,
+    "edgc_released": EdgcReleased,
+    "edgc_loss": EdgcLoss,
+    "edgc_measured": EdgcMeasured,
 }

@@ -38,6 +38,7 @@ class Fixed:
         self._settings = settings
         self.window: int | None = None
         self.sampling: Sampling | None = None
+        self.spectrum, self.note = False, ""
 
     def observe(self, observation: Observation) -> None:
         """Nothing to take in."""

@@ -11,15 +11,19 @@ from edgc import files
 from edgc.backends.megatron import checkpoint, hf_export
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave
+from edgc.calibration import from_plain, to_plain
 from edgc.config import RunSpec
 from edgc.data.dataset import open_corpus
 from edgc.errors import Diverged
 from edgc.provenance import manifest_base
+from edgc.stage_alignment import ExchangeCost
 from edgc.training.batches import Batches
+from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
 from edgc.training.schedule import learning_rate
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
+COSTS = "exchange_costs.json"
 
 
 def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
@@ -31,14 +35,18 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
     vocab_size = corpus.manifest["vocab_size"]
     place = join(spec)
-    engine = MegatronEngine(spec, place, vocab_size)
+    engine = MegatronEngine(spec, place, vocab_size, read_costs(run_dir))
     batches = Batches(spec, corpus, place.data)
     recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
     iterations, exchange = spec.training.iterations, engine.exchange
     leads_stage = place.data == 0 and place.tensor == 0
+    probed = ProbeRecords(spec, run_dir, place)
+    exchange.probe = probed.probe
 
     first = restore(spec, run_dir, place, engine, recorder)
+    probed.rewind(first)
     write_manifest(spec, run_dir, corpus.manifest, engine)
+    notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:
         recorder.decisions(exchange.decisions(0), leads_stage)
     recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))
@@ -48,11 +56,15 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         engine.clock.start()
         lr = learning_rate(step, spec.training)
         loss, grad_norm = engine.train_step(step, batches.train(step), lr)
-        decided = exchange.end_step()
-        recorder.step(finished, loss, grad_norm, lr, engine.clock.stop(), engine.ledger.take(), engine.dense_bytes)
+        decided = exchange.end_step(loss)
+        seconds = engine.clock.stop()
+        exchange.timed(seconds.get("backward", 0.0) / spec.micro_batches)
+        end = engine.clock.last_end("encode", "wire", "decode")
+        recorder.step(finished, loss, grad_norm, lr, seconds, end, engine.ledger.take(), engine.dense_bytes)
 
         if not math.isfinite(grad_norm):
             recorder.flush()
+            probed.flush()
             message = divergence(spec, finished, grad_norm)
             recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
             raise Diverged(message)
@@ -60,11 +72,13 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
             recorder.decisions(decided, leads_stage)
         if due(finished, FLUSH_INTERVAL, iterations):
             recorder.flush()
+            probed.flush()
         if due(finished, spec.training.eval_interval, iterations):
             with recorder.aside("evaluation"):
                 recorder.evaluation(finished, engine.evaluate(batches.validation()))
         if due(finished, spec.training.checkpoint_interval, iterations):
             with recorder.aside("checkpoint"):
+                probed.flush()
                 state = {"engine": engine.state_dict(), "recorder": recorder.state_dict()}
                 state["place"] = {"data": place.data, "tensor": place.tensor}
                 checkpoint.save(run_dir / "checkpoint", finished, place.rank, state, spec.spec_id)
@@ -74,7 +88,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         last = checkpoint.latest(run_dir / "checkpoint", place.world, spec.spec_id)
         assert last is not None  # written with the last step
         hf_export.export(last, spec.model, vocab_size, corpus_dir / "tokenizer.json", run_dir / "export")
-    recorder.write_status("done", iterations, iterations, num_parameters=parameters)
+    recorder.write_status("done", iterations, iterations, notes, num_parameters=parameters)
     leave()
 
 
@@ -96,11 +110,19 @@ def restore(spec: RunSpec, run_dir: Path, place: Place, engine: MegatronEngine, 
     return step
 
 
+def read_costs(run_dir: Path) -> list[ExchangeCost | None] | None:
+    """What an earlier start of this run measured: ranks must not depend on when it was interrupted."""
+    path = run_dir / COSTS
+    return from_plain(files.read_json(path)) if path.is_file() else None
+
+
 def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronEngine) -> None:
     """What the numbers rest on: code, packages, device, measured link, corpus. Collective (it measures the link)."""
     bandwidth = engine.measure_link()
     if engine.place.rank:
         return
+    if engine.costs:
+        files.write_json(run_dir / COSTS, to_plain(engine.costs))
     base = manifest_base(spec.cluster.device)
     base["device"] |= {"count": engine.place.world, "named": spec.cluster.device_model}
     files.write_json(
@@ -110,6 +132,7 @@ def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronE
             "spec_id": spec.spec_id,
             "seed": spec.seed,
             "link": {"nominal_gbit": spec.cluster.link_gbit, "all_reduce_bytes_per_second": bandwidth},
+            "exchange_costs": to_plain(engine.costs),
             "corpus": corpus["sha256"],
         },
     )

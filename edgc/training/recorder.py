@@ -21,7 +21,10 @@ from edgc.telemetry import Charge
 TAGS = ("agree", "observe", "embedding", "pipeline")
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
-REGIONS = ("forward_backward", "entropy", "observe", "encode", "wire", "decode", "embedding", "optimizer", "other")
+REGIONS = (
+    "forward", "backward", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
+    "optimizer", "other",
+)  # fmt: skip
 
 
 class Recorder:
@@ -29,7 +32,7 @@ class Recorder:
 
     def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device, last_stage: bool) -> None:
         self._run_dir, self._rank, self._device = run_dir, rank, device
-        self._has_loss, self._ranks_with_loss = last_stage, spec.parallel.data * spec.parallel.tensor
+        self._has_loss, self._ranks_of_stage = last_stage, spec.parallel.data * spec.parallel.tensor
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []
         self._local: list[torch.Tensor] = []
@@ -48,20 +51,17 @@ class Recorder:
 
     def step(
         self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
-        seconds: dict[str, float], charges: dict[str, Charge], dense_bytes: int,
+        seconds: dict[str, float], exchange_end: float, charges: dict[str, Charge], dense_bytes: int,
     ) -> None:  # fmt: skip
-        """Keep one finished step (1-based). `loss` counts on the last stage only; no synchronisation here."""
+        """Keep one finished step (1-based). No synchronisation here.
+
+        `loss` counts on the last stage only; `exchange_end`: seconds from the step's begin to its exchange's end.
+        """
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
         sums += [charges.get(tag, Charge()).payload_bytes for tag in TAGS]
-        self._local.append(
-            torch.cat(
-                [
-                    torch.tensor([*sums, peak_memory(self._device)], dtype=torch.float64, device=self._device),
-                    loss.double().view(1) if self._has_loss else torch.zeros(1).to(self._device, torch.float64),
-                ]
-            )
-        )
+        known = torch.tensor([*sums, peak_memory(self._device), exchange_end], dtype=torch.float64, device=self._device)
+        self._local.append(torch.cat([known, loss.double().view(1) if self._has_loss else known.new_zeros(1)]))
         times = {f"t_{region}": seconds.get(region, 0.0) for region in REGIONS}
         exposed = times["t_encode"] + times["t_wire"] + times["t_decode"]
         self.training_seconds += seconds["step"]
@@ -78,10 +78,14 @@ class Recorder:
         everywhere = torch.empty(dist.get_world_size(), *local.shape, dtype=local.dtype, device=local.device)
         dist.all_gather_into_tensor(everywhere.view(-1), local.view(-1))  # bookkeeping, between timed steps
         sums = everywhere[..., : len(SUMS)].sum(0).tolist()
-        peaks = everywhere[..., -2].amax(0).tolist()
-        losses = (everywhere[..., -1].sum(0) / self._ranks_with_loss).tolist()
-        for row, own, peak, loss in zip(self._rows, sums, peaks, losses, strict=True):
+        peaks = everywhere[..., -3].amax(0).tolist()
+        stage = self._ranks_of_stage  # megatron numbers a stage's ranks one after another
+        firsts, lasts = everywhere[:stage, :, -2].amax(0).tolist(), everywhere[-stage:, :, -2].amax(0).tolist()
+        losses = (everywhere[..., -1].sum(0) / stage).tolist()
+        gathered = zip(self._rows, sums, peaks, firsts, lasts, losses, strict=True)
+        for row, own, peak, first, last, loss in gathered:
             row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(SUMS, own, strict=True)}
+            row |= {"t_first_stage_end": first, "t_last_stage_end": last}
             self.wire_bytes += row["wire_bytes"]
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "steps.jsonl", self._rows)
@@ -109,6 +113,15 @@ class Recorder:
         dist.all_gather_object(everybody, records if first_of_stage else [])
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
+
+    def notes(self, note: str) -> str:
+        """What the stages' policies have to say, in lines; rank 0 prints them too. Collective."""
+        everybody: list[str] = [""] * dist.get_world_size()
+        dist.all_gather_object(everybody, note)
+        lines = "\n".join(line for line in everybody if line)
+        if lines and self._rank == 0:
+            print(lines, flush=True)
+        return lines
 
     def rewind(self, step: int) -> None:
         """Drop records of steps after `step`, all if it is 0: a resumed run makes them again."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torchrun import torchrun
 
-METHODS = ["dense", "dense_bf16", "powersgd", "topk", "edgc"]
+METHODS = ["dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,13 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
         charged, predicted, _ = report[method]["bytes"]
         assert charged == predicted > 0, method
         assert report[method]["checksum"], method
+
+
+def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
+    report = torchrun("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
+    for method, seen in report.items():
+        assert seen["equal"], method
+        assert len(seen["ranks"]) > 2, "ranks did change"
 
 
 def test_export_has_megatrons_logits_and_does_not_depend_on_the_topology(tmp_path: Path) -> None:

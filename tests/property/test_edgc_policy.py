@@ -210,6 +210,8 @@ def test_sampling_is_what_the_settings_ask_for() -> None:
         ({"max_rank": 0}, "greater than or equal to 1"),
         ({"max_rank": 8, "min_rank": 9}, "min_rank 9 must not exceed max_rank 8"),
         ({"min_rank": 0}, "greater than or equal to 1"),
+        ({"min_rank_share": 0}, "greater than 0"),
+        ({"min_rank_share": 1.5}, "less than or equal to 1"),
         ({"window": 0}, "greater than or equal to 1"),
         ({"window": 5}, "window 5 holds no sample.*raise alpha to 0.2 or the window to 10"),
         ({"alpha": 0}, "greater than 0"),
@@ -238,6 +240,15 @@ def test_a_run_that_could_never_compress_is_refused() -> None:
 @given(st.integers(1, 100))
 def test_the_lowest_rank_defaults_to_a_quarter(highest: int) -> None:
     assert EdgcSettings(name="edgc", max_rank=highest).lowest == max(1, highest // 4)
+
+
+def test_the_lowest_rank_is_a_share_of_the_highest_where_that_is_known() -> None:
+    assert EdgcSettings(name="edgc", max_rank=60, min_rank_share=1 / 6).lowest == 10
+    assert EdgcSettings(name="edgc", max_rank=60, min_rank=7, min_rank_share=1 / 6).lowest == 7
+    by_timing = EdgcSettings(name="edgc", max_rank=None)
+    assert by_timing.lowest is None
+    assert by_timing.lowest_below(40) == 10
+    assert EdgcSettings(name="edgc", min_rank=50).lowest_below(40) == 40
 
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()), ids=lambda case: case["about"])

@@ -8,9 +8,18 @@ from matplotlib.figure import Figure
 
 from edgc.analysis import style
 from edgc.analysis.collect import gather
-from edgc.analysis.figures import FIGURES, entropy_rank, latency, loss_bytes, loss_seconds, loss_step, step_breakdown
+from edgc.analysis.figures import (
+    FIGURES,
+    MORE_FIGURES,
+    entropy_rank,
+    latency,
+    loss_bytes,
+    loss_seconds,
+    loss_step,
+    step_breakdown,
+)
 from edgc.analysis.study import WARMUP_STEPS
-from edgc.analysis.tables import TABLES
+from edgc.analysis.tables import MORE_TABLES, TABLES
 from edgc.analysis.write import write_figure, write_table
 from edgc.config import Method, available
 from edgc.errors import UserError
@@ -68,7 +77,7 @@ def test_a_diverged_run_ends_in_a_marker():
 
 def test_breakdown_adds_up_to_the_step():
     dense = run("dense")
-    steps = [step(dense, s, forward_backward=0.3, observe=0.02, wire=0.1 + s / 1000) for s in range(50)]
+    steps = [step(dense, s, forward=0.3, observe=0.02, wire=0.1 + s / 1000) for s in range(50)]
     s = study([dense], steps)
     row = step_breakdown.build(s).iloc[0]
     middle = s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS]["t_step"]
@@ -77,21 +86,24 @@ def test_breakdown_adds_up_to_the_step():
 
 
 def test_old_records_without_observation_are_still_drawn():
-    old = [step(run("dense"), s, forward_backward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
+    old = [step(run("dense"), s, forward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
     ax = Figure().subplots()
     step_breakdown.draw(step_breakdown.build(study([run("dense")], old)), ax)
     assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(400)
 
 
 def test_entropy_and_rank_by_stage():
-    edgc, fixed = run("edgc"), run("powersgd")
+    edgc, loss, fixed = run("edgc"), run("edgc_loss"), run("powersgd")
     common = {"step": 10, "window": 1, "stage": 0}
-    decisions = [of(edgc, **common, parameter="a", entropy=-2.0, rank=4, clamp=None)]
+    decisions = [of(r, step=0, window=0, stage=0, parameter="a") for r in (edgc, loss, fixed)]
+    decisions += [of(edgc, **common, parameter="a", entropy=-2.0, rank=4, clamp=None)]
     decisions += [of(edgc, **common, parameter="b", entropy=-4.0, rank=8, clamp="r_max")]
-    decisions += [of(fixed, **common, parameter="a", entropy=None, rank=4, clamp=None)]
-    data = entropy_rank.build(study([edgc, fixed], decisions=decisions))
-    assert list(data["method"]) == ["edgc"], "a method that observes no entropy decides nothing"
-    row = data.iloc[0]
+    decisions += [of(loss, **common, parameter="a", entropy=None, rank=5, clamp=None)]
+    data = entropy_rank.build(study([edgc, loss, fixed], decisions=decisions))
+    assert set(data["method"]) == {"edgc", "edgc_loss"}, "a fixed rank is decided once"
+    assert data.groupby("panel")["method"].nunique().eq(1).all(), "entropies of two estimators share no axis"
+    assert data[(data["method"] == "edgc_loss") & (data["step"] == 10)]["rank"].item() == 5, "without any entropy"
+    row = data[(data["method"] == "edgc") & (data["step"] == 10)].iloc[0]
     assert (row["entropy"], row["rank"], row["low_rank"], row["high_rank"], row["clamped"]) == (-3, 6, 4, 8, 0.5)
 
 
@@ -111,7 +123,7 @@ def test_an_unknown_methods_look_follows_from_its_name():
     assert style.look("mine") == style.look("mine") != style.look("yours")
 
 
-METHODS = ("dense", "dense_bf16", "powersgd", "topk", "edgc")
+METHODS = ("dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_no_feedback")
 
 
 @pytest.mark.parametrize("what", ["done", "diverged", "nothing"])
@@ -120,13 +132,14 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     status = {"topk": "diverged", "powersgd": "failed"} if what == "diverged" else {}
     write_runs(specs, tmp_path / "runs", status=status, skip=METHODS if what == "nothing" else (), tasks=["piqa"])
     whole = study([run("dense")])
-    made = type(whole)(tiny_experiment(METHODS, ["piqa"]), gather(specs, tmp_path / "runs"), whole.reference)
-    for name in FIGURES:
+    experiment = tiny_experiment(METHODS, ["piqa"]).model_copy(update={"tables": MORE_TABLES, "figures": MORE_FIGURES})
+    made = type(whole)(experiment, gather(specs, tmp_path / "runs"), whole.reference)
+    for name in (*FIGURES, *MORE_FIGURES):
         write_figure(name, made, tmp_path)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
         assert "model" in pd.read_csv(tmp_path / f"{name}.csv").columns
-    for name in TABLES:
+    for name in (*TABLES, *MORE_TABLES):
         write_table(name, made, tmp_path)
         assert "Experiment tiny: m, n = " in (tmp_path / f"{name}.md").read_text()
 
@@ -143,9 +156,9 @@ def test_equal_data_give_equal_files(tmp_path):
 
 
 def test_unknown_names_list_what_there_is(tmp_path):
-    with pytest.raises(UserError, match="there are loss_step"):
+    with pytest.raises(UserError, match="has loss_step"):
         write_figure("nope", study([run("dense")]), tmp_path)
-    with pytest.raises(UserError, match="there are latency"):
+    with pytest.raises(UserError, match="has latency"):
         write_table("nope", study([run("dense")]), tmp_path)
 
 

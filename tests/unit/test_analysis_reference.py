@@ -1,12 +1,14 @@
 """The paper's numbers: only confirmed ones, each with where it stands."""
 
+import re
+
 import pytest
 import yaml
 
 from edgc.analysis.reference import Claim, load_reference
 from edgc.analysis.render import NOTHING
 from edgc.analysis.tables import deviations
-from edgc.config import CONFIGS, Method, available, load_experiment
+from edgc.config import CONFIGS, Experiment, Method, available, load, load_experiment
 from edgc.errors import UserError
 from tests.fixtures.studies import run, study
 
@@ -67,3 +69,16 @@ def test_deviations_table_has_every_column_filled():
     table = deviations.build(study([run("dense")], reference=load_reference()))
     assert len(table) >= 4
     assert table.map(len).min().min() > 0
+
+
+def test_deviations_name_methods_and_experiments_that_exist():
+    """And a method that follows the released code has the settings that the table says it has."""
+    told = " ".join(deviation.here for deviation in load_reference().deviations)
+    named = set(re.findall(r"\bedgc_\w+", told))
+    assert {"edgc_released", "edgc_loss"} <= named <= set(available(Method))
+    assert set(re.findall(r"experiment ([\w-]+)", told)) <= set(available(Experiment))
+    released, paper = load(Method, "edgc_released").policy, load(Method, "edgc").policy
+    assert (released.estimator, paper.estimator) == ("histogram", "gaussian")
+    assert (released.step_limit, paper.step_limit) == (4, 8)
+    assert released.alignment
+    assert paper.alignment

@@ -94,13 +94,11 @@ def test_reductions_need_a_baseline_on_the_same_hardware():
 def test_parts_of_a_step_add_up():
     rng = np.random.default_rng(0)
     dense = run("dense")
-    steps = [step(dense, s, forward_backward=rng.random(), wire=rng.random(), observe=rng.random()) for s in range(99)]
+    steps = [step(dense, s, forward=rng.random(), wire=rng.random(), observe=rng.random()) for s in range(99)]
     s = study([dense], steps)
     row = time.build(s).iloc[0]
     inside = central(s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS])
-    assert sum(row[f"{part}_s"] for part in ("forward_backward", "wire", "observe")) == pytest.approx(
-        inside["t_step"].mean()
-    )
+    assert sum(row[f"{part}_s"] for part in ("forward", "wire", "observe")) == pytest.approx(inside["t_step"].mean())
     assert row["step_s_p20"] < row["step_s"] < row["step_s_p80"]
 
 

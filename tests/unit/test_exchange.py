@@ -11,8 +11,10 @@ import torch
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.base import NamedGradient
 from edgc.aggregators.lowrank import LowRankSettings
+from edgc.comm import GRADIENT, ReduceOp, Work
 from edgc.comm_loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange import GradientExchange, compressible
+from edgc.observed import AGREE
 from edgc.policies.base import Decision, Observation, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
@@ -21,9 +23,10 @@ SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": 
 class Watching:
     """A policy that keeps what it saw; rank 2 everywhere."""
 
-    window, sampling = 4, Sampling(every=2, rate=1.0, estimator="gaussian")
+    window, sampling, note = 4, Sampling(every=2, rate=1.0, estimator="gaussian"), ""
 
-    def __init__(self) -> None:
+    def __init__(self, spectrum: bool = False) -> None:
+        self.spectrum = spectrum
         self.seen: list[Observation] = []
 
     def observe(self, observation: Observation) -> None:
@@ -45,7 +48,8 @@ class Watching:
 def exchange_on(comm: LoopbackCommunicator, **options: Any) -> GradientExchange:
     aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
     names = compressible(SHAPES, "rank", options.pop("exclude", ()))
-    return GradientExchange(aggregator, Watching(), comm, comm, names, **options)
+    watching = Watching(options.pop("spectrum", False))
+    return GradientExchange(aggregator, watching, comm, options.pop("agreement", comm), names, **options)
 
 
 def gradients(rank: int, step: int) -> list[NamedGradient]:
@@ -163,3 +167,79 @@ def test_resumed_inside_a_window_equals_uninterrupted() -> None:
         return equal, whole.policy.seen == after.policy.seen  # type: ignore[attr-defined]
 
     assert run_ranks(2, body) == [(True, True)] * 2
+
+
+class Rounding(LoopbackCommunicator):
+    """A transport whose sums differ in their last digits from rank to rank, as some orders of summation do."""
+
+    def all_reduce(self, tensor: torch.Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
+        work = super().all_reduce(tensor, op=op, tag=tag)
+        if tag == AGREE:
+            tensor *= 1 + 1e-15 * self.rank
+        return work
+
+
+def test_ranks_decide_alike_even_where_sums_are_rounded_differently() -> None:
+    """The windows' broadcast makes the observation equal, so that pure policies cannot part ways."""
+
+    def body(comm: LoopbackCommunicator) -> list[Observation]:
+        exchange = exchange_on(comm, agreement=Rounding(comm.rank, comm.size, comm._meeting), spectrum=True)
+        for step in range(8):
+            step_once(exchange, step, comm.rank)
+        return exchange.policy.seen  # type: ignore[attr-defined]
+
+    first, second, third = run_ranks(3, body)
+    assert len(first) == 2
+    assert first == second == third
+    sent = run_ranks(2, agree_calls)[0]
+    assert sent == ["all_reduce", "broadcast"], "one of each a window"
+
+
+def agree_calls(comm: LoopbackCommunicator) -> list[str]:
+    exchange, calls, charged = exchange_on(comm), [], comm._charged
+
+    def listening(collective: str, payload: torch.Tensor, tag: str, *tensors: torch.Tensor, **options: Any) -> Work:
+        calls.extend([collective] if tag == AGREE else [])
+        return charged(collective, payload, tag, *tensors, **options)
+
+    comm._charged = listening  # type: ignore[method-assign]
+    for step in range(4):
+        step_once(exchange, step, comm.rank)
+    return calls
+
+
+def test_the_spectrum_is_of_the_windows_last_average() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[Observation, dict[str, torch.Tensor]]:
+        exchange = exchange_on(comm, spectrum=True)
+        for step in range(4):
+            own, _ = step_once(exchange, step, comm.rank)
+        return exchange.policy.seen[0], {g.name: g.tensor for g in own}  # type: ignore[attr-defined]
+
+    observation, averages = run_ranks(2, body)[0]
+    assert set(observation.spectrum) == {"layer.weight", "embedding.weight"}
+    for name, values in observation.spectrum.items():
+        assert values == pytest.approx(torch.linalg.svdvals(averages[name])[:2].tolist(), rel=1e-5)
+
+
+def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
+    """Each rank here is a stage of its own; the loss is the last one's."""
+
+    def body(comm: LoopbackCommunicator) -> Observation:
+        alone = LoopbackCommunicator(0, 1, comm._meeting)
+        names = compressible(SHAPES, "rank")
+        aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
+        exchange = GradientExchange(aggregator, Watching(), alone, alone, names, stage=comm.rank, stages=comm)
+        for step in range(4):
+            exchange.begin_step(step)
+            exchange.start(gradients(comm.rank, step)).wait()
+            exchange.end_step(torch.tensor(float(step) if comm.rank == 1 else 0.0))
+            exchange.timed(0.1 * (comm.rank + 1))
+        return exchange.policy.seen[0]  # type: ignore[attr-defined]
+
+    first, last = run_ranks(2, body)
+    assert first.loss == last.loss == pytest.approx(1.5)
+    assert first.backward_seconds == last.backward_seconds == pytest.approx((0.1, 0.2))
+    assert first.stage_entropy == last.stage_entropy
+    assert first.stage_entropy[0] == pytest.approx(sum(first.entropy.values()) / 2)
+    assert first.stage_entropy[1] == pytest.approx(sum(last.entropy.values()) / 2)
+    assert first.stage_entropy[1] > first.stage_entropy[0]  # its gradients are twice as large

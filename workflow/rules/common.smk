@@ -5,10 +5,9 @@ import sys
 
 from snakemake.exceptions import WorkflowError
 
-from edgc.analysis.figures import FIGURES
 from edgc.analysis.frames import FRAMES
 from edgc.analysis.reference import EDGC as PAPER
-from edgc.analysis.tables import TABLES
+from edgc.analysis.selection import figures_of, tables_of
 from edgc.config import Cluster, Corpus, Task, load, load_experiment
 from edgc.data.corpus import corpus_id, input_files
 from edgc.errors import UserError
@@ -31,6 +30,7 @@ try:
     CORPUS = load(Corpus, EXPERIMENT.corpus)
     CLUSTER = load(Cluster, EXPERIMENT.cluster)
     TASKS = [load(Task, name) for name in EXPERIMENT.tasks]
+    TABLES, FIGURES = tables_of(EXPERIMENT), figures_of(EXPERIMENT)
 except UserError as error:
     raise WorkflowError(str(error))
 

@@ -19,5 +19,6 @@ for figure in FIGURES:
         params:
             figure=figure,
             experiment=EXPERIMENT.name,
+            baseline=EXPERIMENT.judgement.baseline,
         shell:
             '"$EDGC_PYTHON" -m edgc figure {params.figure:q} {params.experiment:q} > {log:q} 2>&1'

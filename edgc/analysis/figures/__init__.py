@@ -1,7 +1,24 @@
 """What is measured, as pictures: one module a figure, one name a figure here.
 
-Each module has `TITLE`, `NOTE` (how to read it), `ROWS` (axes above each other a model), `build(study)` → what is
-plotted, and `draw(data, ax)` for one model (a sequence of axes where ROWS > 1).
+Each module has `TITLE`, `NOTE` (how to read it), `ROWS` (axes above each other in a panel), `build(study)` → what is
+plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of
+the data's column `panel`, or `model` where there is no such column.
 """
 
+#: Every experiment has these …
 FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown", "entropy_rank")
+
+#: … and those of these that its file names.
+MORE_FIGURES = (
+    "gap_bytes",
+    "parts",
+    "sampling_time",
+    "sampling_error",
+    "observed_entropy",
+    "window_correlation",
+    "gradient_histograms",
+    "spectra",
+    "low_rank_error",
+    "error_prediction",
+    "gradient_correlation",
+)

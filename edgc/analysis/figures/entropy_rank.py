@@ -10,26 +10,27 @@ from matplotlib.ticker import MaxNLocator
 
 from edgc.analysis.study import Study
 from edgc.analysis.style import DASHES, look
+from edgc.analysis.tables.clamps import adaptive
 
 TITLE = "Entropy and rank"
-NOTE = "Means over matrices and seeds. Hollow: the rank was held at r_min or r_max."
+NOTE = (
+    "Means over matrices and seeds; band: from the lowest to the highest rank among them. "
+    "Hollow: the rank was held at r_min or r_max."
+)
 ROWS = 2
 
 GROUP = ["model", "method", "title", "stage", "step"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a window and pipeline stage of every method that observes entropy.
+    """A row a window and pipeline stage of every method that decides by windows; a panel a method.
 
     entropy (nats) of the window that ended at `step`, and rank, low_rank, high_rank from that step on, are over
     matrices and seeds; share_dense is the share of matrices that travel dense, clamped the share at r_min or r_max.
     """
-    decisions = study.frames.decisions
-    observing = decisions.groupby("run_id")["entropy"].transform("count") > 0
-    kept = decisions[observing].assign(
-        dense=lambda d: d["rank"].isna(), held=lambda d: d["clamp"].isin(["r_min", "r_max"])
-    )
-    return kept.groupby(GROUP, sort=False, as_index=False).agg(
+    decisions = adaptive(study.frames.decisions)
+    kept = decisions.assign(dense=lambda d: d["rank"].isna(), held=lambda d: d["clamp"].isin(["r_min", "r_max"]))
+    data = kept.groupby(GROUP, sort=False, as_index=False).agg(
         entropy=("entropy", "mean"),
         rank=("rank", "mean"),
         low_rank=("rank", "min"),
@@ -38,35 +39,52 @@ def build(study: Study) -> pd.DataFrame:
         clamped=("held", "mean"),
         n=("seed", "nunique"),
     )
+    return data.assign(panel=data["title"] + ", " + data["model"])
 
 
 def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    """One model: entropy above, rank below; a dash pattern a stage, filled markers where the rank was free."""
+    """One method: entropy above, rank below; a dash pattern a stage, filled markers where the rank was free."""
     above, below = axes
-    for (method, title, stage), rows in data.groupby(["method", "title", "stage"], sort=False):
+    colour = look(str(data["method"].iloc[0])).colour
+    for stage, rows in data.groupby("stage"):
         number = int(str(stage))
-        style = {"color": look(str(method)).colour, "linestyle": DASHES[number % len(DASHES)]}
+        dash = DASHES[number % len(DASHES)]
+        above.plot([], [], color="#555555", linestyle=dash, label=f"stage {number}")
         seen = rows[rows["entropy"].notna()]
-        above.plot(seen["step"], seen["entropy"], marker=".", label=f"{title}, stage {number}", **style)
-        below.plot(rows["step"], rows["rank"], drawstyle="steps-post", **style)
-        if (rows["high_rank"] > rows["low_rank"]).any():
-            band = (rows["step"], rows["low_rank"], rows["high_rank"])
-            below.fill_between(*band, step="post", color=style["color"], alpha=0.12, linewidth=0)
-        for held, face in ((rows["clamped"] > 0.5, "white"), (rows["clamped"] <= 0.5, style["color"])):
-            decided = rows[held & rows["rank"].notna()]
-            below.plot(decided["step"], decided["rank"], "o", color=style["color"], markerfacecolor=face, markersize=4)
-    first = data.loc[data["rank"].notna(), "step"].min()
-    start = data["step"].min()
-    if pd.notna(first) and first > start:
-        for ax in axes:
-            ax.axvspan(start, first, color="#F2F2F2", linewidth=0, zorder=0)
-        below.annotate(
-            "dense", ((start + first) / 2, 0.5), xycoords=("data", "axes fraction"), ha="center", color="#777777"
-        )
+        above.plot(seen["step"], seen["entropy"], marker=".", color=colour, linestyle=dash)
+        _draw_ranks(rows, below, colour, dash)
+    if data["entropy"].isna().all():
+        above.annotate("observes no entropy", (0.5, 0.5), xycoords="axes fraction", ha="center", color="#777777")
+        above.set_yticks([])
+    _shade_warm_up(data, axes)
     above.set_ylabel("entropy (nats)")
     above.tick_params(labelbottom=False)
     below.set_ylabel("rank")
     below.set_ylim(0, 1.1 * (data["high_rank"].max() if data["high_rank"].notna().any() else 1))
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_xlabel("optimizer step")
-    below.sharex(above)
+    below.set_xlim(data["step"].min(), data["step"].max())
+    above.sharex(below)
+
+
+def _draw_ranks(rows: pd.DataFrame, ax: Axes, colour: str, dash: str | tuple) -> None:
+    ax.plot(rows["step"], rows["rank"], drawstyle="steps-post", color=colour, linestyle=dash)
+    if (rows["high_rank"] > rows["low_rank"]).any():
+        ax.fill_between(
+            rows["step"], rows["low_rank"], rows["high_rank"], step="post", color=colour, alpha=0.12, linewidth=0
+        )
+    for held, face in ((rows["clamped"] > 0.5, "white"), (rows["clamped"] <= 0.5, colour)):
+        decided = rows[held & rows["rank"].notna()]
+        ax.plot(decided["step"], decided["rank"], "o", color=colour, markerfacecolor=face, markersize=4)
+
+
+def _shade_warm_up(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+    """Grey from the first step to the first rank."""
+    start, first = data["step"].min(), data.loc[data["rank"].notna(), "step"].min()
+    if pd.isna(first) or first <= start:
+        return
+    for ax in axes:
+        ax.axvspan(start, first, color="#F2F2F2", linewidth=0, zorder=0)
+    axes[-1].annotate(
+        "dense", ((start + first) / 2, 0.5), xycoords=("data", "axes fraction"), ha="center", color="#777777"
+    )

@@ -122,12 +122,11 @@ def departures(run: pd.Series, setup: Setup) -> list[str]:
 
 
 def policy_value(run: pd.Series, name: str) -> float:
-    """A setting of the run's policy; `min_rank_share` is r_min / r_max with the default filled in."""
+    """A setting of the run's policy; `min_rank_share` follows from min_rank and max_rank where they are given."""
     policy: Callable[[str], Any] = lambda key: run[f"spec.method.policy.{key}"]  # noqa: E731
-    if name != "min_rank_share":
-        return float(policy(name))
-    lowest = policy("min_rank")
-    return (policy("max_rank") // 4 if pd.isna(lowest) else lowest) / policy("max_rank")
+    if name == "min_rank_share" and pd.notna(policy("min_rank")):
+        return float(policy("min_rank") / policy("max_rank"))
+    return float(policy(name))
 
 
 def communication_reduction(line: Line, study: Study) -> list[Measured]:

@@ -6,19 +6,27 @@ replaced (pinned megatron-core 0.16.1), and the object that its `finish_grad_syn
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import torch
+import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import get_attr_wrapped_model
 
 from edgc.aggregators.base import NamedGradient
+from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator
 from edgc.exchange import GradientExchange
 
+#: The tied word embedding's names on the first and on the last of several stages.
+TIED = ("embedding.word_embeddings.weight", "output_layer.weight")
+
 
 class CompressedBucketGroup(_ParamAndGradBucketGroup):
-    """A bucket group whose gradients are averaged by a GradientExchange."""
+    """A bucket group whose gradients are averaged by a GradientExchange: those of the parameters in `names`."""
 
     def __init__(
         self, plain: _ParamAndGradBucketGroup, exchange: GradientExchange, names: dict[torch.nn.Parameter, str]
@@ -32,6 +40,7 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
             NamedGradient(names[parameter], parameter.main_grad)  # type: ignore[attr-defined]
             for bucket in plain.buckets
             for parameter in bucket.params_list
+            if parameter in names
         ]
 
     def start_grad_sync(self, force_all_reduce: bool | None = False) -> None:
@@ -39,15 +48,22 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
         if self.grad_reduce_handle is not None:
             assert self.is_first_batch  # megatron may start the first batch's buckets twice
             return
-        pending = self._exchange.start(self._gradients)
+        pending = self._exchange.start(self._gradients) if self._gradients else _Nothing()
         if self.ddp_config.overlap_grad_reduce:
             self.grad_reduce_handle = pending
         else:
             pending.wait()
 
 
+class _Nothing:
+    """The exchange of a bucket that holds nothing to exchange."""
+
+    def wait(self) -> None:
+        pass
+
+
 class CompressedDDP(DistributedDataParallel):
-    """megatron's DDP over CompressedBucketGroups."""
+    """megatron's DDP over CompressedBucketGroups. `names`: of the parameters whose gradients the exchange averages."""
 
     def __init__(
         self,
@@ -63,15 +79,31 @@ class CompressedDDP(DistributedDataParallel):
         self.param_to_bucket_group = {p: group for group in self.bucket_groups for p in group.params}
 
 
+def embedding_group(place: Place, timeout: timedelta) -> dist.ProcessGroup | None:
+    """All data-parallel ranks of the first and of the last stage with this tensor-parallel rank; None between them.
+
+    For Optimus-CC's fused embedding synchronisation (arXiv 2301.09830). Collective over the job.
+    """
+    places: list[Any] = [None] * place.world
+    dist.all_gather_object(places, (place.tensor, place.first_stage or place.last_stage))
+    tensor_ranks = sorted({tensor for tensor, _ in places})
+    ranks = [[rank for rank, found in enumerate(places) if found == (tensor, True)] for tensor in tensor_ranks]
+    group, _ = dist.new_subgroups_by_enumeration(ranks, timeout=timeout)
+    return group  # type: ignore[return-value]
+
+
 def finalize_gradients(model: DistributedDataParallel, embedding: Communicator | None) -> None:
     """megatron's `finalize_model_grads` for this model: finish the exchange, then sum the tied embedding.
 
     The tied word embedding lies on the first and the last stage; its gradient is the sum of both. `embedding` is
-    the group of those two stages, None on the stages between.
+    the group of those two stages, None on the stages between. Where it holds all their data-parallel ranks
+    (`embedding_group`), the exchange leaves that gradient out, and the sum is of both stages' means.
     """
     model.finish_grad_sync()
     if embedding is None or embedding.size == 1:
         return
     gradient = get_attr_wrapped_model(model, "shared_embedding_or_output_weight")().main_grad
     with embedding.ledger.clock.region("embedding"):
+        if embedding.size > 2:
+            gradient.div_(embedding.size // 2)
         embedding.all_reduce(gradient, tag="embedding").wait()

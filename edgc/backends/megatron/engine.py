@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,19 @@ from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.aggregators import AGGREGATORS
-from edgc.backends.megatron.ddp import CompressedDDP, finalize_gradients
+from edgc.aggregators.base import Aggregator
+from edgc.backends.megatron.ddp import TIED, CompressedDDP, embedding_group, finalize_gradients
 from edgc.backends.megatron.model import build_model, global_names, is_split
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
+from edgc.backends.megatron.timing import backward_region
+from edgc.calibration import measure, share
 from edgc.comm import Communicator, TorchCommunicator, wire_factor
 from edgc.config import RunSpec
 from edgc.exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.base import Context
+from edgc.stage_alignment import ExchangeCost
 from edgc.telemetry import Ledger, StepClock
 
 GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
@@ -36,7 +41,10 @@ GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
 class MegatronEngine:
     """Builds everything from a RunSpec; `train_step` and `evaluate` take this rank's micro-batches of tokens."""
 
-    def __init__(self, spec: RunSpec, place: Place, vocab_size: int) -> None:
+    def __init__(
+        self, spec: RunSpec, place: Place, vocab_size: int, known_costs: Sequence[ExchangeCost | None] | None = None
+    ) -> None:
+        """`known_costs`: of an earlier start of the same run; None: measured where the policy needs them."""
         self.spec, self.place = spec, place
         self.clock = StepClock(cuda=place.device.type == "cuda")
         self.ledger = Ledger(self.clock)
@@ -45,6 +53,8 @@ class MegatronEngine:
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
         self._groups = ProcessGroupCollection.use_mpu_process_groups(GROUPS)
         self._data_parallel = TorchCommunicator(self._groups.dp, self.ledger)
+        #: cost of the exchange by pipeline stage; empty where the policy does not ask for it
+        self.costs: list[ExchangeCost | None] = list(known_costs or ())
         self.exchange = self._build_exchange()
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
@@ -54,10 +64,10 @@ class MegatronEngine:
         self._config.grad_scale_func = self.optimizer.scale_loss
         self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
         self._schedule = get_forward_backward_func()
-        self._p2p = ChargedP2P(self._groups.pp, self._config, self.ledger)
+        self._p2p = ChargedP2P(self._groups.pp, self._config, self.ledger, spec.method.pipeline, spec.seed)
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
-        names = {parameter: name for name, parameter in self._named.items()}
+        names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
         return CompressedDDP(self._config, self._ddp_config(), module, self.exchange, names)
 
     def _ddp_config(self) -> DistributedDataParallelConfig:
@@ -72,21 +82,42 @@ class MegatronEngine:
 
     def _build_exchange(self) -> GradientExchange:
         method, place = self.spec.method, self.place
-        aggregator = AGGREGATORS[method.aggregator.name](method.aggregator, seed=self.spec.seed)
-        shapes = compressible(self.shapes, aggregator.amount, method.placement.exclude)
-        context = Context(place.stage, place.num_stages, self.spec.training.iterations, shapes)
-        stages = method.placement.stages
+        aggregator, shapes = self._aggregator(), self._compressible()
+        agreement = TorchCommunicator(self._groups.tp_dp_cp, self.ledger)
+        stages = TorchCommunicator(self._groups.pp, self.ledger) if place.num_stages > 1 else None
+        if method.policy.needs_costs and not self.costs:
+            everything = {name: shape for name, shape in self.shapes.items() if name not in self._fused}
+            cost = measure(self._aggregator(), everything, shapes, self._data_parallel, agreement, place.device)
+            self.costs = share(cost, stages, place.device)
+            self.ledger.take()  # not a step's traffic
+        everywhere: list[Any] = [None] * place.num_stages
+        dist.all_gather_object(everywhere, shapes, group=self._groups.pp)
+        context = Context(
+            place.stage, place.num_stages, self.spec.training.iterations, shapes, everywhere[0], self.costs
+        )
+        policy = POLICIES[method.policy.name](method.policy, context)
+        compresses = method.placement.stages is None or place.stage in method.placement.stages
         return GradientExchange(
-            aggregator,
-            POLICIES[method.policy.name](method.policy, context),
-            self._data_parallel,
-            TorchCommunicator(self._groups.tp_dp_cp, self.ledger),
-            shapes,
-            place.stage,
-            compresses=stages is None or place.stage in stages,
+            aggregator, policy, self._data_parallel, agreement, shapes, place.stage, stages, compresses
         )
 
+    def _aggregator(self) -> Aggregator:
+        settings = self.spec.method.aggregator
+        return AGGREGATORS[settings.name](settings, seed=self.spec.seed)
+
+    def _compressible(self) -> dict[str, tuple[int, ...]]:
+        exclude = (*self.spec.method.placement.exclude, *self._fused)
+        return compressible(self.shapes, self._aggregator().amount, exclude)
+
+    @property
+    def _fused(self) -> tuple[str, ...]:
+        """Parameters whose gradients the embedding's group averages, not the exchange."""
+        return TIED if self.spec.method.fused_embedding else ()
+
     def _embedding_group(self) -> Communicator | None:
+        if self.spec.method.fused_embedding:
+            group = embedding_group(self.place, timedelta(seconds=self.spec.cluster.timeout_seconds))
+            return None if group is None else TorchCommunicator(group, self.ledger)
         member = self.place.first_stage or self.place.last_stage
         return TorchCommunicator(self._groups.embd, self.ledger) if member and self.place.num_stages > 1 else None
 
@@ -148,7 +179,7 @@ class MegatronEngine:
         self.model.zero_grad_buffer()
         self.optimizer.zero_grad()
         self.exchange.begin_step(step)
-        with self.clock.region("forward_backward"):
+        with self.clock.region("forward"), backward_region(self.clock):
             losses = self._run_schedule(micro_batches, forward_only=False)
         with self.clock.region("optimizer"):
             for group in self.optimizer.param_groups:  # what megatron's OptimizerParamScheduler would set
@@ -175,6 +206,7 @@ class MegatronEngine:
         return float(total[0] / total[1])
 
     def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:
+        self._p2p.training = not forward_only
         results = self._schedule(
             forward_step_func=_forward_step,
             data_iterator=self._device_batches(micro_batches),
@@ -202,6 +234,7 @@ class MegatronEngine:
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
             "optimizer": self.optimizer.state_dict(),
             "exchange": self.exchange.state_dict(),
+            "pipeline": self._p2p.state_dict(),
             "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
             | ({"cuda": torch.cuda.get_rng_state()} if self.place.device.type == "cuda" else {}),
         }
@@ -213,6 +246,7 @@ class MegatronEngine:
                 parameter.copy_(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.exchange.load_state_dict(state["exchange"])
+        self._p2p.load_state_dict(state["pipeline"])
         torch.set_rng_state(state["rng"]["cpu"])
         tracker: Any = get_cuda_rng_tracker()
         tracker.set_states(state["rng"]["tracker"])

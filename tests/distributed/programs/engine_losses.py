@@ -24,12 +24,15 @@ from edgc.data.dataset import rank_batches
 from edgc.settings import merge
 
 STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
+WINDOWS = {"window": 2, "warmup_fraction": 0.3, "warmup_limit": 0.3}
+LIMITS = WINDOWS | {"max_rank": 8, "min_rank": 2}
 SETTINGS = {
     "powersgd": {"policy": {"rank": 4}},
     "topk": {"policy": {"ratio": 0.05}},
-    "edgc": {
-        "policy": {"max_rank": 8, "min_rank": 2, "window": 2, "alpha": 1.0, "warmup_fraction": 0.3, "warmup_limit": 0.3}
-    },
+    "edgc": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
+    "edgc_released": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
+    "edgc_loss": {"policy": LIMITS},
+    "edgc_measured": {"policy": WINDOWS | {"alpha": 1.0, "max_rank": 12, "mean_rank": 6}},
 }
 
 
@@ -97,7 +100,7 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
         norms.append(norm)
         predicted += predicted_bytes(engine)
         dense += engine.dense_bytes
-        engine.exchange.end_step()
+        engine.exchange.end_step(loss)
         charges = engine.ledger.take()
         charged += charges["gradient"].payload_bytes if "gradient" in charges else 0
     numbers = torch.tensor([charged, predicted, dense], dtype=torch.int64)

@@ -1,0 +1,86 @@
+"""Right factors Q (n×r) by parameter name: drawn equally on all ranks, warm from step to step, fitted to a new rank."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgc.lazy import torch
+from edgc.ops.orthonormalise import orthonormalise
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def draw(seed: int, step: int, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
+    """N(0, 1) numbers that depend on the seed, the step and the parameter's name only: equal on all ranks."""
+    digest = hashlib.sha256(f"{seed}/{step}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.randn(rows, columns, generator=generator, dtype=like.dtype).to(like.device)
+
+
+class WarmFactors:
+    """The last step's Q of every matrix. Each lies in memory of its own that only grows."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._memory: dict[str, Tensor] = {}  # flat, as large as the highest rank so far
+        self._last: dict[str, Tensor] = {}  # n×r, a view of it
+
+    def get(self, name: str) -> Tensor | None:
+        """Q of the last step, n×r."""
+        return self._last.get(name)
+
+    def fitted(self, name: str, rows: int, rank: int, step: int, like: Tensor) -> Tensor:
+        """Q to begin a step with, n×`rank`.
+
+        Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
+        columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised.
+        """
+        last = self._last.get(name)
+        if last is None:
+            return draw(self._seed, step, name, rows, rank, like)
+        last = last.to(like)
+        if last.shape[1] > rank:
+            return last @ _principal(last)[:, :rank]
+        if last.shape[1] < rank:
+            basis = orthonormalise(last[None])[0]
+            drawn = draw(self._seed, step, name, rows, rank - last.shape[1], like)
+            return torch.cat([last, drawn - basis @ (basis.mT @ drawn)], dim=1)
+        return last
+
+    def keep(self, name: str, q_nr: Tensor) -> None:
+        """Remember a copy of `q_nr` for the next step."""
+        memory = self._memory.get(name)
+        if (
+            memory is None
+            or memory.numel() < q_nr.numel()
+            or memory.dtype != q_nr.dtype
+            or memory.device != q_nr.device
+        ):
+            memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
+        self._last[name] = memory[: q_nr.numel()].view_as(q_nr).copy_(q_nr)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Q by name."""
+        return {name: q_nr.clone() for name, q_nr in self._last.items()}  # a view would save all of its memory
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a copy of what `state_dict` gave."""
+        self._memory, self._last = {}, {}
+        for name, q_nr in state.items():
+            self.keep(name, q_nr)
+
+
+def singular_values(q_nr: Tensor) -> Tensor:
+    """Singular values of Q, falling, float64: those of Ĝ = P̂ Qᵀ, as P̂ is orthonormal. NaN where Q is not finite."""
+    gram = (q_nr.mT @ q_nr).double()
+    values = torch.linalg.eigvalsh(torch.nan_to_num(gram)).flip(0).clamp(min=0).sqrt()
+    return torch.where(gram.isfinite().all(), values, torch.nan)
+
+
+def _principal(q_nr: Tensor) -> Tensor:
+    """Right singular vectors of Q (r×r), by falling singular value. Never raises: what is not finite stays so in Q."""
+    _, vectors = torch.linalg.eigh(torch.nan_to_num(q_nr.mT @ q_nr))
+    return vectors.flip(1)

@@ -1,0 +1,67 @@
+"""What entropy tells of the error of a rank: how both move, and the rank that either asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.figures.shades import panels
+from edgc.analysis.low_rank import spectra
+from edgc.analysis.premise import RANK, by_window, late
+from edgc.analysis.study import Study, lines
+from edgc.analysis.trajectory import EARLY, trajectories
+
+TITLE = "Entropy and the error of a rank"
+NOTE = (
+    f"After the first {100 * EARLY:g} % of the steps, by window, mean over seeds. Were gradients random matrices, "
+    f"error and entropy would move together, the relative error not at all, and the two ranks would be one. "
+    "Errors: mean over matrices of the logarithm."
+)
+ROWS = 2
+
+CURVES = {
+    "entropy": ("entropy", "#332288", "-"),
+    "log_error": (f"log error of rank {RANK}", "#117733", "-"),
+    "log_relative": (f"log relative error of rank {RANK}", "#AA4499", "-"),
+}
+RANKS = {
+    "rule_rank": ("rank by the paper's rule, from entropy", "#332288", "--"),
+    "needed_rank": ("rank that holds the error", "#117733", "--"),
+}
+COLUMNS = ["model", "stage", "panel", "step", *CURVES, *RANKS, "n"]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """A row a stage and window (`step`: its last): nats since the first late window, and ranks."""
+    found = []
+    for line in lines(study.frames.runs):
+        rows = late(spectra(line, study))
+        for own in trajectories(line, study):
+            same = rows[(rows["run_id"] == own.run_id) & (rows["stage"] == own.stage)]
+            if own.estimator != "gaussian" or same.empty:
+                continue
+            seen = by_window(own, same)
+            seen[list(CURVES)] -= seen[list(CURVES)].iloc[0]
+            steps = (seen.index + 1) * own.window
+            found.append(seen.assign(model=line.model, stage=own.stage, step=steps, n=1))
+    if not found:
+        return pd.DataFrame(columns=COLUMNS)
+    every = pd.concat(found)
+    how = dict.fromkeys((*CURVES, *RANKS), "mean") | {"n": "sum"}
+    table = every.groupby(["model", "stage", "step"], as_index=False).agg(how)
+    return table.assign(panel=panels(table))[COLUMNS]
+
+
+def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+    """One model and stage: nats above, ranks below."""
+    for ax, curves in zip(axes, (CURVES, RANKS), strict=True):
+        for column, (label, colour, dash) in curves.items():
+            ax.plot(data["step"], data[column], color=colour, linestyle=dash, marker=".", label=label)
+    axes[0].axhline(0, color="#888888", linewidth=0.8)
+    axes[0].set_ylabel("change since the first window (nats)")
+    axes[1].set_ylabel("rank")
+    axes[1].set_ylim(bottom=0)
+    axes[0].tick_params(labelbottom=False)
+    axes[1].set_xlabel("optimizer step")

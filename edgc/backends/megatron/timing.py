@@ -1,0 +1,31 @@
+"""Megatron's backward passes as a region of their own: what EDGC's stage alignment has to know."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from megatron.core.pipeline_parallel import schedules
+
+from edgc.telemetry import StepClock
+
+
+@contextlib.contextmanager
+def backward_region(clock: StepClock) -> Iterator[None]:
+    """Charge every `backward_step` of megatron's schedules inside to the region `backward`.
+
+    Forward passes and waits for other stages stay in the caller's region; an exchange that starts during backward
+    has its own.
+    """
+    plain = schedules.backward_step
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        with clock.region("backward"):
+            return plain(*arguments, **options)
+
+    schedules.backward_step = timed
+    try:
+        yield
+    finally:
+        schedules.backward_step = plain

@@ -1,0 +1,244 @@
+"""One rank for every matrix, from the spectrum that the exchange itself reveals. Ours, beyond the paper.
+
+Real gradients are far from i.i.d. noise, and matrices differ, but after every exchange the singular values s_k of
+what was sent and the relative error e = ‖Ē‖/‖M̄‖ are known. So is then the share of a matrix's energy that rank k
+would leave behind, e² + (1 − e²)·Σ_{i>k} s_i² / Σ s_i², up to the rank r that was sent. Beyond it only the sum e² is
+known. By default the spectrum goes on as a power law from s_r, with the exponent that gives it this sum; `tail: iid`
+takes its fall from random matrices instead, e²·(g(k)/g(r))² (edgc/rank_model.py), which makes any rank beyond r seem
+to win next to nothing: on recorded gradients a budget of rank 8 then leaves more error than a fixed rank 8.
+
+The ranks follow from these curves in one of two ways:
+
+- `target_error`: every matrix has the lowest rank that leaves at most this relative error.
+- `mean_rank`: a stage's matrices together cost no more than at this common rank, Σ r_i(m_i + n_i) ≤ budget, and
+  share it so that Σ w_i·(relative error)² is lowest: the next unit of rank goes where it lowers the sum most per byte.
+
+A rank stays below the one at which a matrix would be no smaller than uncompressed, m·n/(m + n).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from edgc.policies.base import Context, Observation
+from edgc.policies.windowed import Clamp, Windowed
+from edgc.policies.windowed_settings import SampledSettings
+from edgc.rank_model import Array, error_curve
+
+
+class EdgcMeasuredSettings(SampledSettings):
+    """A target for the error, or a budget. Entropy only ends warm-up."""
+
+    name: Literal["edgc_measured"]
+    min_rank: int | None = Field(1, ge=1, description="r_min: lowest rank; null: min_rank_share of r_max")
+    smoothing: float | None = Field(
+        0.5, gt=0, lt=1, description="Weight of the past in a moving average of what is observed; null: none"
+    )
+    target_error: float | None = Field(
+        None, gt=0, lt=1, description="Hold every matrix's relative error ‖E‖/‖M‖ at this; or give mean_rank"
+    )
+    mean_rank: int | None = Field(
+        None, ge=1, description="Spend what this rank would cost on every matrix of a stage; or give target_error"
+    )
+    weight: Literal["elements", "energy"] = Field(
+        "elements",
+        description="What a matrix's squared relative error counts under mean_rank. elements: m·n, its parameters; "
+        "energy: ‖M‖², so that the sum is the absolute error",
+    )
+    tail: Literal["power_law", "iid"] = Field(
+        "power_law",
+        description="How singular values go on beyond those that were sent. power_law: from the last of them, with the "
+        "exponent that leaves the measured error; iid: as in a random matrix",
+    )
+
+    @model_validator(mode="after")
+    def _one_aim(self) -> EdgcMeasuredSettings:
+        if (self.target_error is None) == (self.mean_rank is None):
+            raise ValueError("give exactly one of target_error and mean_rank")
+        if self.mean_rank and not (self.lowest or 1) <= self.mean_rank <= (self.max_rank or self.mean_rank):
+            raise ValueError(
+                f"mean_rank {self.mean_rank} must be within min_rank {self.lowest} and max_rank {self.max_rank}"
+            )
+        return self
+
+    @property
+    def reads_spectrum(self) -> bool:
+        """It is what the ranks rest on."""
+        return True
+
+
+class EdgcMeasured(Windowed):
+    """Per-matrix ranks from measured spectra."""
+
+    Settings = EdgcMeasuredSettings
+
+    def __init__(self, settings: EdgcMeasuredSettings, context: Context) -> None:
+        super().__init__(settings, context, by_matrix=True)
+        self._target, self._mean_rank = settings.target_error, settings.mean_rank
+        self._weight, self._tail = settings.weight, TAILS[settings.tail]
+        self._curves: dict[str, list[float]] = {}  # energy left at rank 0, 1, … its highest, as a share; smoothed
+        self._energy: dict[str, float] = {}  # ‖M̄‖²; smoothed
+
+    def _take(self, observation: Observation) -> bool:
+        """Entropy, for warm-up; then spectra. Whether anything was new."""
+        fresh = super()._take(observation)
+        if not self._warmed_up:
+            return fresh
+        measured = [name for name in self._ranks if self._measure(name, observation)]
+        return bool(measured)
+
+    def _measure(self, name: str, observation: Observation) -> bool:
+        squares = np.square(np.asarray(observation.spectrum.get(name, ()), dtype=np.float64))
+        error = observation.relative_error.get(name, math.nan)
+        if not (0 <= error < 1 and 0 < squares.sum() < math.inf):
+            return False
+        curve = energy_left(squares, error, self._context.shapes[name], self._bounds(name)[1], self._tail)
+        before = self._curves.get(name, curve)
+        self._curves[name] = [self._smoothed(b, now) for b, now in zip(before, curve, strict=True)]
+        self._energy[name] = self._smoothed(self._energy.get(name), float(squares.sum()) / (1 - error**2))
+        return True
+
+    def _bounds(self, name: str) -> tuple[int, int]:
+        """(r_min, r_max) of a matrix: below where it would travel dense, and r_min within the budget."""
+        low, high = super()._bounds(name)
+        m, n = self._context.shapes[name]
+        highest = min(high, max(1, (m * n - 1) // (m + n)))
+        return min(low, highest, self._mean_rank or highest), highest
+
+    def _begin(self) -> None:
+        """r_max, or the mean rank, until something is measured."""
+        for name in self._groups:
+            highest = self._bounds(name)[1]
+            self._ranks[name], self._clamps[name] = min(self._mean_rank or highest, highest), None
+
+    def _apply_rule(self) -> None:
+        if self._target is not None:
+            self._hold_error(self._target)
+        else:
+            self._spend_budget()
+
+    def _hold_error(self, target: float) -> None:
+        for name, curve in self._curves.items():
+            enough = [rank for rank, left in enumerate(curve) if left <= target**2]
+            self._move(name, enough[0] if enough else len(curve))
+
+    def _spend_budget(self) -> None:
+        """A matrix that was never measured keeps its rank."""
+        assert self._mean_rank is not None
+        shapes, limit = self._context.shapes, self._settings.step_limit
+        lowest, highest = dict(self._ranks), dict(self._ranks)
+        for name in self._curves:
+            low, high = self._bounds(name)
+            lowest[name], highest[name] = max(low, self._ranks[name] - limit), min(high, self._ranks[name] + limit)
+        costs = {name: sum(shapes[name]) for name in self._ranks}
+        budget = sum(min(self._mean_rank, *shapes[name]) * cost for name, cost in costs.items())
+        gains = {name: self._gains(name) for name in self._curves}
+        self._ranks = allocate(gains, costs, lowest, highest, budget)
+        self._clamps = {name: self._clamp(name, lowest, highest) for name in self._ranks}
+
+    def _gains(self, name: str) -> list[float]:
+        """By how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …"""
+        m, n = self._context.shapes[name]
+        weight = m * n if self._weight == "elements" else self._energy[name]
+        return falling(weight * -np.diff(self._curves[name]))
+
+    def _clamp(self, name: str, lowest: Mapping[str, int], highest: Mapping[str, int]) -> Clamp | None:
+        """Which limit a rank ended at."""
+        if name not in self._curves or lowest[name] < self._ranks[name] < highest[name]:
+            return None
+        low, high = self._bounds(name)
+        return "r_min" if self._ranks[name] == low else "r_max" if self._ranks[name] == high else "step"
+
+    def state_dict(self) -> dict[str, Any]:
+        curves = {name: list(curve) for name, curve in self._curves.items()}
+        return super().state_dict() | {"curves": curves, "energy": dict(self._energy)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._curves = {name: list(curve) for name, curve in state["curves"].items()}
+        self._energy = dict(state["energy"])
+
+
+MAX_EXPONENT = 50.0  #: of a power law: nothing beyond what was sent
+Tail = Callable[[float, float, int, tuple[int, ...]], Array]
+
+
+def power_law_tail(left: float, last: float, rank: int, shape: tuple[int, ...]) -> Array:
+    """Energy left at `rank` + 1, … min(m, n) where it is `left` at `rank`, and the last singular value's was `last`.
+
+    The energies λ_i = last·(i/rank)^−p sum up to `left`. Where even p = 0 does not reach it they are equal.
+    """
+    places = np.arange(rank + 1, min(shape) + 1) / rank
+    low, high = 0.0, MAX_EXPONENT
+    for _ in range(50):
+        p = (low + high) / 2
+        low, high = (p, high) if last * np.sum(places**-p) > left else (low, p)
+    energies = places**-high
+    return left * (1 - np.cumsum(energies) / energies.sum())
+
+
+def iid_tail(left: float, last: float, rank: int, shape: tuple[int, ...]) -> Array:
+    """The same in a matrix of i.i.d. normal entries."""
+    g = error_curve(*shape)[rank:]
+    return left * np.square(g[1:] / g[0])
+
+
+TAILS: dict[str, Tail] = {"power_law": power_law_tail, "iid": iid_tail}
+
+
+def energy_left(
+    squares: Array, error: float, shape: tuple[int, ...], highest: int, tail: Tail = power_law_tail
+) -> list[float]:
+    """Share of an m×n matrix's energy that ranks 0, 1, … `highest` leave behind, falling from 1.
+
+    `squares`: of the singular values of what was sent, falling; `error`: relative error of sending it.
+    """
+    shares, rank = (1 - error**2) * squares / squares.sum(), len(squares)
+    measured = error**2 + np.append(np.cumsum(shares[::-1])[::-1], 0.0)
+    beyond = tail(error**2, shares[-1], rank, shape) if rank < min(shape) else np.empty(0)
+    return np.maximum(np.concatenate([measured, beyond])[: highest + 1], 0.0).tolist()
+
+
+def falling(gains: Array) -> list[float]:
+    """The gains of the curve's convex hull: where a gain exceeds the one before, both count as their mean."""
+    blocks: list[tuple[float, int]] = []  # (sum, how many)
+    for gain in gains:
+        block = (float(gain), 1)
+        while blocks and block[0] / block[1] > blocks[-1][0] / blocks[-1][1]:
+            total, count = blocks.pop()
+            block = (block[0] + total, block[1] + count)
+        blocks.append(block)
+    return [total / count for total, count in blocks for _ in range(count)]
+
+
+def allocate(
+    gains: Mapping[str, Sequence[float]],
+    costs: Mapping[str, int],
+    lowest: Mapping[str, int],
+    highest: Mapping[str, int],
+    budget: int,
+) -> dict[str, int]:
+    """Ranks from `lowest` up to `highest` with Σ rank·cost ≤ `budget`, unless `lowest` alone costs more.
+
+    Units of rank are given out by gain per cost; `gains` are of the k-th unit, and must not rise with k. Equal gains
+    go by name, so that all ranks of a job decide alike.
+    """
+    ranks = dict(lowest)
+    left = budget - sum(ranks[name] * cost for name, cost in costs.items())
+    queue = [(-gains[n][ranks[n]] / costs[n], n) for n in ranks if ranks[n] < highest[n]]
+    heapq.heapify(queue)
+    while queue:
+        _, name = heapq.heappop(queue)
+        if costs[name] > left:
+            continue  # nor will it ever fit
+        left -= costs[name]
+        ranks[name] += 1
+        if ranks[name] < highest[name]:
+            heapq.heappush(queue, (-gains[name][ranks[name]] / costs[name], name))
+    return ranks

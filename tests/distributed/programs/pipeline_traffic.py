@@ -1,0 +1,142 @@
+"""Training with the traffic between stages compressed, and with the tied embedding exchanged once, on one topology.
+
+pipeline_traffic.py TENSOR PIPELINE DATA RUN…    (RUN: one of RUNS; prints what `train` returns, by run)
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
+from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
+
+from edgc.backends.megatron.ddp import TIED
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.pipeline import ChargedP2P
+from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.config import Method, RunSpec, load
+from edgc.data.dataset import rank_batches
+from edgc.link_codecs import PipelineTraffic
+from edgc.settings import merge
+
+STEPS, LR = 6, 1e-2
+BF16 = {"name": "bf16"}
+LOW, FULL = {"name": "lowrank", "rank": 4}, {"name": "lowrank", "rank": 32}  # messages are 64×32
+RUNS: dict[str, dict[str, Any]] = {
+    "stock": {},  # megatron's own communicator
+    "none": {},
+    "bf16": {"pipeline": {"forward": BF16, "backward": BF16}},
+    "backward": {"pipeline": {"forward": BF16, "backward": LOW}},
+    "forward": {"pipeline": {"forward": LOW}},
+    "full": {},  # full rank is no smaller, so that no RunSpec allows it
+    "fused": {"fused_embedding": True},
+    "fused_overlap": {"fused_embedding": True, "overlap": True},
+    "edgc_pipeline": SETTINGS["edgc"] | {"pipeline": {"forward": LOW, "backward": LOW}},
+}
+
+
+def main(tensor: int, pipeline: int, data: int, runs: list[str]) -> None:
+    place: Place | None = None
+    report: dict[str, Any] = {}
+    for name in runs:
+        spec = tiny(tensor, pipeline, data, name)
+        place = place or join(spec)
+        report[name] = train(build(spec, place, name))
+        if name == "edgc_pipeline":
+            report[name]["resumed"] = resumed(spec, place, name)
+    assert place is not None
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+def tiny(tensor: int, pipeline: int, data: int, run: str) -> RunSpec:
+    plain = run_spec(1, 1, 1, load(Method, "dense").model_dump()).model_dump()
+    method = merge(load(Method, run if run == "edgc_pipeline" else "dense").model_dump(), RUNS[run])
+    changes = {
+        "model": {"num_layers": 4},
+        "cluster": {"processes_per_node": tensor * pipeline * data},
+        "parallel": {"tensor": tensor, "pipeline": pipeline, "data": data},
+        "training": {"iterations": STEPS},
+    }
+    return RunSpec.model_validate(merge(plain, changes) | {"method": method})
+
+
+def build(spec: RunSpec, place: Place, run: str) -> MegatronEngine:
+    seed_everything(spec.seed, place)
+    engine = MegatronEngine(spec, place, VOCAB)
+    group, config = engine._groups.pp, engine._config
+    if run == "stock":
+        engine._p2p = P2PCommunicator(pp_group=group, config=config)
+    if run == "full":
+        traffic = PipelineTraffic.model_validate({"forward": FULL, "backward": FULL})
+        engine._p2p = ChargedP2P(group, config, engine.ledger, traffic)
+    return engine
+
+
+def batches(engine: MegatronEngine, number: int) -> np.ndarray:
+    text = np.random.default_rng(number).integers(0, 40, (GLOBAL, SEQ + 1))
+    return text[rank_batches(np.arange(GLOBAL), engine.place.data, engine.spec.parallel.data, MICRO)]
+
+
+def step(engine: MegatronEngine, number: int) -> float:
+    loss, _ = engine.train_step(number, batches(engine, number), LR)
+    engine.exchange.end_step(loss)
+    return mean_over_last_stage(loss, engine.place)
+
+
+def train(engine: MegatronEngine) -> dict[str, Any]:
+    """Losses, and what each stage's first rank sent in the last step, with some of its first tied gradient."""
+    validation = engine.evaluate([batches(engine, 0)])
+    losses = [step(engine, 0)]
+    own: dict[str, Any] = {"tied": tied_gradient(engine)}
+    losses += [step(engine, number) for number in range(1, STEPS - 1)]
+    engine.ledger.take()
+    engine.clock.start()
+    losses.append(step(engine, STEPS - 1))
+    own["clocked"] = engine.clock.stop().get("pipeline", 0.0) > 0
+    own["sent"] = {tag: charge.payload_bytes for tag, charge in engine.ledger.take().items()}
+    place = engine.place
+    everywhere: list[Any] = [None] * place.world
+    dist.all_gather_object(everywhere, (place.stage, place.data + place.tensor, own))
+    stages = [own for _, other, own in sorted(everywhere, key=lambda e: e[:2]) if other == 0]
+    return {"validation": validation, "losses": losses, "agree": replicas_agree(engine), "stages": stages}
+
+
+def tied_gradient(engine: MegatronEngine) -> list[float]:
+    """Every 499th element of the tied embedding's gradient, on the stages that have one."""
+    found = [parameter.main_grad for name, parameter in engine._named.items() if name in TIED]  # type: ignore[attr-defined]
+    return [value for gradient in found for value in gradient.reshape(-1)[::499].tolist()]
+
+
+def resumed(spec: RunSpec, place: Place, run: str) -> dict[str, Any]:
+    """Losses of a run's second half, and of another's that goes on from the first one's state in its middle."""
+    whole, half = build(spec, place, run), STEPS // 2
+    for number in range(half):
+        step(whole, number)
+    state = copy.deepcopy(whole.state_dict())
+    uninterrupted = [step(whole, number) for number in range(half, STEPS)]
+    other = build(spec, place, run)
+    other.load_state_dict(state)
+    other.evaluate([batches(other, 0)])
+    continued = [step(other, number) for number in range(half, STEPS)]
+    equal = torch.tensor(int(same(whole._p2p.state_dict(), other._p2p.state_dict())))
+    dist.all_reduce(equal, op=dist.ReduceOp.MIN)
+    return {"uninterrupted": uninterrupted, "continued": continued, "state_equal": bool(equal)}
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+if __name__ == "__main__":
+    t, p, d, *runs = sys.argv[1:]
+    main(int(t), int(p), int(d), runs)

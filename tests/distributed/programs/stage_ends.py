@@ -1,0 +1,89 @@
+"""When the first and the last pipeline stage finish their exchange, with one rank for all stages and with aligned ones.
+
+stage_ends.py STEPS    (pipeline 2 × data 2; prints medians over the steps after warm-up, interleaved step by step)
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_losses import run_spec
+
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.process import join, leave
+from edgc.config import Method, RunSpec, load
+from edgc.data.dataset import rank_batches
+from edgc.settings import merge
+
+WINDOW, VOCAB, GLOBAL, MICRO, SEQ = 4, 2048, 16, 4, 128
+MODEL = {"name": "small", "num_layers": 4, "hidden_size": 128, "num_heads": 4, "seq_length": SEQ}
+#: Entropy still falls when warm-up ends, and with it the first stage's rank, to min_rank.
+POLICY = {
+    "window": WINDOW, "alpha": 0.5, "max_rank": 64, "min_rank": 16, "step_limit": 48,
+    "warmup_fraction": 0.2, "warmup_limit": 0.2,
+}  # fmt: skip
+
+
+def spec(alignment: bool, steps: int) -> RunSpec:
+    method = merge(load(Method, "edgc").model_dump(), {"policy": POLICY | {"alignment": alignment}})
+    plain = run_spec(1, 2, 2, method).model_dump()
+    changes = {"iterations": steps, "global_batch": GLOBAL, "micro_batch": MICRO, "bucket_parameters": None}
+    return RunSpec.model_validate(plain | {"model": MODEL, "training": plain["training"] | changes | {"lr": 1e-3}})
+
+
+def main(steps: int) -> None:
+    place = join(spec(False, steps))
+    engines = {"common": spec(False, steps), "aligned": spec(True, steps)}
+    built = {name: MegatronEngine(s, place, VOCAB) for name, s in engines.items()}
+    text = np.random.default_rng(0).integers(0, 200, (steps, GLOBAL, SEQ + 1))
+    order = rank_batches(np.arange(GLOBAL), place.data, 2, MICRO)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in built}
+    for step in range(steps):
+        for name, engine in built.items():
+            dist.barrier()
+            engine.clock.start()
+            loss, _ = engine.train_step(step, text[step][order], 1e-3)
+            decided = engine.exchange.decisions(step)
+            engine.exchange.end_step(loss)
+            seconds = engine.clock.stop()
+            engine.exchange.timed(seconds["backward"] / engine.spec.micro_batches)
+            end = engine.clock.last_end("encode", "wire", "decode")
+            rank = max((d["rank"] or 0 for d in decided), default=0)
+            rows[name].append(
+                {
+                    "end": end,
+                    "rank": rank,
+                    "backward": seconds["backward"] / engine.spec.micro_batches,
+                    "compressed": step >= steps // 5 + 2 * WINDOW,
+                }
+            )
+    report: dict[str, Any] = {
+        "costs": [c and [c.slope, c.intercept, c.r_squared, c.dense] for c in built["aligned"].costs]
+    }
+    for name, own in rows.items():
+        counted = [row for row in own if row["compressed"]]
+        numbers = torch.tensor([[r["end"], r["rank"]] for r in counted], dtype=torch.float64)
+        everywhere = [torch.empty_like(numbers) for _ in range(place.world)]
+        dist.all_gather(everywhere, numbers)
+        ends = torch.stack([torch.maximum(*(everywhere[2 * s + d][:, 0] for d in (0, 1))) for s in (0, 1)])
+        report[name] = {
+            "first_end": statistics.median(ends[0].tolist()),
+            "last_end": statistics.median(ends[1].tolist()),
+            "gap": statistics.median((ends[0] - ends[1]).tolist()),
+            "ranks": [statistics.median(everywhere[2 * s][:, 1].tolist()) for s in (0, 1)],
+            "steps": len(counted),
+            "backward": statistics.median(r["backward"] for r in counted),
+        }
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
