@@ -215,6 +215,11 @@ class Probe(Settings):
     spectra_every: PositiveInt | None = Field(
         None, description="Steps between singular values, element histograms and cosines of the averages; null: none"
     )
+    timed_shapes: tuple[tuple[PositiveInt, PositiveInt], ...] = Field(
+        (),
+        description="Random matrices on which sampling is timed too, before training: those of a model too large to "
+        "train here",
+    )
     window: PositiveInt = Field(20, description="Steps of a window of the tables and figures about sampling")
 
     @model_validator(mode="after")
@@ -324,11 +329,12 @@ class RunSpec(Settings):
         return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
 
     def identity(self) -> dict[str, Any]:
-        """What the result depends on, as plain values: without descriptions and the batch system's settings."""
-        return self.model_dump(
-            mode="json",
-            exclude={"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}},
-        )
+        """What the result depends on, as plain values: without descriptions, the batch system's settings, and the
+        options of a probe that looks at nothing."""
+        exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        if not self.training.probe.looks:
+            exclude["training"] = {"probe"}
+        return self.model_dump(mode="json", exclude=exclude)
 
     @property
     def spec_id(self) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgc.policies.windowed_settings import Estimator
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
+TIMED = 20  #: repetitions of what is timed before training
 DIGITS = 7  # significant, in records
 
 
@@ -117,6 +118,21 @@ class GradientProbe:
             kinds = next(iter(look.spectra.values()))
             record["spectra"] = {kind: [look.spectra[name][kind] for name in names] for kind in kinds}
         return record
+
+
+def timed(
+    shapes: Sequence[tuple[int, int]], rates: Sequence[float], estimators: Sequence[Estimator], device: Any = None
+) -> list[dict[str, Any]]:
+    """Seconds that sampling takes on random matrices of these shapes: `TIMED` records, as of steps that are not."""
+    probe = GradientProbe(0, entropy_every=1, rates=rates, estimators=estimators)
+    generator = torch.Generator().manual_seed(0)
+    matrices = [NamedGradient(str(i), torch.randn(s, generator=generator).to(device)) for i, s in enumerate(shapes)]
+    for repetition in range(TIMED if shapes else 0):
+        probe.local(repetition, matrices)
+    return [
+        {"step": 0, "stage": 0, "timed": r["step"], "seconds": r["seconds"], "elements": r["elements"]}
+        for r in probe.take()
+    ]
 
 
 def spectrum(matrix: Tensor) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def error_curve(m: int, n: int) -> Array:
     Relative error at every rank: below 0.4 % for min(m, n) ≥ 64, 1 % from 8 on, 2.5 % for smaller matrices.
     """
     m, n = min(m, n), max(m, n)
-    c, rank = m / n, np.arange(1, m)
+    c, rank = m / n, np.arange(1.0, m)
     root, theta = math.sqrt(c), _angle(rank, m, c)
     x = 1 + c + 2 * root * np.cos(theta)
     marchenko_pastur = m * n * (1 - (theta - np.sin(2 * theta) / 2) / np.pi)

@@ -121,7 +121,8 @@ class Frames:
 
     Of runs with a probe (see `edgc.probe`), otherwise empty. entropies: a row a step, stage, estimator, rate and
     matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that were
-    read and the seconds it took. spectra: a row a step and matrix; lists as JSON, `alike` cosines by the other's name.
+    read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a step
+    and matrix; lists as JSON, `alike` cosines by the other's name.
     """
 
     runs: pd.DataFrame

@@ -30,7 +30,7 @@ def spectra(line: Line, study: Study) -> pd.DataFrame:
     rows = rows[rows["deviation"] > 0]
     runs = line.runs.set_index("run_id")
     wanted = {"iterations": "spec.training.iterations", "window": "spec.training.probe.window"}
-    known = {name: rows["run_id"].map(runs[column]) for name, column in wanted.items() if column in runs}
+    known = {name: rows["run_id"].map(runs[column]).astype(float) for name, column in wanted.items() if column in runs}
     curves = [true_curve(json.loads(values)) for values in rows["singular_values"]]
     return rows.assign(**known, curve=curves)
 

@@ -11,8 +11,14 @@ from edgc import files
 Record = Mapping[str, Any]
 
 
+#: Stands for a parameter's name in rows of matrices that were only timed; their step counts repetitions.
+TIMED = "timed shapes"
+
+
 def entropy_rows(record: Record) -> Iterator[dict[str, Any]]:
     """A row a matrix, estimator and rate, and one for the stage: the mean over its matrices, and the cost."""
+    if "timed" in record:
+        yield from _timed_rows(record)
     for estimator, by_rate in record.get("entropy", {}).items():
         for rate, nats in by_rate.items():
             common = {"step": record["step"], "stage": record["stage"], "estimator": estimator, "rate": float(rate)}
@@ -22,6 +28,13 @@ def entropy_rows(record: Record) -> Iterator[dict[str, Any]]:
             mean = math.fsum(known) / len(known) if known else None
             cost = {"elements": record["elements"][rate], "seconds": record["seconds"][estimator][rate]}
             yield {**common, "parameter": None, "entropy": mean, **cost}
+
+
+def _timed_rows(record: Record) -> Iterator[dict[str, Any]]:
+    for estimator, by_rate in record["seconds"].items():
+        for rate, seconds in by_rate.items():
+            row = {"step": record["timed"], "stage": record["stage"], "parameter": TIMED, "estimator": estimator}
+            yield row | {"rate": float(rate), "elements": record["elements"][rate], "seconds": seconds}
 
 
 def spectrum_rows(record: Record) -> Iterator[dict[str, Any]]:

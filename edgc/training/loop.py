@@ -44,7 +44,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     exchange.probe = probed.probe
 
     first = restore(spec, run_dir, place, engine, recorder)
-    probed.rewind(first)
+    probed.begin(first)
     write_manifest(spec, run_dir, corpus.manifest, engine)
     notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:

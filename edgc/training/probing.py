@@ -10,7 +10,7 @@ import torch.distributed as dist
 from edgc import files
 from edgc.backends.megatron.process import Place
 from edgc.config import RunSpec
-from edgc.probe import GradientProbe
+from edgc.probe import GradientProbe, timed
 
 FILE = "probe.jsonl"
 
@@ -19,8 +19,9 @@ class ProbeRecords:
     """Has a probe on the first data- and tensor-parallel rank of each stage, if the run wants one."""
 
     def __init__(self, spec: RunSpec, run_dir: Path, place: Place) -> None:
-        settings = spec.training.probe
-        self._path, self._rank, self._wanted = run_dir / FILE, place.rank, settings.looks
+        self._settings = settings = spec.training.probe
+        self._path, self._rank, self._device = run_dir / FILE, place.rank, place.device
+        self._wanted = settings.looks
         self.probe: GradientProbe | None = None  #: for the exchange
         if self._wanted and place.data == 0 and place.tensor == 0:
             self.probe = GradientProbe(
@@ -31,10 +32,16 @@ class ProbeRecords:
                 spectra_every=settings.spectra_every,
             )
 
-    def rewind(self, step: int) -> None:
-        """Drop records of steps after `step`: a resumed run makes them again."""
-        if self._rank == 0 and self._path.exists():
+    def begin(self, step: int) -> None:
+        """Drop records of steps after `step`, 0 for none: a resumed run makes them again. A run that begins times the
+        sampler."""
+        if self._rank or not self._wanted:
+            return
+        if step:
             files.write_jsonl(self._path, [r for r in files.read_jsonl(self._path) if r["step"] <= step])
+        else:
+            p = self._settings
+            files.write_jsonl(self._path, timed(p.timed_shapes, p.rates, p.estimators, self._device))
 
     def flush(self) -> None:
         """Gather what was seen since the last call and append it. Collective; between timed steps."""

@@ -17,7 +17,7 @@ from edgc.analysis.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUP
 from edgc.analysis.trajectory import Trajectory, followed, trajectories, window_means
 from edgc.analysis.write import write_figure, write_table
 from edgc.config import RunSpec
-from edgc.probe import GradientProbe
+from edgc.probe import TIMED, GradientProbe, timed
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
 
@@ -141,12 +141,25 @@ def test_sampling_tells_cost_error_and_which_limits_hold(tmp_path):
     assert table.loc[(0.25, 1), "window_error"] == pytest.approx(0), "the stage's mean is exact"
     assert table.loc[(1, 0.25), "window_error"] == pytest.approx(0.015), "the first of four steps of .01"
     assert table["limits"].isna().all()
-    row = pd.Series({"alpha": 0.1, "beta": 0.25, "saved_percent": 95, "matrix_error": 0.02})
+    row = pd.Series({"alpha": 0.1, "beta": 0.25, "saved_percent": 95, "timed_saved_percent": 93, "matrix_error": 0.02})
     row = pd.concat([row, pd.Series({"correlation_late": 0.9, "means_correlation_late": 0.99})])
     assert sampling._limits(row, study) == (
-        "time saved ≥ 94 %: yes; correlation with every step ≥ 0.94: no; with full means ≥ 0.94: yes; "
-        "error ≤ 0.01 nats: no"
+        "time saved ≥ 94 %: yes; on the timed shapes: no; correlation with every step ≥ 0.94: no; "
+        "with full means ≥ 0.94: yes; error ≤ 0.01 nats: no"
     )
+
+
+def test_shapes_that_are_only_timed_are_told_apart(tmp_path):
+    plain = sampled_records()
+    only_timed = timed([(8, 6), (6, 8)], (1.0, 0.25), ("gaussian",))
+    table = sampling.build(probed_study([*only_timed, *plain], tmp_path / "both"))
+    assert len(only_timed) == TIMED
+    assert (table["timed_sample_ms"] > 0).all()
+    assert table.loc[table["beta"] == 1, "timed_elements_percent"].eq(100).all()
+    without = sampling.build(probed_study(plain, tmp_path / "alone"))
+    assert without["timed_sample_ms"].isna().all()
+    columns = [name for name in table if not name.startswith("timed_")]
+    pd.testing.assert_frame_equal(table[columns], without[columns])
 
 
 def test_window_table_has_the_lengths_that_fit(tmp_path):
@@ -193,7 +206,7 @@ def test_shrinking_low_rank_matrices_of_constant_entropy_contradict_it(tmp_path)
         return product / product.std() + 1e-3 * torch.randn(96, 128, generator=generator)
 
     found = verdicts(probed_study(looked_at(matrix), tmp_path))
-    for name in ("ratio_32", "edge", "relative_range", "rank_distance", "random", "predicts"):
+    for name in ("ratio_32", "relative_range", "rank_distance", "predicts"):
         assert found[name] == CONTRADICTS, name
     assert found["late"] == PARTLY
 

@@ -16,7 +16,7 @@ from edgc.analysis.trajectory import EARLY, trajectories
 TITLE = "Entropy and the error of a rank"
 NOTE = (
     f"After the first {100 * EARLY:g} % of the steps, by window, mean over seeds. Were gradients random matrices, "
-    f"error and entropy would move together, the relative error not at all, and the two ranks would be one. "
+    "error and\nentropy would move together, the relative error not at all, and the two ranks would be one. "
     "Errors: mean over matrices of the logarithm."
 )
 ROWS = 2

@@ -14,7 +14,7 @@ from edgc.analysis.study import Study, lines
 TITLE = "Correlation between gradient matrices"
 NOTE = (
     "Cosine, mean of its size over pairs, seeds and the looks of a window. Above: matrices of one kind in different "
-    "layers of a stage; below: a matrix with itself at the look before. Dashed: independent random matrices (smallest "
+    "layers of a stage;\nbelow: a matrix with itself at the look before. Dashed: independent random matrices (smallest "
     "shape)."
 )
 ROWS = 2

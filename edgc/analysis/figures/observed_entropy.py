@@ -14,7 +14,7 @@ from edgc.analysis.trajectory import EARLY, FULL, trajectories, window_means
 
 TITLE = "Entropy of the gradients"
 NOTE = (
-    "Mean over a stage's matrices and over seeds, of every element. Thin: every step; bold: means of a window. "
+    "Mean over a stage's matrices and over seeds, of every element.\nThin: every step; bold: means of a window. "
     f"Shaded: the first {100 * EARLY:g} % of the steps."
 )
 ROWS = 2

@@ -16,8 +16,8 @@ from edgc.analysis.trajectory import FULL, followed, interval, trajectories
 
 TITLE = "Error of sampled entropy"
 NOTE = (
-    "Above: of a matrix in a step, mean of absolute values over steps and matrices, bars from the 20 to the 80 % "
-    f"quantile of the matrices. Below: of a window's mean (gaussian). Dotted: {ERROR_LIMIT:g} nats."
+    "Above: of a matrix in a step, mean of absolute values over steps and\nmatrices, bars from the 20 to the 80 % "
+    f"quantile of the matrices. Below: of a window's mean (gaussian).\nDotted: {ERROR_LIMIT:g} nats."
 )
 ROWS = 2
 
@@ -63,6 +63,5 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     above.set_ylabel("error of a matrix (nats)")
     below.set_ylabel(f"error of a mean of {data['window'].iloc[0]} steps (nats)")
     above.tick_params(labelbottom=False)
-    below.set_xlim(above.get_xlim())
-    below.set_xlabel("elements read (the rate β below)")
-    above.sharex(below)
+    above.set_xlim(below.get_xlim())
+    below.set_xlabel("elements read, for each rate β")

@@ -6,43 +6,46 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, NullLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import NullLocator, PercentFormatter, StrMethodFormatter
 
 from edgc.analysis.figures.shades import ESTIMATORS, TITLES, by_time
+from edgc.analysis.probed import TIMED
 from edgc.analysis.study import Study, lines
 from edgc.analysis.tables.sampling import ALPHAS, sample_costs
 from edgc.analysis.trajectory import ALPHA, BETA, FULL, interval
 
 TITLE = "Time of a sample of entropy"
 NOTE = (
-    "All matrices of a process; median over steps with 20 and 80 % quantiles. Below: time saved against every element "
-    f"in every step (gaussian). Circle: the paper's α = {ALPHA:g}, β = {BETA:g}; dotted: what the paper says it saves."
+    "All matrices of a process; median with 20 and 80 % quantiles.\nBelow: time saved against every element in every "
+    f"step (gaussian). Circle: the paper's α = {ALPHA:g}, β = {BETA:g}; dotted: what it saves by the paper."
 )
 ROWS = 2
 
-COLUMNS = ["model", "title", "device", "estimator", "rate", "share", "ms", "ms_p20", "ms_p80"]
+COLUMNS = ["model", "title", "device", "panel", "estimator", "rate", "share", "ms", "ms_p20", "ms_p80"]
 COLUMNS += [f"saved_{alpha:g}" for alpha in ALPHAS] + ["printed"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a line, estimator and rate: share of the elements read, ms of a sample, saved_<α> (shares of the time that
-    every element in every step takes), printed: the paper's saving."""
+    """A row a line, estimator and rate, of the run's gradients and of the timed shapes: share of the elements read, ms
+    of a sample, saved_<α> (shares of the time of every element in every step), printed: the paper's saving."""
     printed = next((claim.value for claim in study.reference.claims if claim.id == "sampler-time"), None)
     rows = []
     for line in lines(study.frames.runs):
-        costs = sample_costs(line, study)
-        for (estimator, rate), cost in costs.iterrows():
-            full = costs.loc[(estimator, FULL), "seconds"]
-            row = {"model": line.model, "title": line.title, "device": line.device, "estimator": estimator}
-            row |= {"rate": rate, "share": cost["share"], "ms": 1e3 * cost["seconds"]}
-            row |= {"ms_p20": 1e3 * cost["seconds_p20"], "ms_p80": 1e3 * cost["seconds_p80"]}
-            row |= {f"saved_{alpha:g}": 1 - cost["seconds"] / full / interval(alpha) for alpha in ALPHAS}
-            rows.append(row | {"printed": None if printed is None else printed / 100})
+        for of in (None, TIMED):
+            costs = sample_costs(line, study, of)
+            for (estimator, rate), cost in costs.iterrows():
+                full = costs.loc[(estimator, FULL)]
+                panel = f"{of or line.model}, {full['elements'] / 1e6:.2g} million elements"
+                row = {"model": line.model, "title": line.title, "device": line.device, "panel": panel}
+                row |= {"estimator": estimator, "rate": rate, "share": cost["share"], "ms": 1e3 * cost["seconds"]}
+                row |= {"ms_p20": 1e3 * cost["seconds_p20"], "ms_p80": 1e3 * cost["seconds_p80"]}
+                saved = {f"saved_{a:g}": 1 - cost["seconds"] / full["seconds"] / interval(a) for a in ALPHAS}
+                rows.append(row | saved | {"printed": None if printed is None else printed / 100})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    """One model: milliseconds above, saving below."""
+    """One model or the timed shapes: milliseconds above, saving below."""
     above, below = axes
     for estimator, rows in data.groupby("estimator", sort=False):
         rows = rows.sort_values("share")
@@ -50,7 +53,8 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
         look = {"color": ESTIMATORS[str(estimator)], "marker": "o", "capsize": 2, "label": TITLES[str(estimator)]}
         above.errorbar(rows["share"], rows["ms"], yerr=bars, **look)
     above.set_yscale("log")
-    above.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    for axis_format in (above.yaxis.set_major_formatter, above.yaxis.set_minor_formatter):
+        axis_format(StrMethodFormatter("{x:g}"))
     above.set_ylabel("time of a sample (ms)")
     gaussian = data[data["estimator"] == "gaussian"].sort_values("share")
     for alpha, colour in zip(ALPHAS, by_time(len(ALPHAS)), strict=True):
@@ -64,7 +68,7 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     for ax in axes:
         share_axis(ax, data)
     above.tick_params(labelbottom=False)
-    below.set_xlabel("elements read (the rate β below)")
+    below.set_xlabel("elements read, for each rate β")
 
 
 def share_axis(ax: Axes, data: pd.DataFrame) -> None:
@@ -74,4 +78,3 @@ def share_axis(ax: Axes, data: pd.DataFrame) -> None:
     labels = [f"{100 * share:.3g} %\nβ = {rate:g}" for share, rate in zip(ticks["share"], ticks["rate"], strict=True)]
     ax.set_xticks(ticks["share"], labels)
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_minor_formatter(NullFormatter())

@@ -15,9 +15,9 @@ from edgc.analysis.trajectory import ALPHA, BETA, EARLY
 
 TITLE = "Length of the window"
 NOTE = (
-    f"Gaussian entropy. Sampled: α = {ALPHA:g}, β = {BETA:g}. Late: windows that begin after the first "
-    f"{100 * EARLY:g} % of the steps. As used: each window has the mean of the one before. Dotted: the paper's "
-    "number, for its w = 1000 of 230 000 steps."
+    f"Gaussian entropy, mean over seeds. Sampled: α = {ALPHA:g}, β = {BETA:g}. Late: windows that begin after the "
+    f"first {100 * EARLY:g} % of the steps.\nAs used: each window has the mean of the one before. Dotted: the paper's "
+    "number, of a window in a far longer run."
 )
 ROWS = 2
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pandas as pd
 
+from edgc.analysis.probed import TIMED
 from edgc.analysis.render import NOTHING, cell, percent
-from edgc.analysis.study import WARMUP_STEPS, Line, Study, lines
+from edgc.analysis.study import Line, Study, lines, steady
 from edgc.analysis.trajectory import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories
 
 TITLE = "Sampling of entropy"
@@ -17,19 +18,21 @@ ALPHAS = (FULL, 0.5, 0.25, 0.1, 0.05)
 ERROR_LIMIT = 0.01  #: nats; ours: a tenth of the change of entropy that already moves a rank from limit to limit
 
 #: Of a trajectory's `followed`, what the table shows.
+COST = ("elements_percent", "sample_ms", "saved_percent")
 SHOWN = ("error", "correlation", "correlation_late", "means_correlation_late")
 
 CAPTION = (
     "Of the gradients of each pipeline stage's first data-parallel rank, before the exchange. Elements: the share "
     "that is read, less than β because the stride avoids the row length's divisors. Sample: median time of one sample "
     "of all matrices, all stages together, and Saved: the time that entropy of every element in every step takes less "
-    "α times that. Error of a matrix: of one matrix in one step against all its elements, mean of absolute values, "
-    "with the mean of the signed ones (bias). Error of a window: its mean of the stage's sampled entropy against its "
-    "mean of the full one. Correlation: of the window's sampled mean, held over its window (nothing is interpolated: "
-    "a policy gets one number a window), with the full entropy of every step; over the whole run, and over the "
-    f"windows that begin after the first {100 * EARLY:g} % of the steps (late). With full means: a pair a window, "
-    "which leaves out what any window loses. Errors are means over stages, correlations the lowest of a stage. "
-    "Limits, told of the paper's α and β: time and correlation are the paper's, the error of a matrix "
+    "α times that. Timed shapes: the same of the random matrices that the experiment names, too large to train here, "
+    "alone on the machine. Error of a matrix: of one matrix in one step against all its elements, mean of absolute "
+    "values, with the mean of the signed ones (bias). Error of a window: its mean of the stage's sampled entropy "
+    "against its mean of the full one. Correlation: of the window's sampled mean, held over its window (nothing is "
+    "interpolated: a policy gets one number a window), with the full entropy of every step; over the whole run, and "
+    f"over the windows that begin after the first {100 * EARLY:g} % of the steps (late). With full means: a pair a "
+    "window, which leaves out what any window loses. Errors are means over stages, correlations the lowest of a "
+    "stage. Limits, told of the paper's α and β: time and correlation are the paper's, the error of a matrix "
     f"({ERROR_LIMIT:g} nats) is ours."
 )
 
@@ -40,27 +43,35 @@ def build(study: Study) -> pd.DataFrame:
     for line in lines(study.frames.runs):
         own = list(trajectories(line, study))
         costs, matrices = sample_costs(line, study), matrix_errors(line, study)
+        timed = sample_costs(line, study, TIMED)
         for (estimator, beta), of in matrices.groupby(["estimator", "rate"], sort=False):
             same = [t for t in own if t.estimator == estimator]
             rows += [
                 {**line.identity, "estimator": estimator, "beta": beta, "alpha": alpha}
                 | {"matrix_error": of["error"].mean(), "matrix_bias": of["bias"].mean()}
                 | _windows(same, alpha, float(str(beta)))
-                | _cost(costs.loc[str(estimator)], alpha, float(str(beta)))
+                | _cost(costs, str(estimator), alpha, float(str(beta)))
+                | {
+                    f"timed_{name}": value
+                    for name, value in _cost(timed, str(estimator), alpha, float(str(beta))).items()
+                }
                 for alpha in ALPHAS
                 if all(interval(alpha) <= t.window for t in same)
             ]
-    columns = ["model", "method", "title", "device", "status", "estimator", "beta", "alpha", "elements_percent"]
-    columns += ["sample_ms", "saved_percent", "matrix_error", "matrix_bias", "window", "window_error"]
+    columns = ["model", "method", "title", "device", "status", "estimator", "beta", "alpha", *COST]
+    columns += [*(f"timed_{name}" for name in COST), "matrix_error", "matrix_bias", "window", "window_error"]
     table = pd.DataFrame(rows, columns=[*columns, *SHOWN[1:]])
     return table.assign(limits=[_limits(row, study) for _, row in table.iterrows()])
 
 
-def sample_costs(line: Line, study: Study) -> pd.DataFrame:
+def sample_costs(line: Line, study: Study, of: str | None = None) -> pd.DataFrame:
     """By estimator and rate: seconds (median over steps, 20 and 80 % quantiles as seconds_p20, _p80) and elements of
-    a sample, all stages of a run together, and the elements' share of all. The first steps do not count."""
-    entropies = line.of(study.frames.entropies)
-    stages = entropies[entropies["parameter"].isna() & (entropies["step"] > WARMUP_STEPS)]
+    a sample, all stages of a run together, and the elements' share of all. The first steps do not count.
+
+    `of` TIMED: of the matrices that were only timed.
+    """
+    entropies = steady(line.of(study.frames.entropies))
+    stages = entropies[entropies["parameter"] == of if of else entropies["parameter"].isna()]
     by = stages.groupby(["estimator", "rate", "run_id", "step"], sort=False)[["seconds", "elements"]].sum()
     by_rate = by.groupby(["estimator", "rate"], sort=False)
     costs = by_rate.median().assign(
@@ -73,7 +84,7 @@ def matrix_errors(line: Line, study: Study) -> pd.DataFrame:
     """By estimator, rate and matrix: mean over steps of the error in nats, absolute (`error`) and signed (`bias`)."""
     entropies = line.of(study.frames.entropies)
     keys = ["estimator", "run_id", "stage", "parameter", "step"]
-    by_rate = entropies.dropna(subset=["parameter"]).pivot(index=keys, columns="rate", values="entropy")
+    by_rate = entropies.dropna(subset=["parameter", "entropy"]).pivot(index=keys, columns="rate", values="entropy")
     off = by_rate.sub(by_rate[FULL], axis=0) if FULL in by_rate else by_rate
     long = off.reset_index().melt(keys, var_name="rate", value_name="off").dropna(subset=["off"])
     grouped = long.assign(error=long["off"].abs()).groupby(["estimator", "rate", "parameter"])
@@ -87,14 +98,12 @@ def _windows(same: list[Trajectory], alpha: float, beta: float) -> dict[str, flo
     return {"window": same[0].window, "window_error": found["error"].mean(), **lowest}
 
 
-def _cost(costs: pd.DataFrame, alpha: float, beta: float) -> dict[str, float]:
-    own, full = costs.loc[beta], costs.loc[FULL]
+def _cost(costs: pd.DataFrame, estimator: str, alpha: float, beta: float) -> dict[str, float]:
+    if (estimator, beta) not in costs.index:
+        return dict.fromkeys(COST, np.nan)
+    own, full = costs.loc[(estimator, beta)], costs.loc[(estimator, FULL)]
     saved = 1 - own["seconds"] / full["seconds"] / interval(alpha)
-    return {
-        "elements_percent": 100 * own["share"],
-        "sample_ms": 1e3 * own["seconds"],
-        "saved_percent": 100 * saved,
-    }
+    return dict(zip(COST, (100 * own["share"], 1e3 * own["seconds"], 100 * saved), strict=True))
 
 
 def _limits(row: pd.Series, study: Study) -> str | None:
@@ -104,6 +113,7 @@ def _limits(row: pd.Series, study: Study) -> str | None:
     time, close = printed.get("sampler-time", np.nan), printed.get("window-correlation", np.nan)
     limits = {
         f"time saved ≥ {time:g} %": (row["saved_percent"], time),
+        "on the timed shapes": (row["timed_saved_percent"], time),
         f"correlation with every step ≥ {close:g}": (row["correlation_late"], close),
         f"with full means ≥ {close:g}": (row["means_correlation_late"], close),
         f"error ≤ {ERROR_LIMIT:g} nats": (-row["matrix_error"], -ERROR_LIMIT),
@@ -119,6 +129,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["β"], shown["Elements"] = table["beta"], table["elements_percent"].map(percent)
     shown["α"], shown["Sample (ms)"] = table["alpha"], table["sample_ms"].map(cell)
     shown["Saved"] = table["saved_percent"].map(percent)
+    shown["Timed shapes: sample (ms)"] = table["timed_sample_ms"].map(cell)
+    shown["Timed shapes: saved"] = table["timed_saved_percent"].map(percent)
     shown["Error of a matrix (nats)"] = [_error(row) for _, row in table.iterrows()]
     shown["Window"], shown["Error of a window (nats)"] = table["window"], table["window_error"].map(cell)
     shown["Correlation"] = table["correlation"].map(decimals)
