@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,12 @@ def spectra(line: Line, study: Study) -> pd.DataFrame:
     wanted = {"iterations": "spec.training.iterations", "window": "spec.training.probe.window"}
     known = {name: rows["run_id"].map(runs[column]).astype(float) for name, column in wanted.items() if column in runs}
     curves = [true_curve(json.loads(values)) for values in rows["singular_values"]]
-    return rows.assign(**known, curve=curves)
+    return rows.assign(**known, curve=pd.Series(curves, index=rows.index, dtype=object))
+
+
+def each(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, one by one."""
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def moments_of_training(steps: pd.Series) -> list[int]:
@@ -46,11 +52,11 @@ def errors(rows: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     """Of rows that `spectra` gave, a row a matrix, step and rank: `error` ‖M − M_r‖, `relative` to ‖M‖, `iid` the
     relative error under the law of Marchenko and Pastur. Ranks that leave nothing are left out."""
     found = []
-    for row in rows.itertuples():
-        law = error_curve(row.rows, row.columns)
-        common = {name: getattr(row, name) for name in (*KEY, "parameter")}
+    for row in each(rows):
+        law, curve = error_curve(row["rows"], row["columns"]), row["curve"]
+        common = {name: row[name] for name in (*KEY, "parameter")}
         for rank in (r for r in ranks if r < len(law) - 1):
-            left = {"error": row.curve[rank], "relative": row.curve[rank] / row.curve[0], "iid": law[rank] / law[0]}
+            left = {"error": curve[rank], "relative": curve[rank] / curve[0], "iid": law[rank] / law[0]}
             found.append(common | {"rank": rank} | left)
     return pd.DataFrame(found, columns=[*KEY, "parameter", "rank", "error", "relative", "iid"])
 
@@ -84,10 +90,10 @@ def cosines(rows: pd.DataFrame) -> pd.DataFrame:
     """Of rows of the frame `spectra`, a row a pair of matrices: KEY, parameter, other (None: the same matrix at the
     last look), cosine, and chance, the mean |cosine| of two independent random matrices of that shape."""
     found = []
-    for row in rows.itertuples():
-        alike: Mapping[str | None, float | None] = {None: row.previous, **json.loads(row.alike)}
-        common = {name: getattr(row, name) for name in (*KEY, "parameter")}
-        chance = np.sqrt(2 / (np.pi * row.rows * row.columns))
+    for row in each(rows):
+        alike: Mapping[str | None, float | None] = {None: row["previous"], **json.loads(row["alike"])}
+        common = {name: row[name] for name in (*KEY, "parameter")}
+        chance = np.sqrt(2 / (np.pi * row["rows"] * row["columns"]))
         found += [common | {"other": other, "cosine": cosine, "chance": chance} for other, cosine in alike.items()]
     table = pd.DataFrame(found, columns=[*KEY, "parameter", "other", "cosine", "chance"])
     return table.astype({"cosine": float}).dropna(subset=["cosine"])

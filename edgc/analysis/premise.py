@@ -7,6 +7,7 @@ import pandas as pd
 
 from edgc.analysis.low_rank import (
     cosines,
+    each,
     errors,
     largest_value,
     law_singular_values,
@@ -43,8 +44,8 @@ def randomness(rows: pd.DataFrame) -> dict[str, float]:
     ratios = (left["relative"] / left["iid"]).groupby(left["rank"]).mean()
     pairs = cosines(rows).dropna(subset=["other"])
     edges = [
-        largest_value(row.curve) / (row.deviation * law_singular_values(row.rows, row.columns)[0])
-        for row in rows.itertuples()
+        largest_value(row["curve"]) / (row["deviation"] * law_singular_values(row["rows"], row["columns"])[0])
+        for row in each(rows)
     ]
     return {
         **{f"ratio_{rank}": ratio for rank, ratio in ratios.items()},
@@ -74,7 +75,7 @@ def by_window(entropy: Trajectory, rows: pd.DataFrame) -> pd.DataFrame:
     """
     looks = pd.DataFrame(
         [
-            {"window": (step - 1) // entropy.window, "step": step, "curve": log_errors(list(own["curve"]))}
+            {"window": (int(str(step)) - 1) // entropy.window, "step": step, "curve": log_errors(list(own["curve"]))}
             for step, own in rows.groupby("step")
         ]
     )

@@ -48,10 +48,10 @@ class Trajectory:
 def trajectories(line: Line, study: Study) -> Iterator[Trajectory]:
     """Of every run of the line that had a probe, by run, stage and estimator."""
     entropies = line.of(study.frames.entropies)
-    runs = line.runs.set_index("run_id")
+    runs = {run["run_id"]: run for _, run in line.runs.iterrows()}
     stages = entropies[entropies["parameter"].isna()]
     for (run_id, stage, estimator), rows in stages.groupby(["run_id", "stage", "estimator"], sort=False):
-        run = runs.loc[run_id]
+        run = runs[run_id]
         iterations, window = int(run["spec.training.iterations"]), int(run["spec.training.probe.window"])
         nats = rows.pivot(index="step", columns="rate", values="entropy").sort_index()
         yield Trajectory(str(run_id), int(str(stage)), str(estimator), iterations, window, nats)

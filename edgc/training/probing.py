@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from edgc import files
-from edgc.backends.megatron.process import Place
 from edgc.config import RunSpec
 from edgc.probe import GradientProbe, timed
+
+if TYPE_CHECKING:
+    from edgc.backends.megatron.process import Place
 
 FILE = "probe.jsonl"
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.base import NamedGradient
 from edgc.aggregators.dense import DenseSettings
 from edgc.comm_loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Probe, Training
+from edgc.config import Probe, RunSpec, Training
 from edgc.entropy import sampled_entropy
 from edgc.errors import UserError
 from edgc.exchange import GradientExchange
+from edgc.files import read_jsonl
 from edgc.policies import POLICIES
 from edgc.policies.base import Context, Sampling
 from edgc.policies.fixed import FixedSettings
-from edgc.probe import HISTOGRAM_BINS, GradientProbe, cosine, spectrum
+from edgc.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
 from edgc.rank_model import error_curve
 from edgc.settings import validate
+from edgc.training.probing import FILE, ProbeRecords
+from tests.fixtures.studies import tiny_spec
 
 ALL = {"entropy_every": 1, "rates": (1.0, 0.25), "estimators": ("gaussian", "histogram"), "spectra_every": 2}
 SHAPES = {"layers.0.fc": (24, 16), "layers.0.norm": (16,), "layers.1.fc": (24, 16), "words": (40, 16)}
@@ -141,6 +148,45 @@ def test_the_exchange_shows_own_gradients_before_and_the_average_after() -> None
     expected = torch.linalg.svdvals((ours["words"] + theirs["words"]) / 2).tolist()
     for record in found:
         assert record["spectra"]["singular_values"][2] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A job of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_records_are_appended_in_order_and_a_resumed_run_drops_what_it_makes_again(tmp_path: Path) -> None:
+    plain = tiny_spec().model_dump()
+    plain["training"]["probe"] |= {"entropy_every": 1, "rates": (1.0,), "timed_shapes": ((8, 4),)}
+    spec = RunSpec.model_validate(plain)
+    place = SimpleNamespace(rank=0, tensor=0, data=0, stage=0, device=torch.device("cpu"))
+
+    def train(first: int, last: int) -> None:
+        records = ProbeRecords(spec, tmp_path, place)
+        records.begin(first)
+        assert records.probe is not None
+        for step in range(first, last):
+            records.probe.local(step, gradients(step))
+            records.flush()
+
+    def on_file() -> list[dict[str, Any]]:
+        return [{k: v for k, v in r.items() if k != "seconds"} for r in read_jsonl(tmp_path / FILE)]
+
+    train(0, 6)
+    whole = on_file()
+    assert [r["step"] for r in whole] == [0] * TIMED + [1, 2, 3, 4, 5, 6]
+    path = tmp_path / FILE
+    path.write_text(path.read_text()[:-5])  # killed while it wrote
+    train(3, 6)
+    assert on_file() == whole
+    train(0, 6)  # without a checkpoint everything is made again
+    assert on_file() == whole
+    assert ProbeRecords(spec, tmp_path, SimpleNamespace(**(vars(place) | {"data": 1}))).probe is None
+    assert ProbeRecords(tiny_spec(), tmp_path, place).probe is None
 
 
 def test_looking_changes_nothing() -> None:

@@ -143,7 +143,7 @@ def test_both_samplers_draw_one_law() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(8, 8), (12, 13), (16, 24), (4, 4), (3, 3)])
 def test_small_matrices_within_the_stated_limits(m: int, n: int) -> None:
-    """1 % from min(m, n) = 8 on, 2.5 % below, and 2 % for the Monte Carlo's own noise at the very last rank."""
+    """1 % from min(m, n) = 8 on, 2.5 % below, and three standard errors of the Monte Carlo (half of the energy's)."""
     tails, noise = monte_carlo(m, n, 8000)
     g = error_curve(m, n)[m - 1 : 0 : -1]
     deviation = np.abs(g / np.sqrt(tails[:-1]) - 1)

@@ -31,10 +31,11 @@ def build(study: Study) -> pd.DataFrame:
     rows = []
     for line in lines(study.frames.runs):
         costs, own = sample_costs(line, study), list(trajectories(line, study))
+        shares = (costs["elements"] / costs["full_elements"]).groupby(costs["rate"]).first()
         for (estimator, rate), of in matrix_errors(line, study).groupby(["estimator", "rate"], sort=False):
             same = [t for t in own if t.estimator == estimator]
             row = {"model": line.model, "title": line.title, "estimator": estimator, "rate": rate}
-            row |= {"share": costs.loc[(estimator, rate), "share"], "error": of["error"].mean()}
+            row |= {"share": shares[float(str(rate))], "error": of["error"].mean()}
             row |= {"error_p20": of["error"].quantile(0.2), "error_p80": of["error"].quantile(0.8)}
             row["window"] = same[0].window
             for alpha in ALPHAS:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from edgc.analysis.figures.shades import ESTIMATORS, TITLES, by_time
 from edgc.analysis.probed import TIMED
 from edgc.analysis.study import Study, lines
 from edgc.analysis.tables.sampling import ALPHAS, sample_costs
-from edgc.analysis.trajectory import ALPHA, BETA, FULL, interval
+from edgc.analysis.trajectory import ALPHA, BETA, interval
 
 TITLE = "Time of a sample of entropy"
 NOTE = (
@@ -32,14 +32,13 @@ def build(study: Study) -> pd.DataFrame:
     rows = []
     for line in lines(study.frames.runs):
         for of in (None, TIMED):
-            costs = sample_costs(line, study, of)
-            for (estimator, rate), cost in costs.iterrows():
-                full = costs.loc[(estimator, FULL)]
-                panel = f"{of or line.model}, {full['elements'] / 1e6:.2g} million elements"
+            for _, cost in sample_costs(line, study, of).iterrows():
+                panel = f"{of or line.model}, {cost['full_elements'] / 1e6:.2g} million elements"
                 row = {"model": line.model, "title": line.title, "device": line.device, "panel": panel}
-                row |= {"estimator": estimator, "rate": rate, "share": cost["share"], "ms": 1e3 * cost["seconds"]}
+                row |= {"estimator": cost["estimator"], "rate": cost["rate"]}
+                row |= {"share": cost["elements"] / cost["full_elements"], "ms": 1e3 * cost["seconds"]}
                 row |= {"ms_p20": 1e3 * cost["seconds_p20"], "ms_p80": 1e3 * cost["seconds_p80"]}
-                saved = {f"saved_{a:g}": 1 - cost["seconds"] / full["seconds"] / interval(a) for a in ALPHAS}
+                saved = {f"saved_{a:g}": 1 - cost["seconds"] / cost["full_seconds"] / interval(a) for a in ALPHAS}
                 rows.append(row | saved | {"printed": None if printed is None else printed / 100})
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -53,8 +52,9 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
         look = {"color": ESTIMATORS[str(estimator)], "marker": "o", "capsize": 2, "label": TITLES[str(estimator)]}
         above.errorbar(rows["share"], rows["ms"], yerr=bars, **look)
     above.set_yscale("log")
-    for axis_format in (above.yaxis.set_major_formatter, above.yaxis.set_minor_formatter):
-        axis_format(StrMethodFormatter("{x:g}"))
+    above.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    above.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    above.yaxis.set_minor_locator(NullLocator())
     above.set_ylabel("time of a sample (ms)")
     gaussian = data[data["estimator"] == "gaussian"].sort_values("share")
     for alpha, colour in zip(ALPHAS, by_time(len(ALPHAS)), strict=True):
@@ -72,9 +72,10 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 def share_axis(ax: Axes, data: pd.DataFrame) -> None:
-    """Logarithmic shares, with a tick at every one that was measured, and its rate."""
-    ticks = data.drop_duplicates("rate").sort_values("share")
+    """Logarithmic shares, with a tick at every one that was measured, and its rates: one stride may serve two."""
+    rates = (
+        data.drop_duplicates("rate").groupby("share")["rate"].agg(lambda own: ", ".join(f"{r:g}" for r in sorted(own)))
+    )
     ax.set_xscale("log")
-    labels = [f"{100 * share:.3g} %\nβ = {rate:g}" for share, rate in zip(ticks["share"], ticks["rate"], strict=True)]
-    ax.set_xticks(ticks["share"], labels)
+    ax.set_xticks(list(rates.index), [f"{100 * float(str(s)):.3g} %\nβ = {names}" for s, names in rates.items()])
     ax.xaxis.set_minor_locator(NullLocator())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import matplotlib as mpl
 import pandas as pd
 
@@ -32,9 +30,9 @@ def kind(parameter: str) -> str:
     return parameter.split(".")[-2]
 
 
-def by_time(count: int) -> Sequence:
+def by_time(count: int) -> list[tuple[float, float, float, float]]:
     """Colours from early (dark) to late (bright)."""
-    return mpl.colormaps["viridis"].resampled(256)([0.9 * i / max(1, count - 1) for i in range(count)])
+    return [mpl.colormaps["viridis"](0.9 * i / max(1, count - 1)) for i in range(count)]
 
 
 def panels(rows: pd.DataFrame) -> pd.Series:

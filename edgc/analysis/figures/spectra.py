@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from edgc.analysis.figures.shades import KINDS, LAW, kind, panels
-from edgc.analysis.low_rank import law_singular_values, spectra
+from edgc.analysis.low_rank import each, law_singular_values, spectra
 from edgc.analysis.premise import late
 from edgc.analysis.study import Study, lines
 from edgc.rank_model import Array
@@ -34,7 +34,7 @@ def build(study: Study) -> pd.DataFrame:
         rows = rows[rows["step"].isin([rows["step"].min(), rows["step"].max()])]
         rows = rows.assign(kind=rows["parameter"].map(kind))
         for (stage, name, step), own in rows.groupby(["stage", "kind", "step"], sort=False):
-            values = np.mean([_values(row) for row in own.itertuples()], axis=0)
+            values = np.mean([_values(row) for row in each(own)], axis=0)
             m, n = int(own["rows"].iloc[0]), int(own["columns"].iloc[0])
             law = law_singular_values(m, n) / np.sqrt(max(m, n))
             columns = {"share": np.arange(1, len(law) + 1) / len(law), "value": values, "law": law}
@@ -46,8 +46,8 @@ def build(study: Study) -> pd.DataFrame:
     return table.assign(panel=panels(table))[COLUMNS]
 
 
-def _values(row: Any) -> Array:
-    return np.sqrt(-np.diff(row.curve**2)) / (row.deviation * np.sqrt(max(row.rows, row.columns)))
+def _values(row: dict[str, Any]) -> Array:
+    return np.sqrt(-np.diff(row["curve"] ** 2)) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
 
 
 def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:

@@ -177,9 +177,9 @@ def _by_stage(line: Line, study: Study) -> pd.DataFrame:
         if own.empty:
             continue
         values = randomness(own)
-        if gaussian := entropy.get((run, stage, "gaussian")):
+        if gaussian := entropy.get((str(run), int(str(stage)), "gaussian")):
             values |= movement(gaussian) | prediction(by_window(gaussian, own))
-        if histogram := entropy.get((run, stage, "histogram")):
+        if histogram := entropy.get((str(run), int(str(stage)), "histogram")):
             values["late_histogram"] = movement(histogram)["late"]
         found.append({"stage": stage, **values})
     return pd.DataFrame(found).groupby("stage").mean() if found else pd.DataFrame()

@@ -61,12 +61,13 @@ def build(study: Study) -> pd.DataFrame:
     columns = ["model", "method", "title", "device", "status", "estimator", "beta", "alpha", *COST]
     columns += [*(f"timed_{name}" for name in COST), "matrix_error", "matrix_bias", "window", "window_error"]
     table = pd.DataFrame(rows, columns=[*columns, *SHOWN[1:]])
-    return table.assign(limits=[_limits(row, study) for _, row in table.iterrows()])
+    table["limits"] = [_limits(row, study) for _, row in table.iterrows()]
+    return table
 
 
 def sample_costs(line: Line, study: Study, of: str | None = None) -> pd.DataFrame:
-    """By estimator and rate: seconds (median over steps, 20 and 80 % quantiles as seconds_p20, _p80) and elements of
-    a sample, all stages of a run together, and the elements' share of all. The first steps do not count.
+    """A row an estimator and rate: seconds (median over steps, 20 and 80 % quantiles as seconds_p20, _p80) and elements
+    of a sample, all stages of a run together; of the full sample full_seconds, full_elements. First steps do not count.
 
     `of` TIMED: of the matrices that were only timed.
     """
@@ -77,7 +78,10 @@ def sample_costs(line: Line, study: Study, of: str | None = None) -> pd.DataFram
     costs = by_rate.median().assign(
         seconds_p20=by_rate["seconds"].quantile(0.2), seconds_p80=by_rate["seconds"].quantile(0.8)
     )
-    return costs.assign(share=costs["elements"] / costs["elements"].groupby("estimator").transform("max"))
+    table = costs.reset_index()
+    full = table[table["rate"] == FULL].set_index("estimator")
+    known = {f"full_{name}": table["estimator"].map(full[name]).astype(float) for name in ("seconds", "elements")}
+    return table.assign(**known)
 
 
 def matrix_errors(line: Line, study: Study) -> pd.DataFrame:
@@ -99,11 +103,12 @@ def _windows(same: list[Trajectory], alpha: float, beta: float) -> dict[str, flo
 
 
 def _cost(costs: pd.DataFrame, estimator: str, alpha: float, beta: float) -> dict[str, float]:
-    if (estimator, beta) not in costs.index:
+    found = costs[(costs["estimator"] == estimator) & (costs["rate"] == beta)]
+    if found.empty:
         return dict.fromkeys(COST, np.nan)
-    own, full = costs.loc[(estimator, beta)], costs.loc[(estimator, FULL)]
-    saved = 1 - own["seconds"] / full["seconds"] / interval(alpha)
-    return dict(zip(COST, (100 * own["share"], 1e3 * own["seconds"], 100 * saved), strict=True))
+    own = found.iloc[0]
+    share, saved = own["elements"] / own["full_elements"], 1 - own["seconds"] / own["full_seconds"] / interval(alpha)
+    return dict(zip(COST, (100 * share, 1e3 * own["seconds"], 100 * saved), strict=True))
 
 
 def _limits(row: pd.Series, study: Study) -> str | None:
