@@ -122,7 +122,7 @@ class GradientExchange:
         return self.decisions(self._step + 1, observation)
 
     def timed(self, backward_seconds: float) -> None:
-        """Tell how long backward took for one micro-batch of the step that was just timed."""
+        """Tell how long backward took for the last micro-batch of the step that was just timed."""
         self._observer.timed(backward_seconds)
 
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ class WindowObserver:
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
         self._loss: Tensor | float = 0.0  # sum over the window's steps
-        self._backward: list[float] = []  # seconds of a micro-batch, by step
+        self._backward: list[float] = []  # seconds of the last micro-batch, by step
 
     def entropy(self, step: int, gradients: Sequence[NamedGradient]) -> None:
         """Sample the entropy of this rank's gradients, if it is the step for it (GDS's α)."""

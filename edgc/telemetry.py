@@ -22,7 +22,8 @@ class StepClock:
         self._cuda = cuda
         self._marks: list[tuple[str, object]] = []  # (region that begins here, when)
         self._stack: list[str] = []
-        self._ends: dict[str, float] = {}
+        self._entries: dict[str, int] = {}  # by region, the mark at which it was entered last
+        self._spans: dict[str, tuple[float, float]] = {}  # by region, seconds from the begin to its last entry and end
 
     def _mark(self, region: str) -> None:
         if self._cuda:
@@ -34,7 +35,7 @@ class StepClock:
 
     def start(self) -> None:
         """Begin a step; time outside every region counts as `other`."""
-        self._marks, self._stack = [], ["other"]
+        self._marks, self._stack, self._entries = [], ["other"], {}
         self._mark("other")
 
     @contextlib.contextmanager
@@ -44,6 +45,7 @@ class StepClock:
             yield
             return
         self._stack.append(name)
+        self._entries[name] = len(self._marks)
         self._mark(name)
         try:
             yield
@@ -58,18 +60,25 @@ class StepClock:
         if self._cuda:
             torch.cuda.synchronize()
         seconds: dict[str, float] = defaultdict(float)
-        passed, self._ends = 0.0, {}
+        passed, at, ends = 0.0, [0.0], {}
         for (region, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
             took = begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
             seconds[region] += took
             passed += took
-            self._ends[region] = passed
+            ends[region] = passed
+            at.append(passed)
+        self._spans = {region: (at[entry], ends[region]) for region, entry in self._entries.items()}
         seconds["step"] = sum(seconds.values())
         return dict(seconds)
 
     def last_end(self, *regions: str) -> float:
         """Seconds from the begin of the step that `stop` ended to the last end of any of `regions`; 0: none was."""
-        return max((self._ends.get(region, 0.0) for region in regions), default=0.0)
+        return max((self._spans[region][1] for region in regions if region in self._spans), default=0.0)
+
+    def last_seconds(self, region: str) -> float:
+        """Seconds from the last entry of `region` in that step to its end, with all inside; 0: it was not entered."""
+        begin, end = self._spans.get(region, (0.0, 0.0))
+        return end - begin
 
 
 @dataclass

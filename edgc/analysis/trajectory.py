@@ -23,6 +23,7 @@ EARLY: float = SampledSettings.model_fields["warmup_fraction"].default
 ALPHA: float = SampledSettings.model_fields["alpha"].default
 BETA: float = SampledSettings.model_fields["beta"].default
 FULL = 1.0
+MIN_PAIRS = 5  #: of a correlation that is told; three points nearly always lie on a line
 
 #: What `followed` tells.
 FOLLOWED = ("error", "inside", "correlation", "correlation_late", "used_late", "means_correlation_late")
@@ -73,9 +74,9 @@ def window_means(nats: pd.Series, window: int, every: int = 1, lag: int = 0) -> 
 
 
 def correlation(own: pd.Series, other: pd.Series) -> float:
-    """Pearson's, over the index that both have; NaN with fewer than three values or where one is constant."""
+    """Pearson's, over the index that both have; NaN with fewer than `MIN_PAIRS` values or where one is constant."""
     both = pd.concat({"own": own, "other": other}, axis=1).dropna()
-    if len(both) < 3 or both.nunique().min() < 2:
+    if len(both) < MIN_PAIRS or both.nunique().min() < 2:
         return np.nan
     return float(np.corrcoef(both["own"], both["other"])[0, 1])
 

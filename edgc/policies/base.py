@@ -73,7 +73,7 @@ class Observation:
     spectrum: Mapping[str, Sequence[float]] = field(default_factory=dict)
     loss: float | None = None  #: training loss, nats a token, window mean
     stage_entropy: Sequence[float | None] = ()  #: nats, mean over a stage's parameters, by stage
-    backward_seconds: Sequence[float] = ()  #: backward time of one micro-batch by stage, window median
+    backward_seconds: Sequence[float] = ()  #: backward of a step's last micro-batch by stage, window median
 
 
 @dataclass(frozen=True)

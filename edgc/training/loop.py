@@ -58,7 +58,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         loss, grad_norm = engine.train_step(step, batches.train(step), lr)
         decided = exchange.end_step(loss)
         seconds = engine.clock.stop()
-        exchange.timed(seconds.get("backward", 0.0) / spec.micro_batches)
+        exchange.timed(engine.clock.last_seconds("backward"))
         end = engine.clock.last_end("encode", "wire", "decode")
         recorder.step(finished, loss, grad_norm, lr, seconds, end, engine.ledger.take(), engine.dense_bytes)
 

@@ -29,8 +29,8 @@ CURVES = {
     "means_correlation_late": ("sampled with full means, late", "#44AA99", "D"),
 }
 ERRORS = {
-    "inside": ("a step from its window's mean", "#332288", "o"),
-    "error": ("sampled from full mean", "#44AA99", "D"),
+    "inside": ("a step from its window's mean", "#661100", "o"),
+    "error": ("sampled from full mean", "#CC6677", "D"),
 }
 
 

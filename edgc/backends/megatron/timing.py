@@ -15,8 +15,9 @@ from edgc.telemetry import StepClock
 def backward_region(clock: StepClock) -> Iterator[None]:
     """Charge every `backward_step` of megatron's schedules inside to the region `backward`.
 
-    Forward passes and waits for other stages stay in the caller's region; an exchange that starts during backward
-    has its own.
+    The last one of a step is EDGC's T_mb: the later stages are done by then, so where stages share a machine's cores
+    it is shorter than the others. Forward passes and waits for other stages stay in the caller's region; an exchange
+    that starts during backward has its own.
     """
     plain = schedules.backward_step
 

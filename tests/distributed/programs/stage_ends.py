@@ -21,7 +21,7 @@ from edgc.config import Method, RunSpec, load
 from edgc.data.dataset import rank_batches
 from edgc.settings import merge
 
-WINDOW, VOCAB, GLOBAL, MICRO, SEQ = 4, 2048, 16, 4, 128
+WINDOW, VOCAB, GLOBAL, MICRO, SEQ = 4, 2048, 32, 8, 128
 MODEL = {"name": "small", "num_layers": 4, "hidden_size": 128, "num_heads": 4, "seq_length": SEQ}
 #: Entropy still falls when warm-up ends, and with it the first stage's rank, to min_rank.
 POLICY = {
@@ -51,15 +51,15 @@ def main(steps: int) -> None:
             loss, _ = engine.train_step(step, text[step][order], 1e-3)
             decided = engine.exchange.decisions(step)
             engine.exchange.end_step(loss)
-            seconds = engine.clock.stop()
-            engine.exchange.timed(seconds["backward"] / engine.spec.micro_batches)
+            engine.clock.stop()
+            engine.exchange.timed(engine.clock.last_seconds("backward"))
             end = engine.clock.last_end("encode", "wire", "decode")
             rank = max((d["rank"] or 0 for d in decided), default=0)
             rows[name].append(
                 {
                     "end": end,
                     "rank": rank,
-                    "backward": seconds["backward"] / engine.spec.micro_batches,
+                    "backward": engine.clock.last_seconds("backward"),
                     "compressed": step >= steps // 5 + 2 * WINDOW,
                 }
             )
