@@ -51,10 +51,10 @@ def with_band(row: pd.Series, column: str, scale: float = 1.0) -> str:
 
 def markdown(table: pd.DataFrame) -> str:
     """A GitHub-flavoured Markdown table; numbers to the right."""
-    rows = [[_text(value) for value in row] for row in table.itertuples(index=False)]
+    rows = [[*map(str, table.columns)], *([*map(_text, row)] for row in table.itertuples(index=False))]
     rule = ["---:" if _is_numeric(table.iloc[:, i]) else "---" for i in range(table.shape[1])]
-    escaped = [[value.replace("|", "\\|").replace("\n", " ") for value in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [list(map(str, table.columns)), rule, *escaped]) + "\n"
+    head, *body = [[value.replace("|", "\\|").replace("\n", " ") for value in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body]) + "\n"
 
 
 def page(title: str, table: pd.DataFrame, caption: str, note: str) -> str:

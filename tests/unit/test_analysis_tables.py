@@ -241,6 +241,7 @@ def test_cell_without_a_value_is_a_dash():
 def test_markdown_and_html_escape(tmp_path):
     table = pd.DataFrame({"a": ["x|y", "<b>"], "n": ["1.0", "–"]})
     assert "x\\|y" in render.markdown(table)
+    assert render.markdown(table.rename(columns=lambda name: f"{name}|z")).splitlines()[0].count("\\|z") == 2
     assert "| --- | ---: |" in render.markdown(table)
     render.write(tmp_path, "t", "T", table, table, "caption & more", "note")
     page = (tmp_path / "t.html").read_text()
