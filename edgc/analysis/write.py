@@ -33,7 +33,9 @@ def write_figure(name: str, study: Study, out: Path) -> None:
         for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             with atomic_open(out / f"{name}.{kind}", "wb") as stream:
                 drawn.savefig(stream, format=kind, dpi=style.DPI, metadata=metadata)
-    write_text(out / f"{name}.csv", data.to_csv(index=False))
+    write_text(
+        out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
+    )  # more digits only make published files large
 
 
 def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
