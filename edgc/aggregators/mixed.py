@@ -38,7 +38,8 @@ class WireBuffers:
 class MixedBucket:
     """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense.
 
-    What is dense has its residual added. `low` is empty, and there is no buffer, where no matrix has a rank.
+    What is dense has its residual added. Where no matrix has a rank, `low` is empty and the rest is not there: the
+    gradients then travel dense from their own memory.
     """
 
     def __init__(

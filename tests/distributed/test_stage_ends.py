@@ -1,4 +1,7 @@
-"""DAC on a pipeline with slow links: costs that a line describes, and a last stage that uses the time it has."""
+"""DAC on a pipeline with slow links: costs that a line describes, and a last stage that uses the time it has.
+
+Network namespaces are root's to make; elsewhere test_policy_alignment.py and test_stage_alignment.py hold the rules.
+"""
 
 from __future__ import annotations
 
