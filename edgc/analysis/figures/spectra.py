@@ -18,7 +18,7 @@ from edgc.rank_model import Array
 TITLE = "Spectra of the gradients"
 NOTE = (
     "Solid: measured, mean over matrices of a kind and seeds; dotted: an i.i.d. normal matrix of the same shape and "
-    "size of elements. Unit: standard deviation × √(longer side). Above the first late look, below the last."
+    "size of elements.\nUnit: standard deviation × √(longer side). Above the first late look, below the last."
 )
 ROWS = 2
 
