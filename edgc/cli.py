@@ -139,7 +139,7 @@ def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; ex
         schemas.write()
     elif stale := schemas.out_of_sync():
         names = ", ".join(map(str, stale))
-        typer.echo(f"out of sync with edgc/config.py: {names}; run `edgc schema`", err=True)
+        typer.echo(f"out of sync with edgc.config: {names}; run `edgc schema`", err=True)
         sys.exit(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgc.config import FOLDERS
+from edgc.config import KINDS
 from edgc.files import write_text
 
 FOLDER = Path("workflow") / "schemas"
@@ -29,8 +29,8 @@ def out_of_sync(folder: Path = FOLDER) -> list[Path]:
 
 def _wanted(folder: Path) -> dict[Path, str]:
     return {
-        folder / f"{name}.schema.json": json.dumps(kind.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
-        for kind, name in FOLDERS.items()
+        folder / f"{kind.folder}.schema.json": json.dumps(kind.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
+        for kind in KINDS
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from edgc.config import (
-    FOLDERS,
+    KINDS,
     Corpus,
     Experiment,
     Model,
@@ -196,11 +196,11 @@ def test_unknown_experiment_and_run_list_what_there_is(tmp_path: Path) -> None:
 
 
 def test_every_file_in_the_repository_loads() -> None:
-    for kind in FOLDERS:
+    for kind in KINDS:
         names = available(kind, CONFIGS)
         assert names, f"no {kind.__name__}"
         for name in names:
-            assert load(kind, name, CONFIGS).name == name  # type: ignore[attr-defined]
+            assert load(kind, name, CONFIGS).name == name
     for name in available(Experiment, CONFIGS):
         runs = load_experiment(name, CONFIGS).runs(CONFIGS)
         assert len({run.run_id for run in runs}) == len(runs) > 0
@@ -320,5 +320,5 @@ def test_every_setting_is_described() -> None:
             for name, field in group.get("properties", {}).items():
                 assert field.get("description") or "const" in field, f"{group['title']}.{name} has no description"
 
-    for kind in FOLDERS:
+    for kind in KINDS:
         fields(kind.model_json_schema())

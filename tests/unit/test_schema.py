@@ -1,4 +1,4 @@
-"""The generated JSON schemas: in sync with edgc/config.py, and what `--check` notices."""
+"""The generated JSON schemas: in sync with edgc.config, and what `--check` notices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from edgc import schema
-from edgc.config import FOLDERS
+from edgc.config import KINDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def test_repository_is_in_sync() -> None:
 
 def test_what_is_written_is_in_sync_and_every_difference_is_named(tmp_path: Path) -> None:
     written = schema.write(tmp_path)
-    assert {path.name for path in written} == {f"{folder}.schema.json" for folder in FOLDERS.values()}
+    assert {path.name for path in written} == {f"{kind.folder}.schema.json" for kind in KINDS}
     assert schema.out_of_sync(tmp_path) == []
     changed, missing, stale = (
         tmp_path / "models.schema.json",
@@ -36,7 +36,7 @@ def test_what_is_written_is_in_sync_and_every_difference_is_named(tmp_path: Path
 
 
 def test_schemas_are_valid_and_accept_every_file() -> None:
-    for folder in FOLDERS.values():
+    for folder in (kind.folder for kind in KINDS):
         text = (ROOT / schema.FOLDER / f"{folder}.schema.json").read_text(encoding="utf-8")
         assert str(ROOT) not in text
         definition = json.loads(text)

@@ -1,0 +1,43 @@
+"""The only definition of a setting. YAML files, the JSON schema, the CLI and the spec id all come from here.
+
+`configs/experiments/X.yaml` names a model, methods, seeds …; `load_experiment` reads it with the files it names
+and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete: training needs nothing else.
+"""
+
+from __future__ import annotations
+
+from edgc.config.cluster import Cluster, Parallel, Schedule
+from edgc.config.corpus import Corpus, Tokenizer
+from edgc.config.experiment import Experiment, Judgement, load_experiment
+from edgc.config.files import CONFIGS, Named, available, load
+from edgc.config.method import Method, Placement
+from edgc.config.model import Model
+from edgc.config.run import RunSpec
+from edgc.config.task import Task
+from edgc.config.training import Probe, Training
+
+#: Everything that has files of its own, and so a JSON schema.
+KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task)
+
+__all__ = [
+    "CONFIGS",
+    "KINDS",
+    "Cluster",
+    "Corpus",
+    "Experiment",
+    "Judgement",
+    "Method",
+    "Model",
+    "Named",
+    "Parallel",
+    "Placement",
+    "Probe",
+    "RunSpec",
+    "Schedule",
+    "Task",
+    "Tokenizer",
+    "Training",
+    "available",
+    "load",
+    "load_experiment",
+]

@@ -1,0 +1,57 @@
+"""Machines, links, and how a job is laid out on them: configs/clusters/."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from edgc.config.files import Named
+from edgc.settings import Settings
+
+
+class Schedule(Settings):
+    """How a cluster's batch system is asked for the machines. Not part of a run's identity."""
+
+    partition: str | None = Field(None, description="SLURM partition; null: the site's default")
+    account: str | None = Field(None, description="SLURM account; null: the site's default")
+    time_minutes: PositiveInt = Field(60, description="Time limit of one training job, in minutes")
+    memory_mb_per_node: PositiveInt = Field(16000, description="Memory of a node for the job, in MB")
+    cpus_per_task: PositiveInt = Field(1, description="CPU cores per process")
+    extra: str = Field("", description="Further sbatch options, e.g. --constraint=h100")
+
+
+class Cluster(Named):
+    """Machines and links (configs/clusters/)."""
+
+    folder: ClassVar[str] = "clusters"
+
+    name: str = Field(description="Name of the cluster, equal to the file's")
+    device: Literal["cpu", "cuda"] = Field(description="Where a process computes")
+    device_model: str = Field(description="What the device is, as printed, e.g. V100-SXM2-32GB")
+    nodes: PositiveInt = Field(description="Machines")
+    processes_per_node: PositiveInt = Field(description="Processes, one per GPU, on a machine")
+    link_gbit: float | None = Field(None, gt=0, description="Nominal link of a node in Gbit/s; null: unknown")
+    interface: str | None = Field(None, description="Network interface for gloo and NCCL; null: their choice")
+    port: int | None = Field(None, ge=1024, le=65535, description="Rendezvous port; null: a free one")
+    threads_per_process: PositiveInt = Field(1, description="Threads of a process on CPU")
+    timeout_seconds: PositiveInt = Field(600, description="A collective that takes longer ends the run")
+    schedule: Schedule = Field(Schedule(), description="What the batch system is asked for")  # type: ignore[call-arg]
+
+    @property
+    def processes(self) -> int:
+        """All processes of a job."""
+        return self.nodes * self.processes_per_node
+
+
+class Parallel(Settings):
+    """Degrees of parallelism; their product is the number of processes."""
+
+    tensor: PositiveInt = Field(1, description="Tensor-parallel degree")
+    pipeline: PositiveInt = Field(1, description="Pipeline stages")
+    data: PositiveInt = Field(1, description="Data-parallel degree")
+
+    @property
+    def processes(self) -> int:
+        """tensor × pipeline × data."""
+        return self.tensor * self.pipeline * self.data

@@ -1,0 +1,46 @@
+"""Reading the YAML files under configs/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import yaml
+
+from edgc.errors import UserError
+from edgc.settings import Settings, validate
+
+CONFIGS = Path("configs")
+
+
+class Named(Settings):
+    """What a file of its own defines: `configs/<folder>/<name>.yaml`."""
+
+    folder: ClassVar[str]
+
+    name: str
+
+
+N = TypeVar("N", bound=Named)
+
+
+def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
+    """Names that can be loaded for `kind`, sorted."""
+    return sorted(path.stem for path in (configs / kind.folder).glob("*.yaml"))
+
+
+def load(kind: type[N], name: str, configs: Path = CONFIGS) -> N:
+    """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid."""
+    path = configs / kind.folder / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(
+            f"{kind.__name__.lower()} {name!r}: no file {path}; there are: {', '.join(available(kind, configs))}"
+        )
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from None
+    loaded = validate(kind, values, str(path))
+    if loaded.name != name:
+        raise UserError(f"{path}: name is {loaded.name!r}, but must equal the file's, {name!r}")
+    return loaded

@@ -1,0 +1,78 @@
+"""What a method is: aggregator × policy × placement, and what it does to pipeline traffic. configs/methods/."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, ClassVar
+
+from pydantic import Field, NonNegativeInt, model_validator
+
+from edgc.aggregators import AGGREGATORS
+from edgc.config.files import Named
+from edgc.link_codecs import PipelineTraffic
+from edgc.policies import POLICIES
+from edgc.settings import Settings
+
+AggregatorUnion = Annotated[reduce(or_, (a.Settings for a in AGGREGATORS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+
+
+class Placement(Settings):
+    """Which gradients a method may compress; all others travel dense."""
+
+    stages: tuple[NonNegativeInt, ...] | None = Field(
+        None, min_length=1, description="Pipeline stages that compress, from 0; null: all"
+    )
+    exclude: tuple[str, ...] = Field(
+        (),
+        description="Substrings of parameter names that always travel dense; the last stage's copy of "
+        "embedding.word_embeddings is output_layer",
+    )
+
+
+class Method(Named):
+    """aggregator × policy × placement (configs/methods/)."""
+
+    folder: ClassVar[str] = "methods"
+
+    name: str = Field(description="Name of the method, equal to the file's")
+    title: str = Field(description="As printed in tables and figures")
+    source: str = Field(description="Paper or code that defines it")
+    summary: str = Field(description="What it does, in a sentence")
+    aggregator: AggregatorUnion = Field(description="How a gradient crosses the network")  # type: ignore[valid-type]
+    policy: PolicyUnion = Field(description="How much and when to compress")  # type: ignore[valid-type]
+    placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
+    overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")
+    pipeline: PipelineTraffic = Field(
+        PipelineTraffic(),  # type: ignore[call-arg]
+        description="How the traffic between pipeline stages is compressed",
+    )
+    fused_embedding: bool = Field(
+        False,
+        description="Average the tied embedding's gradient over data-parallel ranks and sum its two stages' copies in "
+        "one uncompressed all-reduce, in the place of two exchanges (Optimus-CC)",
+    )
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> Method:
+        wants = AGGREGATORS[self.aggregator.name].amount  # type: ignore[attr-defined]
+        gives = self.policy.decides()  # type: ignore[attr-defined]
+        if wants != gives:
+            raise ValueError(
+                f"aggregator {self.aggregator.name} needs a policy that decides a {wants or 'nothing'}, "  # type: ignore[attr-defined]
+                f"but policy {self.policy.name} decides a {gives or 'nothing'}"  # type: ignore[attr-defined]
+            )
+        if self.policy.reads_spectrum:  # type: ignore[attr-defined]
+            telling = [name for name, kind in AGGREGATORS.items() if hasattr(kind, "spectrum")]
+            if self.aggregator.name not in telling or not self.aggregator.error_feedback:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
+                    f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
+                )
+        if self.policy.aligned and 0 not in (self.placement.stages or (0,)):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
+                f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
+            )
+        return self

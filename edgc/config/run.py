@@ -1,0 +1,93 @@
+"""Everything one training run depends on, and its name."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from edgc.config.cluster import Cluster, Parallel
+from edgc.config.corpus import Corpus
+from edgc.config.method import Method
+from edgc.config.model import Model
+from edgc.config.training import Training
+from edgc.files import canonical_json
+from edgc.settings import Settings
+
+
+class RunSpec(Settings):
+    """Everything one training run depends on."""
+
+    model: Model
+    method: Method
+    corpus: Corpus
+    cluster: Cluster
+    parallel: Parallel
+    training: Training
+    seed: int = Field(ge=0, description="Seed of initialisation, data order and methods")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunSpec:
+        p, t = self.parallel, self.training
+        if p.processes != self.cluster.processes:
+            raise ValueError(
+                f"parallel: tensor {p.tensor} × pipeline {p.pipeline} × data {p.data} = {p.processes} processes, "
+                f"but cluster {self.cluster.name} has {self.cluster.nodes} × {self.cluster.processes_per_node} "
+                f"= {self.cluster.processes}"
+            )
+        if self.model.num_layers % p.pipeline:
+            raise ValueError(f"parallel.pipeline {p.pipeline} must divide model.num_layers {self.model.num_layers}")
+        if self.model.num_heads % p.tensor:
+            raise ValueError(f"parallel.tensor {p.tensor} must divide model.num_heads {self.model.num_heads}")
+        if t.global_batch % (t.micro_batch * p.data):
+            raise ValueError(
+                f"training.global_batch {t.global_batch} must be a multiple of "
+                f"micro_batch {t.micro_batch} × parallel.data {p.data}"
+            )
+        stages = self.method.placement.stages
+        if stages is not None and max(stages, default=0) >= p.pipeline:
+            raise ValueError(
+                f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pipeline_traffic_fits(self) -> RunSpec:
+        method, t = self.method, self.training
+        for setting, on in (("pipeline", method.pipeline.compresses), ("fused_embedding", method.fused_embedding)):
+            if on and self.parallel.pipeline < 2:
+                raise ValueError(
+                    f"method.{setting} is for several pipeline stages, but parallel.pipeline is "
+                    f"{self.parallel.pipeline}; use at least 2, or leave method.{setting} out"
+                )
+        for direction in ("forward", "backward"):
+            try:
+                codec = getattr(method.pipeline, direction)
+                codec.check_shape(t.micro_batch * self.model.seq_length, self.model.hidden_size)
+            except ValueError as error:
+                raise ValueError(f"method.pipeline.{direction}: {error}") from None
+        return self
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches a data-parallel rank runs in a step."""
+        return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
+
+    def identity(self) -> dict[str, Any]:
+        """What the result depends on, as plain values: without descriptions, the batch system's settings, and the
+        options of a probe that looks at nothing."""
+        exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        if not self.training.probe.looks:
+            exclude["training"] = {"probe"}
+        return self.model_dump(mode="json", exclude=exclude)
+
+    @property
+    def spec_id(self) -> str:
+        """Eight hexadecimal digits of the SHA-256 of the canonical identity: equal specs, equal ids."""
+        return hashlib.sha256(canonical_json(self.identity()).encode()).hexdigest()[:8]
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run's folder: readable, and unique by the spec id."""
+        return f"{self.model.name}-{self.method.name}-s{self.seed}-{self.spec_id}"

@@ -1,0 +1,81 @@
+"""How one run trains, and what is looked at meanwhile."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+
+from edgc.policies.windowed_settings import Estimator
+from edgc.settings import Settings
+
+
+class Probe(Settings):
+    """A full look at the gradients' matrices while a run trains, for experiments about gradients themselves.
+
+    No method needs it. It looks on the first data- and tensor-parallel rank of every stage.
+    """
+
+    entropy_every: PositiveInt | None = Field(
+        None, description="Steps between entropies of every matrix, before the exchange; null: none"
+    )
+    rates: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+        (1.0, 0.5, 0.25, 0.1, 0.05), description="Shares of the elements that entropy is estimated from; one is 1"
+    )
+    estimators: tuple[Estimator, ...] = Field(("gaussian",), min_length=1, description="Estimators of the entropy")
+    spectra_every: PositiveInt | None = Field(
+        None, description="Steps between singular values, element histograms and cosines of the averages; null: none"
+    )
+    timed_shapes: tuple[tuple[PositiveInt, PositiveInt], ...] = Field(
+        (),
+        description="Random matrices on which sampling is timed too, before training: those of a model too large to "
+        "train here",
+    )
+    window: PositiveInt = Field(20, description="Steps of a window of the tables and figures about sampling")
+
+    @model_validator(mode="after")
+    def _full_entropy_is_measured(self) -> Probe:
+        for what in ("rates", "estimators"):
+            if len(set(getattr(self, what))) != len(getattr(self, what)):
+                raise ValueError(f"{what} {list(getattr(self, what))} names one twice")
+        if 1.0 not in self.rates:
+            raise ValueError(f"rates {list(self.rates)} must hold 1: the full entropy is what others are held against")
+        return self
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.entropy_every is not None or self.spectra_every is not None
+
+
+class Training(Settings):
+    """One training run. Defaults are those of the EDGC paper's set-ups where they are known."""
+
+    iterations: PositiveInt = Field(description="Optimizer steps")
+    micro_batch: PositiveInt = Field(description="Sequences in a micro-batch")
+    global_batch: PositiveInt = Field(description="Sequences in a step, over all data-parallel ranks")
+    lr: float = Field(1.5e-4, gt=0, description="Peak learning rate of AdamW")
+    min_lr: NonNegativeFloat = Field(1e-5, description="Final learning rate of the cosine")
+    decay_iterations: PositiveInt | None = Field(None, description="Steps of the cosine; null: iterations")
+    warmup_fraction: float = Field(0.01, ge=0, lt=1, description="Share of the cosine's steps with a linear warm-up")
+    weight_decay: NonNegativeFloat = Field(0.01, description="AdamW weight decay")
+    beta1: float = Field(0.9, ge=0, lt=1, description="AdamW β₁")
+    beta2: float = Field(0.999, ge=0, lt=1, description="AdamW β₂")
+    eps: float = Field(1e-8, gt=0, description="AdamW ε")
+    clip: NonNegativeFloat = Field(1.0, description="Global gradient norm limit; 0: none")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="Precision of compute; gradients are fp32")
+    bucket_parameters: PositiveInt | None = Field(
+        None, description="Parameters in a gradient bucket; null: megatron's default"
+    )
+    recompute: bool = Field(False, description="Recompute activations in backward")
+    eval_interval: PositiveInt = Field(1000, description="Steps between evaluations")
+    eval_batches: PositiveInt = Field(10, description="Global batches in an evaluation")
+    checkpoint_interval: PositiveInt = Field(10000, description="Steps between checkpoints")
+    tensorboard: bool = Field(False, description="Write TensorBoard events to the run's folder")
+    probe: Probe = Field(Probe(), description="A full look at the gradients; by default none")  # type: ignore[call-arg]
+
+    @model_validator(mode="after")
+    def _cosine_falls(self) -> Training:
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr {self.min_lr} must not exceed lr {self.lr}")
+        return self
