@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from edgc.aggregators.residuals import compute_dtype
-from edgc.aggregators.right_factors import draw
+from edgc.aggregators.right_factors import WarmFactors, draw
 from edgc.lazy import torch
 from edgc.ops.orthonormalise import orthonormalise
 
@@ -156,7 +156,7 @@ class LowRankLink:
         self._rank, self._feedback, self._warm, self._seed, self._name = rank, error_feedback, warm_start, seed, name
         self._messages = 0
         self._error: Tensor | None = None  # rows×columns
-        self._right: Tensor | None = None  # Q of the last message, columns×r
+        self._factors = WarmFactors(seed)  # Q of the last message
 
     def encode(self, tensor: Tensor) -> Tensor:
         whole_mn = tensor.reshape(-1, tensor.shape[-1]).to(compute_dtype(tensor))
@@ -165,7 +165,8 @@ class LowRankLink:
             whole_mn = self._error = error_mn.add_(whole_mn)
         basis_mr = orthonormalise((whole_mn @ self._first_factor(whole_mn))[None])[0]
         right_nr = whole_mn.mT @ basis_mr
-        self._right = right_nr if self._warm else None
+        if self._warm:
+            self._factors.keep(self._name, right_nr)
         self._messages += 1
         message = torch.cat([basis_mr.reshape(-1), right_nr.reshape(-1)]).to(tensor.dtype)
         if self._feedback:
@@ -173,8 +174,8 @@ class LowRankLink:
         return message
 
     def _first_factor(self, whole_mn: Tensor) -> Tensor:
-        if self._right is not None:
-            return self._right.to(whole_mn)  # a loaded checkpoint lies on the CPU
+        if self._warm:
+            return self._factors.fitted(self._name, whole_mn.shape[1], self._rank, self._messages, whole_mn)
         return draw(self._seed, self._messages, self._name, whole_mn.shape[1], self._rank, whole_mn)
 
     def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
@@ -189,8 +190,9 @@ class LowRankLink:
         return [math.prod(shape[:-1]) * self._rank, shape[-1] * self._rank]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"messages": self._messages, "error": self._error, "right": self._right}
+        return {"messages": self._messages, "error": self._error, "factors": self._factors.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._messages = state["messages"]
-        self._error, self._right = (None if state[k] is None else state[k].clone() for k in ("error", "right"))
+        self._error = None if state["error"] is None else state["error"].clone()
+        self._factors.load_state_dict(state["factors"])

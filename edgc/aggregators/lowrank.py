@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
-from edgc.aggregators.dense import Dense, DenseSettings
-from edgc.aggregators.mixed import MixedBucket, WireBuffers, ranks_of
+from edgc.aggregators.mixed import MixedBucket
+from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
-from edgc.policies.base import Amount, Decision
+from edgc.policies.base import Amount
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ class LowRankSettings(AggregatorSettings):
     )
 
 
-class LowRank:
+class LowRank(Ranked):
     """Two all-reduces a bucket: all left factors P with what travels dense, then all right factors Q.
 
     Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ.
@@ -58,28 +58,20 @@ class LowRank:
     """
 
     Settings = LowRankSettings
-    amount: ClassVar[Literal["rank"]] = "rank"
     state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
     payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense"
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
+        super().__init__(Residuals(bf16=settings.error_dtype == "bf16"))
         self._settings, self._seed = settings, seed
-        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
-        self._residuals = Residuals(bf16=settings.error_dtype == "bf16")
         self._factors = WarmFactors(seed)
-        self.buffers = WireBuffers()
 
     @property
     def conserves(self) -> bool:
         """Nothing is lost unless the residual is rounded or not kept."""
         return self._settings.error_feedback and self._settings.error_dtype == "fp32"
 
-    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        bucket = MixedBucket(
-            gradients, ranks_of(gradients, self.effective, decision, comm.size), self._residuals, self.buffers
-        )
-        if not bucket.low:
-            return self._dense.start(gradients, decision, comm, step)
+    def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
         matrices = [self._encode(g, p_mr, step) for (g, _), p_mr in zip(bucket.low, bucket.factors, strict=True)]
         work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
         return LowRankPending(self, matrices, bucket, work, comm)
@@ -116,14 +108,6 @@ class LowRank:
             found.update(zip(indices, orthonormalise(batch, self._settings.orthogonalise), strict=True))
         return [found[index] for index in range(len(factors))]
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        ranks = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        if any(rank is not None for rank in ranks.values()):
-            itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
-        return itemsize * sum(
-            prod(shape) if (rank := ranks[name]) is None else rank * sum(shape) for name, shape in shapes.items()
-        )
-
     def effective(self, shape: Shape, amount: Amount) -> int | None:
         """min(m, n, amount), or None where the tensor travels dense."""
         if amount is None or len(shape) != 2 or 0 in shape:
@@ -131,8 +115,8 @@ class LowRank:
         rank = min(*shape, int(amount))
         return rank if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else None
 
-    def residual(self, name: str) -> Tensor | None:
-        return self._residuals.get(name)
+    def factor_rows(self, shape: Shape) -> int:
+        return sum(shape)
 
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.base import NamedGradient, Shape
-from edgc.aggregators.residuals import Residuals, compute_dtype
+from edgc.aggregators.base import NamedGradient
+from edgc.aggregators.residuals import compute_dtype
 from edgc.lazy import torch
-from edgc.policies.base import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,31 +35,19 @@ class WireBuffers:
 
 
 class MixedBucket:
-    """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense.
-
-    What is dense has its residual added. Where no matrix has a rank, `low` is empty and the rest is not there: the
-    gradients then travel dense from their own memory.
-    """
+    """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense."""
 
     def __init__(
-        self,
-        gradients: Sequence[NamedGradient],
-        ranks: Mapping[str, int | None],
-        residuals: Residuals,
-        buffers: WireBuffers,
+        self, low: Sequence[tuple[NamedGradient, int]], dense: Sequence[NamedGradient], buffers: WireBuffers
     ) -> None:
-        self.low = [(g, r) for g in gradients if (r := ranks[g.name]) is not None]
-        dense = [g for g in gradients if ranks[g.name] is None]
-        for gradient in dense:
-            residuals.flush(gradient)
-        if not self.low:
-            return
+        self.low = low
         self._dense = [g.tensor for g in dense]
-        sizes = [g.tensor.shape[0] * r for g, r in self.low] + [t.numel() for t in self._dense]
-        self.wire = buffers.take(f"left of {gradients[0].name}", sum(sizes), gradients[0].tensor)
+        sizes = [g.tensor.shape[0] * rank for g, rank in low] + [t.numel() for t in self._dense]
+        first = low[0][0]
+        self.wire = buffers.take(f"left of {first.name}", sum(sizes), first.tensor)
         parts = self.wire.split(sizes)
-        self.factors = [part.view(-1, rank) for (_, rank), part in zip(self.low, parts, strict=False)]
-        self._averages = parts[len(self.low) :]
+        self.factors = [part.view(-1, rank) for (_, rank), part in zip(low, parts, strict=False)]
+        self._averages = parts[len(low) :]
         for tensor, part in zip(self._dense, self._averages, strict=True):
             part.copy_(tensor.reshape(-1))
 
@@ -68,12 +55,3 @@ class MixedBucket:
         """Copy the averages of what travelled dense back into its gradients."""
         for tensor, average in zip(self._dense, self._averages, strict=True):
             tensor.copy_(average.view_as(tensor))
-
-
-def ranks_of(
-    gradients: Sequence[NamedGradient], effective: Callable[[Shape, Amount], int | None], decision: Decision, size: int
-) -> dict[str, int | None]:
-    """Rank by name in a group of `size`; None: dense, as everything is in a group of one, where nothing travels."""
-    if size == 1:
-        return {g.name: None for g in gradients}
-    return {g.name: effective(tuple(g.tensor.shape), decision.amount(g.name)) for g in gradients}

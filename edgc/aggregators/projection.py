@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
-from edgc.aggregators.dense import Dense, DenseSettings
-from edgc.aggregators.mixed import MixedBucket, WireBuffers, ranks_of
+from edgc.aggregators.base import AggregatorSettings, Pending, Shape
+from edgc.aggregators.mixed import MixedBucket
+from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import draw
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
-from edgc.policies.base import Amount, Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.policies.base import Amount
 
 
 class ProjectionSettings(AggregatorSettings):
@@ -29,7 +25,7 @@ class ProjectionSettings(AggregatorSettings):
     error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
 
 
-class Projection:
+class Projection(Ranked):
     """One all-reduce a bucket: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ.
 
     No power iteration: Q knows nothing of the gradient, so a step keeps about r/n of its energy. Q follows from the
@@ -37,27 +33,19 @@ class Projection:
     """
 
     Settings = ProjectionSettings
-    amount: ClassVar[Literal["rank"]] = "rank"
     state_size: ClassVar[str] = "m·n (error feedback) per matrix"
     payload_formula: ClassVar[str] = "4·r·m per matrix, 4·numel for what travels dense"
 
     def __init__(self, settings: ProjectionSettings, seed: int = 0) -> None:
+        super().__init__(Residuals())
         self._settings, self._seed = settings, seed
-        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
-        self._residuals = Residuals()
-        self._buffers = WireBuffers()
 
     @property
     def conserves(self) -> bool:
         """Nothing is lost unless the residual is not kept."""
         return self._settings.error_feedback
 
-    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        bucket = MixedBucket(
-            gradients, ranks_of(gradients, self.effective, decision, comm.size), self._residuals, self._buffers
-        )
-        if not bucket.low:
-            return self._dense.start(gradients, decision, comm, step)
+    def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
         matrices = []
         for (gradient, rank), p_mr in zip(bucket.low, bucket.factors, strict=True):
             drawn = draw(self._seed, step, gradient.name, gradient.tensor.shape[1], rank, p_mr)
@@ -67,22 +55,14 @@ class Projection:
             matrices.append((p_mr, q_nr, whole_mn, gradient.tensor, error_mn))
         return ProjectionPending(matrices, bucket, comm.all_reduce(bucket.wire.mul_(1 / comm.size)))
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        ranks = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        if any(ranks.values()):
-            itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
-        return itemsize * sum(
-            prod(shape) if (rank := ranks[name]) is None else rank * shape[0] for name, shape in shapes.items()
-        )
-
     def effective(self, shape: Shape, amount: Amount) -> int | None:
         """`amount` where it is below n, else None: the tensor travels dense."""
         if amount is None or len(shape) != 2 or 0 in shape:
             return None
         return int(amount) if amount < shape[1] else None
 
-    def residual(self, name: str) -> Tensor | None:
-        return self._residuals.get(name)
+    def factor_rows(self, shape: Shape) -> int:
+        return shape[0]
 
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict()}

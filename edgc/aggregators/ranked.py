@@ -1,0 +1,67 @@
+"""What all aggregators share that send a matrix as factors of a rank, and everything else of its bucket dense."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from edgc.aggregators.base import NamedGradient, Pending, Shape
+from edgc.aggregators.dense import Dense, DenseSettings
+from edgc.aggregators.mixed import MixedBucket, WireBuffers
+from edgc.aggregators.residuals import Residuals
+from edgc.comm import Communicator
+from edgc.policies.base import Amount, Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Ranked(ABC):
+    """Splits a bucket into what is ranked and what is dense, and counts both; a subclass does the exchange."""
+
+    amount: ClassVar[Literal["rank"]] = "rank"
+
+    def __init__(self, residuals: Residuals) -> None:
+        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
+        self._residuals = residuals
+        self.buffers = WireBuffers()
+
+    @abstractmethod
+    def effective(self, shape: Shape, amount: Amount) -> int | None:
+        """The rank that a policy's amount gives a gradient of this shape, or None where it travels dense."""
+
+    @abstractmethod
+    def factor_rows(self, shape: Shape) -> int:
+        """Rows of all factors of a matrix m×n that travel; each has as many columns as the rank."""
+
+    @abstractmethod
+    def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
+        """Encode the bucket's matrices into its factors and start the first all-reduce of its buffer."""
+
+    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
+        ranks = self._ranks({g.name: tuple(g.tensor.shape) for g in gradients}, decision)
+        low = [(g, rank) for g in gradients if (rank := ranks[g.name]) is not None and comm.size > 1]
+        ranked = {g.name for g, _ in low}
+        dense = [g for g in gradients if g.name not in ranked]
+        for gradient in dense:
+            self._residuals.flush(gradient)
+        if not low:  # dense from the gradients' own memory
+            return self._dense.start(gradients, decision, comm, step)
+        return self.launch(MixedBucket(low, dense, self.buffers), comm, step)
+
+    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        ranks = self._ranks(shapes, decision)
+        if any(rank is not None for rank in ranks.values()):
+            itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
+        return itemsize * sum(
+            prod(shape) if (rank := ranks[name]) is None else rank * self.factor_rows(shape)
+            for name, shape in shapes.items()
+        )
+
+    def _ranks(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, int | None]:
+        return {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
+
+    def residual(self, name: str) -> Tensor | None:
+        return self._residuals.get(name)
