@@ -39,7 +39,8 @@ def build(study: Study) -> pd.DataFrame:
         clamped=("held", "mean"),
         n=("seed", "nunique"),
     )
-    return data.assign(panel=data["title"] + ", " + data["model"])
+    one = data["model"].nunique() == 1  # the caption names it
+    return data.assign(panel=data["title"] if one else data["title"] + ", " + data["model"])
 
 
 def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
