@@ -69,13 +69,17 @@ def git_commit(package: Path = PACKAGE) -> str | None:
 
 
 def git_dirty(package: Path = PACKAGE) -> str | None:
-    """Twelve digits of a SHA-256 of what differs from the commit (untracked files by name); None: nothing."""
+    """Twelve digits of a SHA-256 of what differs from the commit (untracked files by name); None: nothing.
+
+    Without results/: publishing one experiment changes nothing for another that runs meanwhile.
+    """
     if git_commit(package) is None:
         return None
-    status = _git(package, "status", "--porcelain=v1", "-z", "--no-renames")
+    what = ("--", ":(top)", ":(top,exclude)results")
+    status = _git(package, "status", "--porcelain=v1", "-z", "--no-renames", *what)
     if not status:
         return None
-    changes = _git(package, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD") or b""
+    changes = _git(package, "diff", "--no-ext-diff", "--no-textconv", "--binary", "HEAD", *what) or b""
     return hashlib.sha256(status + changes).hexdigest()[:12]
 
 

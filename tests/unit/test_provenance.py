@@ -102,6 +102,15 @@ def test_commit_and_dirty_hash(package: Path) -> None:
     assert provenance.git_dirty(package) is None
 
 
+def test_published_results_are_no_change_of_the_code(package: Path) -> None:
+    root = Path(git(package, "rev-parse", "--show-toplevel"))
+    (root / "results" / "published").mkdir(parents=True)
+    (root / "results" / "published" / "table.csv").write_text("")
+    assert provenance.git_dirty(package) is None
+    (root / "results.yaml").write_text("")
+    assert provenance.git_dirty(package) is not None
+
+
 def test_a_package_that_no_repository_tracks_has_no_commit(package: Path, tmp_path: Path) -> None:
     installed = package.parent / ".venv" / "pack"  # inside somebody's checkout, but not of it
     installed.mkdir(parents=True)
