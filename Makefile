@@ -4,8 +4,10 @@ CORES ?= all
 BIN := .venv/bin
 SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES) --config experiment=smoke
 
+OLDER_TRITON := .venv/triton-3.6.0
+
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test lint clean
+.PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0 lint clean
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -16,8 +18,25 @@ setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda to choose 
 smoke: setup ## Every method on a small model, end to end: results/smoke/
 	$(SMOKE)
 
-test: setup ## The test suite
+test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
 	$(BIN)/python -m pytest
+
+kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
+	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels-interpreted kernels-3.7.1 kernels-3.6.0
+
+kernels-interpreted:
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops
+
+kernels-3.7.1:
+	KERNEL_TABLE=results/kernels/triton-3.7.1.csv $(BIN)/python -m pytest tests/compiled
+
+kernels-3.6.0:
+	KERNEL_TABLE=results/kernels/triton-3.6.0.csv PYTHONPATH=$(OLDER_TRITON) $(BIN)/python -m pytest tests/compiled
+
+$(OLDER_TRITON): | setup
+	rm -rf $@.part
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part triton==3.6.0
+	mv $@.part $@
 
 lint: setup ## Style, types, layers, workflow, and that the JSON schemas are in sync
 	$(BIN)/ruff check

@@ -38,6 +38,9 @@ app = typer.Typer(
     help="Open benchmark and replication suite for compressed gradient exchange in language-model training.",
 )  # fmt: skip
 
+bench = typer.Typer(no_args_is_help=True, help="Benchmarks of the package's own operations.")
+app.add_typer(bench, name="bench")
+
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="File in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
 ExperimentArgument = Annotated[str, typer.Argument(help="File in configs/experiments")]
@@ -120,6 +123,24 @@ def publish(experiment: ExperimentArgument, results: Results = Path("results")) 
     from edgc.analysis.publish import publish as publish_results
 
     typer.echo(publish_results(load_experiment(experiment), results))
+
+
+@bench.command()
+def ops(
+    device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="CSV to write; a figure is drawn beside it")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="gpt2-124m only, few rounds")] = False,
+    shapes: Annotated[list[str] | None, typer.Option(help="Stages to time, e.g. gpt2-2.5b/TP4; default: all")] = None,
+) -> None:
+    """Time an exchange's operations against other ways to do them, each once a round."""
+    from edgc.bench.report import run
+
+    code = run(device, out, quick, shapes)
+    if out is not None:
+        from edgc.analysis.bench_figure import write_bench_figure
+
+        write_bench_figure(out)
+    sys.exit(code)
 
 
 @app.command()

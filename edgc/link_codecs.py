@@ -163,10 +163,10 @@ class LowRankLink:
         if self._feedback:
             error_mn = torch.zeros_like(whole_mn) if self._error is None else self._error.to(whole_mn)
             whole_mn = self._error = error_mn.add_(whole_mn)
-        basis_mr = orthonormalise((whole_mn @ self._first_factor(whole_mn))[None])[0]
+        basis_mr = orthonormalise([whole_mn @ self._first_factor(whole_mn)])[0]
         right_nr = whole_mn.mT @ basis_mr
         if self._warm:
-            self._factors.keep(self._name, right_nr)
+            self._factors.keep({self._name: right_nr})
         self._messages += 1
         message = torch.cat([basis_mr.reshape(-1), right_nr.reshape(-1)]).to(tensor.dtype)
         if self._feedback:

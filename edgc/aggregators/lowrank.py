@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -16,7 +15,6 @@ from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
 from edgc.comm import Communicator, Work
-from edgc.lazy import torch
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
 from edgc.policies.base import Amount
@@ -41,11 +39,12 @@ class LowRankSettings(AggregatorSettings):
     error_dtype: Literal["fp32", "bf16"] = Field(
         "fp32",
         description="Precision of the error feedback memory. fp32: never below the gradient's own; "
-        "bf16: half the memory, the residual is rounded",
+        "bf16: half the memory, the residual is rounded up or down at random",
     )
     orthogonalise: Literal["cholesky", "householder"] = Field(
         "cholesky",
-        description="cholesky: Cholesky-QR twice, Householder where ill-conditioned; householder: always",
+        description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
+        "Triton: Gram–Schmidt); householder: always",
     )
 
 
@@ -72,15 +71,15 @@ class LowRank(Ranked):
         return self._settings.error_feedback and self._settings.error_dtype == "fp32"
 
     def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
-        matrices = [self._encode(g, p_mr, step) for (g, _), p_mr in zip(bucket.low, bucket.factors, strict=True)]
+        gradients = [gradient for gradient, _ in bucket.low]
+        feedback = self._settings.error_feedback
+        grads = [g.tensor for g in gradients]
+        errors = [self._residuals.memory(g) if feedback else None for g in gradients]
+        starts = [self._first_factor(g, p_mr, step) for g, p_mr in zip(gradients, bucket.factors, strict=True)]
+        wholes = encode(grads, errors, starts, bucket.factors)
         work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
-        return LowRankPending(self, matrices, bucket, work, comm)
-
-    def _encode(self, gradient: NamedGradient, p_mr: Tensor, step: int) -> _Matrix:
-        grad_mn = gradient.tensor
-        error_mn = self._residuals.memory(gradient) if self._settings.error_feedback else None
-        whole_mn = encode(grad_mn, error_mn, self._first_factor(gradient, p_mr, step), p_mr)
-        return _Matrix(gradient.name, grad_mn, error_mn, whole_mn, p_mr)
+        matrices = Matrices([g.name for g in gradients], grads, errors, wholes)
+        return LowRankPending(self, matrices, bucket, work, comm, step)
 
     def _first_factor(self, gradient: NamedGradient, like: Tensor, step: int) -> Tensor:
         rows, rank = gradient.tensor.shape[1], like.shape[1]
@@ -88,25 +87,31 @@ class LowRank(Ranked):
             return self._factors.fitted(gradient.name, rows, rank, step, like)
         return draw(self._seed, step, gradient.name, rows, rank, like)
 
-    def keep_factor(self, name: str, q_nr: Tensor) -> None:
-        """Remember the right factor of a decoded matrix, for the next step and for `spectrum`."""
-        self._factors.keep(name, q_nr)
-
     def spectrum(self, name: str) -> Tensor | None:
         """Singular values of the last average that this matrix was given (r, falling, float64); None: it was dense."""
         q_nr = self._factors.get(name)
         return None if q_nr is None else singular_values(q_nr)
 
+    def second(self, matrices: Matrices, bases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """This rank's Mᵀ P̂ of all matrices: the buffer to send, and each matrix's part of it (n×r)."""
+        sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(matrices.grads, bases, strict=True)]
+        wire = self.buffers.take(f"right of {matrices.names[0]}", sum(sizes), bases[0])
+        factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
+        project(matrices.wholes, bases, factors)
+        return wire, factors
+
     def bases(self, factors: Sequence[Tensor]) -> list[Tensor]:
-        """Orthonormal P̂ of each left factor (m×r); equal shapes go through one batch."""
-        by_shape: dict[Shape, list[int]] = defaultdict(list)
-        for index, p_mr in enumerate(factors):
-            by_shape[tuple(p_mr.shape)].append(index)
-        found: dict[int, Tensor] = {}
-        for indices in by_shape.values():
-            batch = torch.stack([factors[i] for i in indices])
-            found.update(zip(indices, orthonormalise(batch, self._settings.orthogonalise), strict=True))
-        return [found[index] for index in range(len(factors))]
+        """Orthonormal P̂ of each left factor (m×r)."""
+        return orthonormalise(factors, self._settings.orthogonalise)
+
+    def finish(self, matrices: Matrices, bases: Sequence[Tensor], factors: Sequence[Tensor], step: int) -> None:
+        """Put the averages into the gradients and what they lack into the residuals; keep the right factors.
+
+        All ranks round with the same bits: how a rank's gradient differs from the mean then cancels over two ranks.
+        """
+        seed, *streams = map(_crc, (f"{self._seed}/{step}", *matrices.names))
+        decode(bases, factors, matrices.wholes, matrices.grads, matrices.errors, seed, streams)
+        self._factors.keep(dict(zip(matrices.names, factors, strict=True)))
 
     def effective(self, shape: Shape, amount: Amount) -> int | None:
         """min(m, n, amount), or None where the tensor travels dense."""
@@ -126,37 +131,34 @@ class LowRank(Ranked):
         self._factors.load_state_dict(state["factors"])
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """A matrix on its way: `whole_mn` is M, in the memory of the error or of the gradient."""
+class Matrices(NamedTuple):
+    """Matrices on their way. `wholes` are M = G + E, each in the memory of its error or gradient."""
 
-    name: str
-    grad_mn: Tensor
-    error_mn: Tensor | None
-    whole_mn: Tensor
-    p_mr: Tensor
+    names: list[str]
+    grads: list[Tensor]
+    errors: list[Tensor | None]
+    wholes: list[Tensor]
 
 
 class LowRankPending:
     """The first all-reduce under way; `wait` does the second."""
 
     def __init__(
-        self, owner: LowRank, matrices: Sequence[_Matrix], bucket: MixedBucket, work: Work, comm: Communicator
+        self, owner: LowRank, matrices: Matrices, bucket: MixedBucket, work: Work, comm: Communicator, step: int
     ) -> None:
-        self._owner, self._matrices, self._bucket, self._work, self._comm = owner, matrices, bucket, work, comm
+        self._owner, self._matrices, self._bucket = owner, matrices, bucket
+        self._work, self._comm, self._step = work, comm, step
 
     def wait(self) -> None:
         self._work.wait()
         with self._comm.ledger.clock.region("encode"):
-            bases = self._owner.bases([matrix.p_mr for matrix in self._matrices])
-            sizes = [matrix.grad_mn.shape[1] * matrix.p_mr.shape[1] for matrix in self._matrices]
-            wire = self._owner.buffers.take(f"right of {self._matrices[0].name}", sum(sizes), self._matrices[0].p_mr)
-            factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
-            for matrix, basis_mr, q_nr in zip(self._matrices, bases, factors, strict=True):
-                project(matrix.whole_mn, basis_mr, q_nr)
+            bases = self._owner.bases(self._bucket.factors)
+            wire, factors = self._owner.second(self._matrices, bases)
             work = self._comm.all_reduce(wire.mul_(1 / self._comm.size))
         self._bucket.deliver_dense()
         work.wait()
-        for matrix, basis_mr, q_nr in zip(self._matrices, bases, factors, strict=True):
-            decode(basis_mr, q_nr, matrix.whole_mn, matrix.grad_mn, matrix.error_mn)
-            self._owner.keep_factor(matrix.name, q_nr)
+        self._owner.finish(self._matrices, bases, factors, self._step)
+
+
+def _crc(text: str) -> int:
+    return zlib.crc32(text.encode())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgc.aggregators.base import NamedGradient
 from edgc.aggregators.residuals import compute_dtype
 from edgc.lazy import torch
+from edgc.ops.copies import copy_all
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,10 +49,9 @@ class MixedBucket:
         parts = self.wire.split(sizes)
         self.factors = [part.view(-1, rank) for (_, rank), part in zip(low, parts, strict=False)]
         self._averages = parts[len(low) :]
-        for tensor, part in zip(self._dense, self._averages, strict=True):
-            part.copy_(tensor.reshape(-1))
+        copy_all(self._averages, [tensor.reshape(-1) for tensor in self._dense])
 
     def deliver_dense(self) -> None:
         """Copy the averages of what travelled dense back into its gradients."""
-        for tensor, average in zip(self._dense, self._averages, strict=True):
-            tensor.copy_(average.view_as(tensor))
+        averages = [part.view_as(tensor) for tensor, part in zip(self._dense, self._averages, strict=True)]
+        copy_all(self._dense, averages)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,9 @@ from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
 from edgc.policies.base import Amount
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ProjectionSettings(AggregatorSettings):
@@ -46,14 +49,17 @@ class Projection(Ranked):
         return self._settings.error_feedback
 
     def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
-        matrices = []
-        for (gradient, rank), p_mr in zip(bucket.low, bucket.factors, strict=True):
-            drawn = draw(self._seed, step, gradient.name, gradient.tensor.shape[1], rank, p_mr)
-            q_nr = orthonormalise(drawn[None])[0]
-            error_mn = self._residuals.memory(gradient) if self._settings.error_feedback else None
-            whole_mn = encode(gradient.tensor, error_mn, q_nr, p_mr)
-            matrices.append((p_mr, q_nr, whole_mn, gradient.tensor, error_mn))
-        return ProjectionPending(matrices, bucket, comm.all_reduce(bucket.wire.mul_(1 / comm.size)))
+        gradients = [gradient for gradient, _ in bucket.low]
+        grads = [g.tensor for g in gradients]
+        errors = [self._residuals.memory(g) if self._settings.error_feedback else None for g in gradients]
+        drawn = [
+            draw(self._seed, step, g.name, g.tensor.shape[1], rank, p_mr)
+            for (g, rank), p_mr in zip(bucket.low, bucket.factors, strict=True)
+        ]
+        factors = orthonormalise(drawn)
+        wholes = encode(grads, errors, factors, bucket.factors)
+        work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
+        return ProjectionPending(bucket, factors, wholes, grads, errors, work)
 
     def effective(self, shape: Shape, amount: Amount) -> int | None:
         """`amount` where it is below n, else None: the tensor travels dense."""
@@ -71,14 +77,19 @@ class Projection(Ranked):
         self._residuals.load_state_dict(state["residuals"])
 
 
+@dataclass(frozen=True)
 class ProjectionPending:
     """The all-reduce of the projections under way."""
 
-    def __init__(self, matrices: Sequence[tuple[Any, ...]], bucket: MixedBucket, work: Work) -> None:
-        self._matrices, self._bucket, self._work = matrices, bucket, work
+    bucket: MixedBucket
+    factors: list[Tensor]
+    wholes: list[Tensor]
+    grads: list[Tensor]
+    errors: list[Tensor | None]
+    work: Work
 
     def wait(self) -> None:
-        self._work.wait()
-        self._bucket.deliver_dense()
-        for matrix in self._matrices:
-            decode(*matrix)
+        self.work.wait()
+        self.bucket.deliver_dense()
+        unused = [0] * len(self.grads)  # residuals are kept in fp32: nothing is rounded
+        decode(self.bucket.factors, self.factors, self.wholes, self.grads, self.errors, 0, unused)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgc.lazy import torch
+from edgc.ops.copies import copy_all
 from edgc.ops.orthonormalise import orthonormalise
 
 if TYPE_CHECKING:
@@ -45,22 +46,20 @@ class WarmFactors:
         if last.shape[1] > rank:
             return last @ _principal(last)[:, :rank]
         if last.shape[1] < rank:
-            basis = orthonormalise(last[None])[0]
+            basis = orthonormalise([last])[0]
             drawn = draw(self._seed, step, name, rows, rank - last.shape[1], like)
             return torch.cat([last, drawn - basis @ (basis.mT @ drawn)], dim=1)
         return last
 
-    def keep(self, name: str, q_nr: Tensor) -> None:
-        """Remember a copy of `q_nr` for the next step."""
-        memory = self._memory.get(name)
-        if (
-            memory is None
-            or memory.numel() < q_nr.numel()
-            or memory.dtype != q_nr.dtype
-            or memory.device != q_nr.device
-        ):
-            memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
-        self._last[name] = memory[: q_nr.numel()].view_as(q_nr).copy_(q_nr)
+    def keep(self, factors: Mapping[str, Tensor]) -> None:
+        """Remember copies of the Q of some matrices for the next step."""
+        for name, q_nr in factors.items():
+            memory = self._memory.get(name)
+            same = memory is not None and (memory.dtype, memory.device) == (q_nr.dtype, q_nr.device)
+            if memory is None or not same or memory.numel() < q_nr.numel():
+                memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
+            self._last[name] = memory[: q_nr.numel()].view_as(q_nr)
+        copy_all([self._last[name] for name in factors], list(factors.values()))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Q by name."""
@@ -69,8 +68,7 @@ class WarmFactors:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a copy of what `state_dict` gave."""
         self._memory, self._last = {}, {}
-        for name, q_nr in state.items():
-            self.keep(name, q_nr)
+        self.keep(state)
 
 
 def singular_values(q_nr: Tensor) -> Tensor:

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings, unpack
-from edgc.aggregators.residuals import Residuals, compute_dtype
+from edgc.aggregators.residuals import Residuals
 from edgc.comm import Communicator, Work
 from edgc.errors import UserError
 from edgc.lazy import torch
-from edgc.ops.largest import largest
+from edgc.ops.select import Pool, select
 from edgc.policies.base import Amount, Decision
 
 if TYPE_CHECKING:
@@ -69,29 +69,19 @@ class TopK:
         if not groups:
             return pending
         by_name = {g.name: g for g in gradients}
-        chosen = [self._select([by_name[name] for name in group.names], group.k) for group in groups]
-        values = torch.cat([sent for sent, _ in chosen])
-        indices = torch.cat([index for _, index in chosen]).to(torch.int32)
+        chosen = select([self._pool([by_name[name] for name in group.names], group.k) for group in groups])
+        values = torch.cat([selection.values for selection in chosen])
+        indices = torch.cat([selection.indices for selection in chosen]).to(torch.int32)
         wire = torch.cat([values.view(torch.int32), indices])  # the bits of the values, in one buffer of words
         received = wire.new_empty(comm.size, wire.numel())
         work = comm.all_gather(received, wire)
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
         return TopKPending(targets, [group.k for group in groups], values, received, work, pending)
 
-    def _select(self, gradients: Sequence[NamedGradient], k: int) -> tuple[Tensor, Tensor]:
-        """The k largest of G + E and where they lie in the tensors laid end to end; they leave E."""
-        kind = compute_dtype(gradients[0].tensor)
-        if self._settings.error_feedback:
-            memories = [self._residuals.memory(g).add_(g.tensor).view(-1) for g in gradients]
-        else:
-            memories = [g.tensor.reshape(-1).to(kind) for g in gradients]
-        whole = torch.cat(memories) if len(memories) > 1 else memories[0]
-        indices = largest(whole, k)
-        values = whole[indices]
-        if self._settings.error_feedback:
-            whole[indices] = 0
-            unpack(whole, memories if len(memories) > 1 else [])
-        return values, indices
+    def _pool(self, gradients: Sequence[NamedGradient], k: int) -> Pool:
+        feedback = self._settings.error_feedback
+        errors = [self._residuals.memory(g) for g in gradients] if feedback else None
+        return Pool([g.tensor for g in gradients], errors, k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[_Group]:
         """The tensors among whose elements one selection is made, each with its k."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from edgc.config.files import Named
+from edgc.ops.backend import Backend
 from edgc.settings import Settings
 
 
@@ -35,8 +36,19 @@ class Cluster(Named):
     interface: str | None = Field(None, description="Network interface for gloo and NCCL; null: their choice")
     port: int | None = Field(None, ge=1024, le=65535, description="Rendezvous port; null: a free one")
     threads_per_process: PositiveInt = Field(1, description="Threads of a process on CPU")
+    kernels: Backend = Field(
+        "auto",
+        description="What does the exchange's arithmetic. auto: Triton's kernels on a GPU, torch on a CPU; torch, "
+        "triton: that one, or an error",
+    )
     timeout_seconds: PositiveInt = Field(600, description="A collective that takes longer ends the run")
     schedule: Schedule = Field(Schedule(), description="What the batch system is asked for")  # type: ignore[call-arg]
+
+    @model_validator(mode="after")
+    def _kernels_fit(self) -> Cluster:
+        if self.kernels == "triton" and self.device == "cpu":
+            raise ValueError("kernels triton needs device cuda, but device is cpu; use kernels auto or torch")
+        return self
 
     @property
     def processes(self) -> int:

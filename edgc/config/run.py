@@ -75,9 +75,11 @@ class RunSpec(Settings):
         return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
 
     def identity(self) -> dict[str, Any]:
-        """What the result depends on, as plain values: without descriptions, the batch system's settings, and the
-        options of a probe that looks at nothing."""
+        """What the result depends on, as plain values: without descriptions, the batch system's settings, the options
+        of a probe that looks at nothing, and a choice of kernels that follows from the device."""
         exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        if self.cluster.kernels == "auto":
+            exclude["cluster"].add("kernels")
         if not self.training.probe.looks:
             exclude["training"] = {"probe"}
         return self.model_dump(mode="json", exclude=exclude)

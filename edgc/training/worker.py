@@ -13,6 +13,7 @@ from pathlib import Path
 from edgc import files
 from edgc.config import RunSpec
 from edgc.errors import UserError
+from edgc.ops import backend
 from edgc.settings import validate
 
 ERRORS = "errors"
@@ -47,6 +48,7 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: megatron would take a GPU that it sees
             from edgc.training.loop import train
 
+            backend.choose(spec.cluster.kernels, spec.cluster.device)
             train(spec, run_dir, corpus_dir)
         except Exception as error:
             known = isinstance(error, UserError)

@@ -6,17 +6,22 @@ import math
 
 import pytest
 import torch
+from implementation import normal
 from torch import Tensor
 
-from edgc.ops.orthonormalise import orthonormalise
+from edgc.ops import orthonormalise as op
 
 METHODS = pytest.mark.parametrize("method", ["cholesky", "householder"])
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
+def orthonormalise(p_bmr: Tensor, method: str) -> Tensor:
+    return torch.stack(op.orthonormalise(list(p_bmr), method))  # type: ignore[arg-type]
+
+
 def check(p_bmr: Tensor, method: str) -> None:
     """P̂ᵀP̂ = I and P̂P̂ᵀP = P, both to a few roundings."""
-    basis = orthonormalise(p_bmr, method)  # type: ignore[arg-type]
+    basis = orthonormalise(p_bmr, method)
     tolerance = 50 * torch.finfo(p_bmr.dtype).eps
     eye = torch.eye(p_bmr.shape[-1], dtype=p_bmr.dtype).expand(len(p_bmr), -1, -1)
     torch.testing.assert_close(basis.mT @ basis, eye, rtol=0, atol=tolerance)
@@ -25,13 +30,9 @@ def check(p_bmr: Tensor, method: str) -> None:
     torch.testing.assert_close(basis @ (basis.mT @ scaled), scaled, rtol=0, atol=tolerance * p_bmr.shape[-1] ** 0.5)
 
 
-def normal(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
-
-
 @METHODS
 @DTYPES
-@pytest.mark.parametrize("shape", [(1, 50, 1), (3, 200, 32), (2, 16, 16), (1, 1, 1), (2, 33, 7)])
+@pytest.mark.parametrize("shape", [(1, 50, 1), (3, 200, 32), (2, 16, 16), (1, 1, 1), (2, 33, 7), (2, 200, 135)])
 def test_random(shape: tuple[int, ...], dtype: torch.dtype, method: str) -> None:
     check(normal(*shape, dtype=dtype), method)
 
@@ -73,12 +74,21 @@ def test_zero_and_repeated_columns_are_completed(dtype: torch.dtype, method: str
 def test_non_finite_makes_its_matrix_nan_and_no_other(poison: float, method: str) -> None:
     p_bmr = normal(3, 40, 6, dtype=torch.float32)
     p_bmr[1, 3, 2] = poison
-    basis = orthonormalise(p_bmr, method)  # type: ignore[arg-type]
+    basis = orthonormalise(p_bmr, method)
     assert basis[1].isnan().all()
     assert basis[[0, 2]].isfinite().all()
 
 
 @METHODS
 def test_no_columns_and_no_matrices(method: str) -> None:
-    for shape in ((2, 5, 0), (0, 5, 2)):
-        assert orthonormalise(torch.empty(shape), method).shape == shape  # type: ignore[arg-type]
+    assert [tuple(b.shape) for b in op.orthonormalise([torch.empty(5, 0)] * 2, method)] == [(5, 0)] * 2  # type: ignore[arg-type]
+    assert op.orthonormalise([], method) == []  # type: ignore[arg-type]
+
+
+@METHODS
+def test_matrices_of_several_shapes_keep_their_places(method: str) -> None:
+    matrices = [normal(1, m, r, dtype=torch.float32)[0] for m, r in ((40, 6), (9, 3), (40, 6), (300, 20), (9, 9))]
+    before = [matrix.clone() for matrix in matrices]
+    for matrix, basis in zip(matrices, op.orthonormalise(matrices, method), strict=True):  # type: ignore[arg-type]
+        torch.testing.assert_close(basis @ (basis.mT @ matrix), matrix, rtol=0, atol=2e-5)
+    assert all(torch.equal(a, b) for a, b in zip(matrices, before, strict=True))

@@ -1,5 +1,10 @@
-"""The three matrix products of a PowerSGD step."""
+"""The three matrix products of a PowerSGD step, for all matrices of a bucket."""
 
-from edgc.ops.lowrank.reference import decode, encode, project
+from edgc.ops.backend import dispatched
+from edgc.ops.lowrank import reference
+
+decode = dispatched(reference.decode, of=lambda bases, factors, wholes, grads, *_, **__: grads)
+encode = dispatched(reference.encode, of=lambda grads, *_: grads)
+project = dispatched(reference.project, of=lambda wholes, *_: wholes)
 
 __all__ = ["decode", "encode", "project"]

@@ -1,49 +1,95 @@
-"""The three matrix products of a PowerSGD step, in torch: in place, on a CPU faster than batches.
+"""The three matrix products of a PowerSGD step, in torch, for all matrices of a bucket one after another.
 
 M = G + E lies in E's memory, or in G's where E is kept in a lower precision, or is G without error feedback.
+On a CPU a block of rows stays in the cache from one operation to the next, and M has no copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgc.lazy import torch
+from edgc.ops.noise.reference import round_bf16
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-def encode(grad_mn: Tensor, error_mn: Tensor | None, q_nr: Tensor, out_mr: Tensor) -> Tensor:
-    """M = G + E and `out_mr` ← M Q. Returns M, which overwrites `error_mn` or `grad_mn` (see the module)."""
-    if error_mn is None:
-        whole = grad_mn
-    elif error_mn.dtype == q_nr.dtype:
-        whole = error_mn.add_(grad_mn)
-    else:
-        whole = grad_mn.add_(error_mn)
-    torch.mm(whole.to(q_nr.dtype), q_nr, out=out_mr)
-    return whole
+#: Elements of a matrix that are worked on at a time on a CPU: 1 MiB of fp32.
+BLOCK = 1 << 18
 
 
-def project(whole_mn: Tensor, basis_mr: Tensor, out_nr: Tensor) -> None:
-    """`out_nr` ← Mᵀ P̂."""
-    torch.mm(whole_mn.to(basis_mr.dtype).mT, basis_mr, out=out_nr)
+def encode(
+    grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
+) -> list[Tensor]:
+    """M = G + E (m×n) and `outs` ← M Q (m×r). Returns each M, which overwrites its error or gradient (see the module).
+
+    Args:
+        errors: all of one precision, or all None.
+        factors: Q, n×r each.
+    """
+    wholes = []
+    for grad, error, factor, out in zip(grads, errors, factors, outs, strict=True):
+        whole, other = (grad, error) if error is None or error.dtype != factor.dtype else (error, grad)
+        for rows in _blocks(grad):
+            if other is not None:
+                whole[rows].add_(other[rows])
+            torch.mm(whole[rows].to(factor.dtype), factor, out=out[rows])
+        wholes.append(whole)
+    return wholes
 
 
-def decode(basis_mr: Tensor, q_nr: Tensor, whole_mn: Tensor, grad_mn: Tensor, error_mn: Tensor | None) -> None:
-    """G ← Ĝ = P̂ Qᵀ and E ← M − Ĝ, both in place; `whole_mn` is what `encode` returned."""
-    if error_mn is None or whole_mn is error_mn:
-        _product(basis_mr, q_nr.mT, grad_mn)
-        if error_mn is not None:
-            error_mn.sub_(grad_mn)  # of Ĝ as the gradient's precision holds it: its rounding stays in E too
-    else:
-        approximation = basis_mr @ q_nr.mT
-        error_mn.copy_(grad_mn.sub_(approximation))
-        grad_mn.copy_(approximation)
+def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+    """`outs` ← Mᵀ P̂ (n×r)."""
+    for whole, basis, out in zip(wholes, bases, outs, strict=True):
+        torch.mm(whole.to(basis.dtype).mT, basis, out=out)
 
 
-def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    if out.dtype == a.dtype:
-        torch.mm(a, b, out=out)
-    else:
-        out.copy_(a @ b)
+def decode(
+    bases: Sequence[Tensor],
+    factors: Sequence[Tensor],
+    wholes: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    errors: Sequence[Tensor | None],
+    seed: int,
+    streams: Sequence[int],
+    norms: bool = False,
+) -> Tensor | None:
+    """G ← Ĝ = P̂ Qᵀ and E ← M − Ĝ, both in place; `wholes` are what `encode` returned.
+
+    Ĝ is what the gradient's precision holds of it, so that its rounding stays in E, too. An E in bf16 is rounded
+    stochastically by the bits of `seed` and the matrix's stream. Returns ‖E‖ of each matrix before such rounding,
+    with `norms`.
+    """
+    found = []
+    for basis, factor, whole, grad, error, stream in zip(bases, factors, wholes, grads, errors, streams, strict=True):
+        if error is None or whole is error:
+            squares = _decode_blocks(basis, factor, grad, error, norms)
+        else:
+            sent = (basis @ factor.mT).to(grad.dtype)
+            lost = grad.to(basis.dtype) - sent
+            grad.copy_(sent)
+            squares = lost.square().sum() if norms else None
+            error.copy_(round_bf16(lost, seed, stream))
+        found.append(squares)
+    return torch.stack(found).sqrt() if norms else None
+
+
+def _decode_blocks(basis: Tensor, factor: Tensor, grad: Tensor, error: Tensor | None, norms: bool) -> Tensor | None:
+    squares = basis.new_zeros(()) if norms else None
+    for rows in _blocks(grad):
+        if grad.dtype == basis.dtype:
+            torch.mm(basis[rows], factor.mT, out=grad[rows])
+        else:
+            grad[rows].copy_(basis[rows] @ factor.mT)
+        if error is not None:
+            error[rows].sub_(grad[rows])
+            if squares is not None:
+                squares += error[rows].square().sum()
+    return squares
+
+
+def _blocks(matrix: Tensor) -> Iterator[slice]:
+    """Slices of its rows; one of all where launches cost more than memory."""
+    rows = max(1, BLOCK // max(1, matrix.shape[1])) if matrix.device.type == "cpu" else max(1, len(matrix))
+    return (slice(begin, begin + rows) for begin in range(0, len(matrix), rows))

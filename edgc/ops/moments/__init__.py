@@ -1,5 +1,10 @@
 """Statistics of strided samples of many tensors."""
 
-from edgc.ops.moments.reference import Moments, histogram, moments
+from edgc.ops.backend import dispatched
+from edgc.ops.moments import reference
+from edgc.ops.moments.reference import Moments
+
+histogram = dispatched(reference.histogram, of=lambda tensors, *_, **__: tensors)
+moments = dispatched(reference.moments, of=lambda tensors, *_: tensors)
 
 __all__ = ["Moments", "histogram", "moments"]

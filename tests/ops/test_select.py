@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from implementation import normal
 
-from edgc.ops.largest import largest
+from edgc.ops.select import Pool, select
+from edgc.ops.select.reference import largest
 
 #: Few different values, so that ties are common; zeros of both signs, infinities.
 elements = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 1e-40, math.inf, -math.inf])
@@ -26,7 +28,7 @@ def test_equals_a_sort(values: list[float], data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("k", [1, 77, 9999, 10000])
 def test_many_elements(k: int, dtype: torch.dtype) -> None:
-    values = torch.randn(10000, generator=torch.Generator().manual_seed(k), dtype=torch.float64).to(dtype)
+    values = normal(10000, seed=k, dtype=dtype)
     chosen = values[largest(values, k)].abs().sort().values
     assert torch.equal(chosen, values.abs().sort().values[-k:])
 
@@ -40,3 +42,18 @@ def test_nan_is_largest(nans: int) -> None:
     assert set(chosen[~chosen.isnan()].tolist()) == set(
         sorted(values[~values.isnan()].tolist())[nans - 3 :] if nans < 3 else []
     )
+
+
+def test_takes_from_gradient_plus_error_and_leaves_the_rest() -> None:
+    grads = [torch.tensor([[1.0, -5.0], [0.5, 2.0]]), torch.tensor([3.0])]
+    errors = [torch.tensor([[0.0, 1.0], [0.0, 7.0]]), torch.tensor([-1.0])]
+    (chosen,) = select([Pool(grads, errors, 2)])
+    assert dict(zip(chosen.indices.tolist(), chosen.values.tolist(), strict=True)) == {1: -4.0, 3: 9.0}
+    assert [error.tolist() for error in errors] == [[[1.0, 0.0], [0.5, 0.0]], [2.0]]
+
+
+def test_without_errors_nothing_changes() -> None:
+    grads = [torch.tensor([1.0, -3.0], dtype=torch.bfloat16)]
+    (chosen,) = select([Pool(grads, None, 1)])
+    assert (chosen.indices.tolist(), chosen.values.tolist(), chosen.values.dtype) == ([1], [-3.0], torch.float32)
+    assert grads[0].tolist() == [1.0, -3.0]

@@ -1,0 +1,1 @@
+"""Benchmarks of the package's own operations (`edgc bench`)."""

@@ -1,0 +1,87 @@
+"""Rivals of the low-rank exchange core: PyTorch's own PowerSGD hook, a loop over matrices, and plain expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Bucket:
+    """What PyTorch's hook reads of a DDP bucket: matrices that lie one behind the other in `memory`."""
+
+    def __init__(self, memory: Tensor, matrices: Sequence[Tensor]) -> None:
+        self._memory, self._matrices = memory, list(matrices)
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+    def buffer(self) -> Tensor:
+        return self._memory
+
+    def gradients(self) -> list[Tensor]:
+        return self._matrices
+
+
+def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callable[[], object]:
+    """One call of `torch.distributed`'s powerSGD_hook with its defaults, in a group of one: its collectives move
+    nothing."""
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    if not dist.is_initialized():
+        backend = "nccl" if memory.is_cuda else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    state = PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    state.iter = 2
+    bucket = Bucket(memory, matrices)
+    return lambda: powerSGD_hook(state, bucket).wait()  # type: ignore[arg-type]
+
+
+def loop(grads: Sequence[Tensor], errors: Sequence[Tensor], starts: Sequence[Tensor]) -> Callable[[], object]:
+    """Matrix by matrix, in place where torch can, with torch's QR."""
+
+    def run() -> None:
+        for grad, error, start in zip(grads, errors, starts, strict=True):
+            error.add_(grad)
+            basis = torch.linalg.qr(error @ start)[0]
+            factor = error.mT @ basis
+            torch.mm(basis, factor.mT, out=grad)
+            error.sub_(grad)
+            start.copy_(factor)
+
+    return run
+
+
+def eager(grads: Sequence[Tensor], errors: Sequence[Tensor], starts: Sequence[Tensor]) -> Callable[[], object]:
+    """The formulas as they are written, batched by shape."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for i, grad in enumerate(grads):
+        by_shape.setdefault(tuple(grad.shape), []).append(i)
+
+    def run() -> None:
+        for indices in by_shape.values():
+            whole = torch.stack([grads[i] for i in indices]) + torch.stack([errors[i] for i in indices])
+            basis = torch.linalg.qr(whole @ torch.stack([starts[i] for i in indices]))[0]
+            factor = whole.mT @ basis
+            sent = basis @ factor.mT
+            lost = whole - sent
+            for number, i in enumerate(indices):
+                grads[i].copy_(sent[number])
+                errors[i].copy_(lost[number])
+                starts[i].copy_(factor[number])
+
+    return run
+
+
+def adjacent(shapes: Sequence[tuple[int, int]], device: str, seed: int) -> tuple[Tensor, list[Tensor]]:
+    """Normal numbers in one memory, and its parts as matrices."""
+    sizes = [m * n for m, n in shapes]
+    memory = torch.randn(sum(sizes), generator=torch.Generator(device).manual_seed(seed), device=device)
+    ends = [0, *accumulate(sizes)]
+    return memory, [memory[a:b].view(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]

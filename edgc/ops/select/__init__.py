@@ -1,0 +1,9 @@
+"""The k largest elements of gradient plus error."""
+
+from edgc.ops.backend import dispatched
+from edgc.ops.select import reference
+from edgc.ops.select.reference import Pool, Selection
+
+select = dispatched(reference.select, of=lambda pools: [grad for pool in pools for grad in pool.grads])
+
+__all__ = ["Pool", "Selection", "select"]

@@ -1,0 +1,186 @@
+"""Every kernel as it is launched, compiled for GPUs that are not here: it fits in shared memory and spills nothing.
+
+The operations run on small CPU tensors with the launches caught, so that what is compiled has the constants, the
+precisions and the specialisation of a real launch. KERNEL_TABLE=file.csv keeps the table of resources.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+from edgc.ops import launch
+from edgc.ops.lowrank import triton as lowrank
+from edgc.ops.moments import triton as moments
+from edgc.ops.orthonormalise import triton as orthonormalise
+from edgc.ops.quantize import triton as quantize
+from edgc.ops.select import Pool
+from edgc.ops.select import triton as select
+
+RANKS = (16, 32, 64, 128)
+#: Bytes of shared memory that one program may have.
+TARGETS = {
+    "sm_70": (GPUTarget("cuda", 70, 32), 96 << 10),
+    "sm_80": (GPUTarget("cuda", 80, 32), 163 << 10),
+    "sm_90": (GPUTarget("cuda", 90, 32), 227 << 10),
+    "sm_100": (GPUTarget("cuda", 100, 32), 227 << 10),
+    "gfx942": (GPUTarget("hip", "gfx942", 64), 64 << 10),
+}
+FP32, BF16 = torch.float32, torch.bfloat16
+
+
+class Launch(NamedTuple):
+    """A kernel with the arguments of a launch."""
+
+    kernel: JITFunction
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def constants(self) -> str:
+        """What distinguishes it from other launches of the kernel."""
+        return " ".join(f"{name}={value}" for name, value in self.kwargs.items())
+
+
+def encode(rank: int, grad: torch.dtype, error: torch.dtype | None) -> None:
+    factors, outs = [torch.zeros(256, rank)], [torch.zeros(128, rank)]
+    errors = [None if error is None else torch.zeros(128, 256, dtype=error)]
+    lowrank.encode([torch.zeros(128, 256, dtype=grad)], errors, factors, outs)
+
+
+def project(rank: int, whole: torch.dtype) -> None:
+    lowrank.project([torch.zeros(128, 256, dtype=whole)], [torch.zeros(128, rank)], [torch.zeros(256, rank)])
+
+
+def decode(rank: int, grad: torch.dtype, error: torch.dtype | None, norms: bool) -> None:
+    gradient = torch.zeros(128, 256, dtype=grad)
+    memory = None if error is None else torch.zeros(128, 256, dtype=error)
+    whole = memory if memory is not None and error == FP32 else gradient
+    factors = [torch.zeros(128, rank)], [torch.zeros(256, rank)]
+    lowrank.decode(*factors, [whole], [gradient], [memory], 1, [2], norms)
+
+
+def top(grad: torch.dtype, feedback: bool) -> None:
+    errors = [torch.zeros(9000)] if feedback else None
+    select.select([Pool([torch.zeros(9000, dtype=grad)], errors, 10)])
+
+
+def pack(code: Any, dtype: torch.dtype) -> None:
+    tensor = torch.zeros(9000, dtype=dtype)
+    quantize.dequantize([tensor], *quantize.quantize([tensor], code, 1, [2]), code)
+
+
+def entropies(dtype: torch.dtype, stride: int) -> None:
+    tensor = torch.zeros(90000, dtype=dtype)
+    moments.histogram([tensor], [stride], moments.moments([tensor], [stride]))
+
+
+#: What is run: every operation with every rank in the usual precisions, and with the others at one rank.
+RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    *((encode, (rank, FP32, FP32)) for rank in RANKS),
+    *((encode, (64, grad, error)) for grad, error in ((FP32, BF16), (FP32, None), (BF16, FP32), (BF16, BF16))),
+    *((project, (rank, FP32)) for rank in RANKS),
+    (project, (64, BF16)),
+    *((decode, (rank, FP32, FP32, False)) for rank in (*RANKS, 512)),
+    *((decode, (64, grad, error, True)) for grad, error in ((FP32, FP32), (FP32, BF16), (BF16, FP32), (BF16, BF16))),
+    (decode, (64, FP32, None, False)),
+    *((lambda rank: orthonormalise.orthonormalise([torch.ones(256, rank)]), (rank,)) for rank in RANKS),
+    *((top, (dtype, feedback)) for dtype, feedback in ((FP32, True), (BF16, True), (BF16, False))),
+    *((pack, (code, dtype)) for code, dtype in (("int8", FP32), ("int4", FP32), ("sign", FP32), ("int8", BF16))),
+    *((entropies, (dtype, stride)) for dtype, stride in ((FP32, 1), (FP32, 5), (BF16, 1), (BF16, 5))),
+]
+
+
+def launches(patch: pytest.MonkeyPatch, precision: str) -> list[Launch]:
+    """Different launches of `RUNS`, none of which happens."""
+    caught: dict[tuple[str, str, str], Launch] = {}
+
+    def catch(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        one = Launch(kernel, args, kwargs)
+        kinds = ",".join(str(a.dtype) if isinstance(a, Tensor) else type(a).__name__ for a in args)
+        caught[kernel.__name__, kinds, one.constants] = one
+
+    patch.setattr(JITFunction, "run", catch)
+    patch.setattr(launch, "precision", lambda: precision)
+    for run, arguments in RUNS:
+        run(*arguments)
+    return list(caught.values())
+
+
+def compiled(one: Launch, target: GPUTarget) -> Any:
+    """The kernel of a launch for a GPU, specialised as Triton would do it there."""
+    kernel, backend = one.kernel, make_backend(target)
+    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+    kwargs = {**one.kwargs, "debug": False}
+    bound, specialization, options = binder(*one.args, **kwargs)
+    options, signature, constants, attributes = kernel._pack_args(backend, kwargs, bound, specialization, options)
+    return triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options.__dict__)
+
+
+def resources(binary: Any, folder: Path) -> tuple[int, int]:
+    """Registers of a thread, and bytes that it spills to memory."""
+    if "cubin" not in binary.asm:
+        text = binary.asm["amdgcn"]
+        found = [re.search(rf"\.{what}:\s*(\d+)", text) for what in ("vgpr_count", "vgpr_spill_count")]
+        assert all(found)
+        return int(found[0][1]), 4 * int(found[1][1])  # type: ignore[index]
+    path = folder / "kernel.cubin"
+    path.write_bytes(binary.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    text = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    assert found, text
+    return int(found[1]), int(found[2])
+
+
+@pytest.fixture(scope="module")
+def rows() -> Iterator[list[dict[str, Any]]]:
+    """The table of resources; written to KERNEL_TABLE at the end."""
+    table: list[dict[str, Any]] = []
+    yield table
+    if (path := os.environ.get("KERNEL_TABLE")) and table:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(table[0]))
+            writer.writeheader()
+            writer.writerows(sorted(table, key=lambda row: tuple(map(str, row.values()))))
+
+
+@pytest.mark.timeout(900)  # some minutes where nothing is in Triton's cache
+@pytest.mark.parametrize("name", TARGETS)
+def test_fits_and_does_not_spill(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    target, most_shared = TARGETS[name]
+    failed = []
+    for one in launches(monkeypatch, "ieee" if name in ("sm_70", "gfx942") else "tf32x3"):
+        binary = compiled(one, target)
+        registers, spilled = resources(binary, tmp_path)
+        row = {
+            "target": name,
+            "kernel": one.kernel.__name__,
+            "constants": one.constants,
+            "registers": registers,
+            "shared": binary.metadata.shared,
+            "spilled": spilled,
+            "triton": triton.__version__,
+        }
+        rows.append(row)
+        if spilled or binary.metadata.shared > most_shared:
+            failed.append(
+                f"{one.kernel.__name__} {one.constants}: {registers} registers, {spilled} B spilled, {row['shared']} B"
+            )
+    assert not failed, "\n".join(failed)

@@ -1,0 +1,76 @@
+"""Triton's kernels against torch on the same input: where the arithmetic is the same, so are the bits."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+from implementation import TRITON, normal
+
+from edgc.ops.noise import bits, round_bf16
+from edgc.ops.quantize import Code
+from edgc.ops.quantize import reference as quantize_reference
+from edgc.ops.select import Pool
+from edgc.ops.select import reference as select_reference
+
+pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kernels: TRITON_INTERPRET=1")
+
+
+def test_noise_is_the_same_bit_for_bit() -> None:
+    from noise_kernel import noise_kernel
+
+    values = torch.cat([normal(1020), torch.tensor([math.nan, math.inf, -math.inf, 1e-40])])
+    for seed, stream in ((0, 0), (-5, 77), (2**31 - 1, -(2**31))):
+        words, rounded = torch.empty(1024, dtype=torch.int32), torch.empty(1024)
+        noise_kernel[(1,)](values, words, rounded, seed, stream, COUNT=1024)
+        assert torch.equal(words, bits(seed, stream, 1024, words.device))
+        expected = round_bf16(values, seed, stream).float()
+        torch.testing.assert_close(rounded, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("code", get_args(Code))
+def test_packed_bytes_are_the_same(code: Code) -> None:
+    from edgc.ops.quantize import triton as kernels
+
+    tensors = [normal(33, 5), normal(1), torch.zeros(4), torch.empty(0), normal(9001)]
+    streams = [7, 8, 9, 10, 11]
+    packed, scales = quantize_reference.quantize(tensors, code, 12, streams)
+    again, same_scales = kernels.quantize(tensors, code, 12, streams)
+    torch.testing.assert_close(same_scales, scales, rtol=1e-6, atol=0)  # a mean is summed in another order
+    assert float((again != packed).double().mean()) <= (0 if code == "sign" else 1e-3)  # a product may be fused
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+def test_the_same_elements_are_selected(feedback: bool) -> None:
+    from edgc.ops.select import triton as kernels
+
+    def pools() -> list[Pool]:
+        shapes = [[(100, 50), (3,), (4099,)], [(1,)], [(64, 64)]]
+        made = []
+        for group, k in zip(shapes, (700, 1, 4096), strict=True):
+            grads = [normal(*shape) for shape in group]
+            made.append(Pool(grads, [0.5 * g.flip(0) for g in grads] if feedback else None, k))
+        return made
+
+    reference, kernel = pools(), pools()
+    for one, other in zip(select_reference.select(reference), kernels.select(kernel), strict=True):
+        order = one.indices.argsort()
+        assert torch.equal(other.indices, one.indices[order])
+        assert torch.equal(other.values, one.values[order])
+    for left, right in zip(reference, kernel, strict=True):
+        for a, b in zip(left.errors or [], right.errors or [], strict=True):
+            assert torch.equal(a, b)
+
+
+def test_ties_and_nan_are_counted_exactly() -> None:
+    from edgc.ops.select import triton as kernels
+
+    values = torch.tensor([0.0, 2.0, -2.0, math.nan, 2.0, math.inf, -0.0, 2.0] * 600)
+    (chosen,) = kernels.select([Pool([values], None, 1500)])
+    assert len(chosen.indices.unique()) == 1500
+    assert int(chosen.values.isnan().sum()) == 600
+    assert int(chosen.values.isinf().sum()) == 600
+    rest = chosen.indices[~(chosen.values.isnan() | chosen.values.isinf())]
+    assert rest.tolist() == [i for i, v in enumerate(values.tolist()) if abs(v) == 2][:300]

@@ -1,0 +1,132 @@
+"""Encode, project and decode against float64: odd sizes, every mix of precisions, outputs full of NaN."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from implementation import normal
+from torch import Tensor
+
+from edgc.ops.lowrank import decode, encode, project
+
+#: Of (m, n, r). Blocks are 32 to 64 wide: below, across and exactly at them.
+SHAPES = [(1, 1, 1), (5, 70, 3), (64, 64, 16), (130, 33, 17), (70, 129, 64), (131, 140, 128), (140, 150, 135)]
+
+#: Relative error of a product against float64, by the precision of what is multiplied.
+TOLERANCE = {
+    torch.float32: 2e-5,  # sums of up to 150 products in fp32, or in three tf32 products, which are about as exact
+    torch.float64: 1e-13,
+    torch.bfloat16: 2e-5,  # products of bf16 are exact in fp32; sums are as above
+}
+
+
+def close(found: Tensor, exact: Tensor, tolerance: float) -> None:
+    scale = float(exact.abs().max()) if exact.numel() else 1.0
+    torch.testing.assert_close(found.double(), exact.double(), rtol=0, atol=tolerance * max(scale, 1e-30))
+
+
+def nan(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.full(shape, math.nan, dtype=dtype)
+
+
+def flat(tensors: list[Tensor]) -> list[Tensor]:
+    """The same, one behind the other in one memory that begins at an odd place, as in a bucket."""
+    memory = torch.empty(1 + sum(t.numel() for t in tensors), dtype=tensors[0].dtype)
+    ends = torch.tensor([1, *(t.numel() for t in tensors)], device="cpu").cumsum(0).tolist()
+    parts = [memory[a:b].view_as(t) for (a, b), t in zip(pairwise(ends), tensors, strict=True)]
+    for part, tensor in zip(parts, tensors, strict=True):
+        part.copy_(tensor)
+    return parts
+
+
+@pytest.mark.parametrize("error_dtype", [torch.float32, torch.bfloat16, None], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_encode_adds_and_multiplies(dtype: torch.dtype, error_dtype: torch.dtype | None) -> None:
+    kind = torch.promote_types(dtype, torch.float32)
+    if error_dtype == torch.float32:
+        error_dtype = kind
+    grads = flat([normal(m, n, dtype=dtype) for m, n, _ in SHAPES])
+    errors = [None if error_dtype is None else normal(m, n, seed=1, dtype=error_dtype) for m, n, _ in SHAPES]
+    factors = [normal(n, r, seed=2, dtype=kind) for _, n, r in SHAPES]
+    outs = flat([nan(m, r, dtype=kind) for m, _, r in SHAPES])
+    exact = [g.double() + (0 if e is None else e.double()) for g, e in zip(grads, errors, strict=True)]
+    wholes = encode(grads, errors, factors, outs)
+    for whole, error, grad, factor, out, sum_ in zip(wholes, errors, grads, factors, outs, exact, strict=True):
+        assert whole is (error if error_dtype == kind else grad)
+        torch.testing.assert_close(
+            whole, sum_.to(whole.dtype), rtol=1e-6 if whole.dtype != torch.bfloat16 else 8e-3, atol=1e-6
+        )
+        close(out, whole.double() @ factor.double(), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_project_multiplies_the_transpose(dtype: torch.dtype) -> None:
+    kind = torch.promote_types(dtype, torch.float32)
+    wholes = flat([normal(m, n, dtype=dtype) for m, n, _ in SHAPES])
+    bases = [normal(m, r, seed=3, dtype=kind) for m, _, r in SHAPES]
+    outs = flat([nan(n, r, dtype=kind) for _, n, r in SHAPES])
+    project(wholes, bases, outs)
+    for whole, basis, out in zip(wholes, bases, outs, strict=True):
+        close(out, whole.double().mT @ basis.double(), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("feedback", [True, False])
+def test_decode_splits_what_was_sent_from_what_was_lost(dtype: torch.dtype, feedback: bool) -> None:
+    kind = torch.promote_types(dtype, torch.float32)
+    bases = [normal(m, r, seed=4, dtype=kind) for m, _, r in SHAPES]
+    factors = [normal(n, r, seed=5, dtype=kind) for _, n, r in SHAPES]
+    grads = flat([nan(m, n, dtype=dtype) if feedback else normal(m, n, dtype=dtype) for m, n, _ in SHAPES])
+    errors = [normal(m, n, seed=6, dtype=kind) if feedback else None for m, n, _ in SHAPES]
+    whole = [e.double().clone() for e in errors if e is not None]
+    wholes = [g if e is None else e for g, e in zip(grads, errors, strict=True)]
+    norms = decode(bases, factors, wholes, grads, errors, 0, [0] * len(SHAPES), norms=feedback)
+    for i, (grad, basis, factor) in enumerate(zip(grads, bases, factors, strict=True)):
+        # bf16 has 8 bits, and Triton's interpreter truncates where a GPU rounds.
+        rounding = 2**-7 if dtype == torch.bfloat16 else TOLERANCE[dtype]
+        close(grad, basis.double() @ factor.double().mT, rounding)
+        error = errors[i]
+        if error is not None:
+            assert norms is not None
+            close(error, whole[i] - grad.double(), 1e-6)  # nothing is lost but a rounding
+            assert float(norms[i]) == pytest.approx(float(error.double().norm()), rel=1e-5)
+    assert feedback or norms is None
+
+
+def test_decode_rounds_a_bf16_error_up_or_down_at_random() -> None:
+    basis, factor = normal(70, 4, seed=7), normal(90, 4, seed=8)
+    whole = normal(70, 90, seed=9)
+    lost = whole.double() - basis.double() @ factor.double().mT
+    mean = torch.zeros(70, 90, dtype=torch.float64)
+    for seed in range(64):
+        grad, error = whole.clone(), torch.full((70, 90), math.nan, dtype=torch.bfloat16)
+        decode([basis], [factor], [grad], [grad], [error], seed, [3])
+        close(grad, basis.double() @ factor.double().mT, TOLERANCE[torch.float32])
+        assert float(((error.double() - lost).abs() / lost.abs().clamp(min=1e-3)).max()) <= 2**-7
+        mean += error.double() / 64
+    within = (mean - lost).abs() <= 6 * 2**-8 * lost.abs() / 64**0.5 + 1e-5
+    assert bool(within.all())
+
+
+def test_a_matrix_of_no_elements_and_none_at_all() -> None:
+    empty, q = torch.empty(0, 4), normal(4, 2)
+    out = torch.empty(0, 2)
+    (whole,) = encode([empty], [None], [q], [out])
+    q_out = nan(4, 2)
+    project([whole], [out], [q_out])
+    assert q_out.tolist() == [[0.0, 0.0]] * 4
+    decode([out], [q], [empty], [empty], [None], 0, [0])
+    assert encode([], [], [], []) == []
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_what_is_not_finite_shows(poison: float) -> None:
+    grad, error = normal(70, 40), torch.zeros(70, 40)
+    grad[3, 4] = poison
+    out = torch.zeros(70, 2)
+    encode([grad], [error], [normal(40, 2)], [out])
+    assert not bool(out[3].isfinite().any())
+    assert bool(out[:3].isfinite().all())
