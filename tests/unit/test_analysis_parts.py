@@ -92,6 +92,12 @@ def test_words_follow_sign_spread_and_number_of_seeds(losses, words):
     assert table_of(WHOLE, without).loc["edgc_no_feedback", "contributes"] == words
 
 
+@pytest.mark.parametrize(("wire", "words"), [(0.024, "no difference beyond"), (0.05, "exchange +30.00 ms")])
+def test_a_time_is_told_only_if_it_is_beyond_what_other_work_on_the_machine_does(wire, words):
+    without = trained("edgc_no_feedback", [4.0, 5.0, 6.0], entropy=0.002, encode=0.01, wire=wire)
+    assert table_of(WHOLE, without).loc["edgc_no_feedback", "contributes"].startswith(words)
+
+
 def test_the_whole_is_not_judged_by_itself():
     shown = parts.present(parts.build(study_of(WHOLE)))
     assert (shown["Gap"].item(), shown["Validation loss"].item()) == ("–", "5.0000")
