@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest import Workspace
 
 from edgc.backends.megatron import checkpoint
 from edgc.data.dataset import open_corpus, validation_batches
 from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED
 from edgc.files import read_json, read_jsonl
 from edgc.training.recorder import REGIONS
+from tests.fixtures.workspace import Workspace
 
 EDGC = {
     "policy": {
