@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
 import torch
@@ -29,14 +30,21 @@ class Bucket:
         return self._matrices
 
 
+@contextmanager
+def group_of_one(device: str) -> Iterator[None]:
+    """A process group of this process alone, for PyTorch's hook: its collectives move nothing."""
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
 def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callable[[], object]:
-    """One call of `torch.distributed`'s powerSGD_hook with its defaults, in a group of one: its collectives move
-    nothing."""
+    """One call of `torch.distributed`'s powerSGD_hook with its defaults, in a `group_of_one`."""
     from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-    if not dist.is_initialized():
-        backend = "nccl" if memory.is_cuda else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     state = PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     state.iter = 2
     bucket = Bucket(memory, matrices)

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from edgc.bench.exchange_core import group_of_one
 from edgc.bench.ops import measure
 from edgc.bench.shapes import STAGES, shape_sets
 from edgc.errors import UserError
@@ -37,8 +38,8 @@ def run(device: str, out: Path | None, quick: bool, names: list[str] | None) -> 
     failures: list[str] = []
     rows = []
     for shape_set in shape_sets(names or (known[:1] if quick else known)):
-        for row in measure(shape_set, device, quick, failures.append):
-            rows.append(row)
+        with group_of_one(device):
+            rows.extend(measure(shape_set, device, quick, failures.append))
         data = pd.DataFrame(rows, columns=COLUMNS).astype({"rank": "Int64"})
         _show(data[data["shape_set"] == shape_set.name])
         if out is not None:  # after every set: the next one may not fit into memory
