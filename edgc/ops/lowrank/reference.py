@@ -1,12 +1,12 @@
 """The three matrix products of a PowerSGD step, in torch, for all matrices of a bucket one after another.
 
 M = G + E lies in E's memory, or in G's where E is kept in a lower precision, or is G without error feedback.
-On a CPU a block of rows stays in the cache from one operation to the next, and M has no copy.
+In place, with no copy of M: on a CPU that is faster than batches, and than blocks of rows that would stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgc.lazy import torch
@@ -14,9 +14,6 @@ from edgc.ops.noise.reference import round_bf16
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-#: Elements of a matrix that are worked on at a time on a CPU: 1 MiB of fp32.
-BLOCK = 1 << 18
 
 
 def encode(
@@ -31,10 +28,9 @@ def encode(
     wholes = []
     for grad, error, factor, out in zip(grads, errors, factors, outs, strict=True):
         whole, other = (grad, error) if error is None or error.dtype != factor.dtype else (error, grad)
-        for rows in _blocks(grad):
-            if other is not None:
-                whole[rows].add_(other[rows])
-            torch.mm(whole[rows].to(factor.dtype), factor, out=out[rows])
+        if other is not None:
+            whole.add_(other)
+        torch.mm(whole.to(factor.dtype), factor, out=out)
         wholes.append(whole)
     return wholes
 
@@ -64,32 +60,16 @@ def decode(
     found = []
     for basis, factor, whole, grad, error, stream in zip(bases, factors, wholes, grads, errors, streams, strict=True):
         if error is None or whole is error:
-            squares = _decode_blocks(basis, factor, grad, error, norms)
+            if grad.dtype == basis.dtype:
+                torch.mm(basis, factor.mT, out=grad)
+            else:
+                grad.copy_(basis @ factor.mT)
+            lost = None if error is None else error.sub_(grad)
         else:
             sent = (basis @ factor.mT).to(grad.dtype)
             lost = grad.to(basis.dtype) - sent
             grad.copy_(sent)
-            squares = lost.square().sum() if norms else None
             error.copy_(round_bf16(lost, seed, stream))
-        found.append(squares)
-    return torch.stack(found).sqrt() if norms else None
-
-
-def _decode_blocks(basis: Tensor, factor: Tensor, grad: Tensor, error: Tensor | None, norms: bool) -> Tensor | None:
-    squares = basis.new_zeros(()) if norms else None
-    for rows in _blocks(grad):
-        if grad.dtype == basis.dtype:
-            torch.mm(basis[rows], factor.mT, out=grad[rows])
-        else:
-            grad[rows].copy_(basis[rows] @ factor.mT)
-        if error is not None:
-            error[rows].sub_(grad[rows])
-            if squares is not None:
-                squares += error[rows].square().sum()
-    return squares
-
-
-def _blocks(matrix: Tensor) -> Iterator[slice]:
-    """Slices of its rows; one of all where launches cost more than memory."""
-    rows = max(1, BLOCK // max(1, matrix.shape[1])) if matrix.device.type == "cpu" else max(1, len(matrix))
-    return (slice(begin, begin + rows) for begin in range(0, len(matrix), rows))
+        if norms and lost is not None:
+            found.append(lost.norm())
+    return torch.stack(found) if norms else None
