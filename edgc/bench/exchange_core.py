@@ -52,13 +52,14 @@ def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callabl
 
 
 def loop(grads: Sequence[Tensor], errors: Sequence[Tensor], starts: Sequence[Tensor]) -> Callable[[], object]:
-    """Matrix by matrix, in place where torch can, with torch's QR."""
+    """Matrix by matrix, in place where torch can, with torch's QR. All matrices go through a step before the next one,
+    as they must where a bucket's factors travel together."""
 
     def run() -> None:
-        for grad, error, start in zip(grads, errors, starts, strict=True):
-            error.add_(grad)
-            basis = torch.linalg.qr(error @ start)[0]
-            factor = error.mT @ basis
+        lefts = [error.add_(grad) @ start for grad, error, start in zip(grads, errors, starts, strict=True)]
+        bases = [torch.linalg.qr(left)[0] for left in lefts]
+        factors = [error.mT @ basis for error, basis in zip(errors, bases, strict=True)]
+        for grad, error, start, basis, factor in zip(grads, errors, starts, bases, factors, strict=True):
             torch.mm(basis, factor.mT, out=grad)
             error.sub_(grad)
             start.copy_(factor)
