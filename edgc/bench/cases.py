@@ -7,6 +7,7 @@ each shape: every implementation runs once, before anything is timed, and is hel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
@@ -17,9 +18,7 @@ from edgc.bench import exchange_core
 from edgc.bench.exchange_core import adjacent
 from edgc.entropy import sample_stride
 from edgc.ops.copies import copy_all
-from edgc.ops.lowrank import reference as lowrank
 from edgc.ops.moments import reference as moments
-from edgc.ops.orthonormalise import reference as orthonormalise
 from edgc.ops.quantize import reference as quantize
 from edgc.ops.select import Pool
 from edgc.ops.select import reference as select
@@ -27,6 +26,7 @@ from edgc.ops.select import reference as select
 Shapes = Sequence[tuple[int, int]]
 Work = dict[str, Callable[[], object]]
 
+OPS = ("lowrank", "moments", "orthonormalise", "quantize", "select")
 SAMPLED = 0.25  #: EDGC's element rate β
 KEPT = 0.01  #: share of the elements that `select` takes
 
@@ -42,30 +42,8 @@ class Case(NamedTuple):
 
 def implementations(kernels: bool) -> dict[str, dict[str, ModuleType]]:
     """Modules of each implementation of ours by operation; Triton's with `kernels`."""
-    found = {
-        "edgc-torch": {
-            "lowrank": lowrank,
-            "moments": moments,
-            "orthonormalise": orthonormalise,
-            "quantize": quantize,
-            "select": select,
-        }
-    }
-    if kernels:
-        from edgc.ops.lowrank import triton as lowrank_kernels
-        from edgc.ops.moments import triton as moments_kernels
-        from edgc.ops.orthonormalise import triton as orthonormalise_kernels
-        from edgc.ops.quantize import triton as quantize_kernels
-        from edgc.ops.select import triton as select_kernels
-
-        found["edgc-triton"] = {
-            "lowrank": lowrank_kernels,
-            "moments": moments_kernels,
-            "orthonormalise": orthonormalise_kernels,
-            "quantize": quantize_kernels,
-            "select": select_kernels,
-        }
-    return found
+    kinds = {"edgc-torch": "reference"} | ({"edgc-triton": "triton"} if kernels else {})
+    return {name: {op: import_module(f"edgc.ops.{op}.{kind}") for op in OPS} for name, kind in kinds.items()}
 
 
 def exchange_case(shapes: Shapes, device: str, kernels: bool, rank: int, gated: bool = False) -> Case:

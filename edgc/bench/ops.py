@@ -36,7 +36,7 @@ def measure(shape_set: ShapeSet, device: str, quick: bool, fail: Callable[[str],
             rate = case.moved / took.median / 1e9
             timed = {"op": op, "rank": rank, "implementation": name, "gb_per_s": rate, "copy_fraction": rate / fastest}
             yield fixed | timed | _milliseconds(took)
-        del case
+        del case  # before the next one is made
 
 
 def _operations(device: str, kernels: bool) -> Iterator[tuple[str, int | None, Make]]:

@@ -6,7 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 
 import torch
+import triton.language as tl
 from torch import Tensor
+
+#: Precisions that the kernels read.
+TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 def table(rows: Iterable[Sequence[int]], device: torch.device) -> Tensor:

@@ -41,6 +41,14 @@ TARGETS = {
 }
 FP32, BF16 = torch.float32, torch.bfloat16
 
+#: Every kernel there is.
+KERNELS = {
+    name
+    for module in (lowrank, moments, orthonormalise, quantize, select)
+    for name, value in vars(module).items()
+    if isinstance(value, JITFunction) and name.endswith("_kernel")
+}
+
 
 class Launch(NamedTuple):
     """A kernel with the arguments of a launch."""
@@ -166,7 +174,9 @@ def test_fits_and_does_not_spill(
 ) -> None:
     target, most_shared = TARGETS[name]
     failed = []
-    for one in launches(monkeypatch, "ieee" if name in ("sm_70", "gfx942") else "tf32x3"):
+    found = launches(monkeypatch, "ieee" if name in ("sm_70", "gfx942") else "tf32x3")
+    assert {one.kernel.__name__ for one in found} == KERNELS, "a kernel that no run launches is not looked at"
+    for one in found:
         binary = compiled(one, target)
         registers, spilled = resources(binary, tmp_path)
         row = {

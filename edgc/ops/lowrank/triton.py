@@ -20,7 +20,6 @@ from edgc.ops.noise.triton import bits, round_bf16
 
 #: Columns of the factors that a program keeps in registers; a higher rank takes further launches, or a loop.
 WIDEST = 128
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 #: Of `encode`, `project` and `decode`, by padded rank: tile of M (rows, columns), warps, stages of the pipeline.
 #: Chosen so that nothing spills on any target (tests/compiled).
@@ -194,8 +193,8 @@ def encode(
         encode_kernel[(sum(counts),)](
             launch.table(rows, grads[0].device),
             launch.tiles(counts, grads[0].device),
-            GRAD=_TYPES[sources[0].dtype],
-            ERROR=None if errors[0] is None or not first else _TYPES[errors[0].dtype],
+            GRAD=launch.TYPES[sources[0].dtype],
+            ERROR=None if errors[0] is None or not first else launch.TYPES[errors[0].dtype],
             IN_ERROR=in_error,
             RANK=rank,
             **_widths([*grads, *errors], [*factors, *outs]),
@@ -221,7 +220,7 @@ def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Te
         project_kernel[(sum(counts),)](
             launch.table(rows, wholes[0].device),
             launch.tiles(counts, wholes[0].device),
-            WHOLE=_TYPES[wholes[0].dtype],
+            WHOLE=launch.TYPES[wholes[0].dtype],
             RANK=rank,
             **_widths(wholes, [*bases, *outs]),
             BLOCK_M=block_m,
@@ -263,8 +262,8 @@ def decode(
             launch.tiles(counts, grads[0].device),
             partial,
             int32(seed),
-            GRAD=_TYPES[grads[0].dtype],
-            ERROR=None if errors[0] is None else _TYPES[errors[0].dtype],
+            GRAD=launch.TYPES[grads[0].dtype],
+            ERROR=None if errors[0] is None else launch.TYPES[errors[0].dtype],
             IN_ERROR=in_error,
             NORMS=norms,
             RANK=width,

@@ -14,7 +14,6 @@ from edgc.ops.moments.reference import Moments
 
 #: Samples a program: of moments, of a histogram.
 BLOCK, HISTOGRAM_BLOCK = 4096, 2048
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 @triton.jit
@@ -162,4 +161,4 @@ class _Plan:
         self.counts = [triton.cdiv(size, block) for size in sizes]
         self.table, self.tiles = launch.table(rows, device), launch.tiles(self.counts, device)
         aligned = all(stride == 1 and t.data_ptr() % 16 == 0 for t, stride in zip(self._flat, strides, strict=True))
-        self.constants = {"KIND": _TYPES[tensors[0].dtype], "ALL": aligned, "BLOCK": block}
+        self.constants = {"KIND": launch.TYPES[tensors[0].dtype], "ALL": aligned, "BLOCK": block}

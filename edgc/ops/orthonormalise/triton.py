@@ -163,8 +163,8 @@ def repair_kernel(table, safe, LOST: tl.constexpr, ROWS: tl.constexpr, RANK: tl.
 
 
 def orthonormalise(matrices: Sequence[Tensor], method: Method = "cholesky") -> list[Tensor]:
-    """As `reference.orthonormalise`; `householder` is torch's."""
-    if method == "householder":
+    """As `reference.orthonormalise`; `householder`, and what is not fp32, is torch's."""
+    if method == "householder" or matrices[0].dtype != torch.float32:
         return reference.orthonormalise(matrices, method)
     device = matrices[0].device
     sources = [matrix.contiguous() for matrix in matrices]

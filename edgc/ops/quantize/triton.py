@@ -15,7 +15,6 @@ from edgc.ops.noise.triton import bits
 from edgc.ops.quantize.reference import LEVELS, PER_BYTE, Code, packed_bytes
 
 BLOCK = 4096  # elements a program
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 @triton.jit
@@ -95,7 +94,7 @@ def unpack_kernel(
 
 def quantize(tensors: Sequence[Tensor], code: Code, seed: int, streams: Sequence[int]) -> tuple[Tensor, Tensor]:
     """As `reference.quantize`, of tensors of one precision, with no host synchronisation."""
-    device, kind = tensors[0].device, _TYPES[tensors[0].dtype]
+    device, kind = tensors[0].device, launch.TYPES[tensors[0].dtype]
     flat = [t.detach().reshape(-1) for t in tensors]  # keeps copies alive until the launches
     table, total = _table(flat, code, streams)
     counts = [triton.cdiv(t.numel(), BLOCK) for t in flat]
@@ -122,7 +121,7 @@ def dequantize(outs: Sequence[Tensor], packed: Tensor, scales: Tensor, code: Cod
     table, _ = _table(outs, code, [0] * len(outs))
     tiles = launch.tiles([triton.cdiv(out.numel(), BLOCK) for out in outs], device)
     if len(tiles):
-        memory = {"KIND": _TYPES[outs[0].dtype], "ALIGN": launch.alignment(outs), "BLOCK": BLOCK}
+        memory = {"KIND": launch.TYPES[outs[0].dtype], "ALIGN": launch.alignment(outs), "BLOCK": BLOCK}
         levels = {"EACH": PER_BYTE[code], "MOST": LEVELS[code]}
         unpack_kernel[(len(tiles),)](table, tiles, scales, packed, **memory, **levels, num_warps=8)
 

@@ -19,7 +19,6 @@ from edgc.ops.select.reference import Pool, Selection
 BLOCK = 2048  # elements a program
 #: Of each pass: lowest bit of the digit, and how many bits it has. A float's magnitude has 31.
 DIGITS = ((23, 8), (15, 8), (7, 8), (0, 7))
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 @triton.jit
@@ -145,7 +144,7 @@ def select(pools: Sequence[Pool]) -> list[Selection]:
             later.append((launch.address(error), 0, *tail))
             counts.append(triton.cdiv(grad.numel(), BLOCK))
             begin += grad.numel()
-    kinds = [_TYPES[pools[0].grads[0].dtype], tl.float32 if feedback else _TYPES[pools[0].grads[0].dtype]]
+    kinds = [launch.TYPES[pools[0].grads[0].dtype], tl.float32 if feedback else launch.TYPES[pools[0].grads[0].dtype]]
     align = launch.alignment(t for pool, grads in zip(pools, keep, strict=True) for t in (*grads, *(pool.errors or ())))
     grid, tiles = (sum(counts),), launch.tiles(counts, device)
     state = launch.table([(0, pool.k) for pool in pools], device).to(torch.int32)
