@@ -8,6 +8,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from edgc.analysis import style
 from edgc.files import atomic_open
@@ -47,8 +48,9 @@ def _draw(data: pd.DataFrame) -> Figure:
     shown = {name: handle for ax in grid for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(list(shown.values()), list(shown), loc="outside upper left", ncols=len(shown))
     first = data.iloc[0]
-    note = f"Median, bars from the 20 to the 80 % quantile, interleaved rounds. {first['dtype']}, {first['device']}"
-    figure.supxlabel(f"{note}, torch {first['torch']}.", x=0.01, ha="left", fontsize=6.8, color="#666666")
+    note = "Median, bars from the 20 to the 80 % quantile, interleaved rounds.\n"
+    note += f"{first['dtype']}, {first['device']}, torch {first['torch']}."
+    figure.supxlabel(note, x=0.01, ha="left", fontsize=6.8, color="#666666")
     return figure
 
 
@@ -59,10 +61,11 @@ def _panel(ax: Axes, data: pd.DataFrame, labels: list[str]) -> None:
         rows = data[data["implementation"] == name]
         at = [labels.index(label) - 0.4 + (number + 0.5) * height for label in rows["label"]]
         bars = [rows["median_ms"] - rows["p20_ms"], rows["p80_ms"] - rows["median_ms"]]
-        look = {"color": COLOURS[name], "label": name, "error_kw": {"linewidth": 0.7, "ecolor": "#333333"}}
-        ax.barh(at, rows["median_ms"], 0.9 * height, xerr=bars, **look)
+        look = {"color": COLOURS[name], "label": name, "marker": "o", "markersize": 4, "linestyle": "none"}
+        ax.errorbar(rows["median_ms"], at, xerr=bars, capsize=2, **look)  # no bars from 0: a log axis has none
     ax.set_xscale("log")
     ax.set_xlabel("ms")
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)

@@ -55,13 +55,20 @@ def _show(data: pd.DataFrame) -> None:
     first = data.iloc[0]
     title = f"{first['shape_set']}: {first['shape']}, {first['dtype']}; {first['device']}"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for name in ("operation", "rank", "implementation", "ms", "20–80 %", "GB/s", "of copy", "× ours"):
-        table.add_column(name, justify="left" if name in ("operation", "implementation") else "right")
+    for name, width in (("operation", 16), ("rank", 4), ("by", 11)):  # names are never cut off
+        table.add_column(name, min_width=width, no_wrap=True, justify="right" if name == "rank" else "left")
+    for name in ("ms", "20–80 %", "of copy", "× ours"):
+        table.add_column(name, justify="right", no_wrap=True)
     for _, rows in data.groupby(["op", "rank"], sort=False, dropna=False):
         ours = rows[rows["implementation"].str.startswith("edgc-")]["median_ms"].min()
         for number, row in enumerate(rows.to_dict("records")):
             named = (row["op"], "" if pd.isna(row["rank"]) else str(row["rank"])) if number == 0 else ("", "")
-            band = f"{row['p20_ms']:.3g}–{row['p80_ms']:.3g}"
-            speed = (f"{row['gb_per_s']:.3g}", f"{row['copy_fraction']:.0%}", f"{row['median_ms'] / ours:.2f}")
-            table.add_row(*named, row["implementation"], f"{row['median_ms']:.4g}", band, *speed)
+            band = f"{_number(row['p20_ms'])}–{_number(row['p80_ms'])}"
+            speed = (f"{row['copy_fraction']:.0%}", f"{row['median_ms'] / ours:.2f}")
+            table.add_row(*named, row["implementation"], _number(row["median_ms"]), band, *speed)
     Console(highlight=False).print(table)
+
+
+def _number(value: float) -> str:
+    """At least three significant digits, never with an exponent."""
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
