@@ -1,7 +1,7 @@
 """Orthonormal columns for all matrices of a bucket together, and never a wait for the device.
 
-Cholesky-QR twice, as in `reference`, for matrices of any height together; ranks above `WIDEST` go through torch's
-batches. A last launch looks at what was not safe, and does nothing where all was.
+Cholesky-QR twice, as in `reference`, for matrices of any height together; ranks above `WIDEST` go through torch.
+A last launch looks at what has too small a pivot, and does nothing where none has.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from edgc.ops import launch
 from edgc.ops.copies import copy_all
 from edgc.ops.noise.triton import bits
 from edgc.ops.orthonormalise import reference
-from edgc.ops.orthonormalise.reference import Method, batches, cholesky_qr, smallest_pivot
+from edgc.ops.orthonormalise.reference import Method, cholesky_qr, of_equal_rank, weights
 
 WIDEST = 128  #: highest rank whose Gram matrix one program computes
 #: By padded rank: rows of a block, warps. A Gram matrix is written once every `STEPS` blocks.
 TILES = {16: (128, 4), 32: (64, 4), 64: (32, 8), 128: (16, 8)}
 STEPS = 4
-SMALLEST = 1e-30  #: squared length of a column below which fp32 no longer holds its products
+#: Smallest pivot that is not repaired. A repair takes long, so it is as low as a second pass can bear: see `weights`.
+NEAREST = 8 * torch.finfo(torch.float32).eps ** 0.5
+LOST = 16 * torch.finfo(torch.float32).eps  #: part of a column outside the others' span that is but rounding
 
 
 @triton.jit
@@ -99,8 +101,8 @@ def _squares(out, column, m, rank, ROWS: tl.constexpr):
 
 
 @triton.jit
-def repair_kernel(table, safe, LOST: tl.constexpr, ROWS: tl.constexpr, RANK: tl.constexpr):
-    """Classical Gram–Schmidt, three times over, of one matrix that is not safe; a lost column becomes a random one.
+def repair_kernel(table, pivots, NEAREST: tl.constexpr, LOST: tl.constexpr, ROWS: tl.constexpr, RANK: tl.constexpr):
+    """Classical Gram–Schmidt, three times over, of a matrix with too small a pivot; a lost column becomes a random one.
 
     A barrier stands between what some threads store and others load: all goes through the output's memory.
     """
@@ -110,7 +112,7 @@ def repair_kernel(table, safe, LOST: tl.constexpr, ROWS: tl.constexpr, RANK: tl.
     m = tl.load(row + 2).to(tl.int32)
     rank = tl.load(row + 3).to(tl.int32)
     flat = tl.arange(0, ROWS * RANK)
-    if tl.load(safe + tl.program_id(0)) == 0:
+    if tl.load(pivots + tl.program_id(0)) < NEAREST:
         finite = 1
         for begin in range(0, m * rank, ROWS * RANK):
             x = tl.load(p + begin + flat, mask=begin + flat < m * rank, other=0.0)
@@ -176,26 +178,27 @@ def orthonormalise(matrices: Sequence[Tensor], method: Method = "cholesky") -> l
             by_rank[launch.padded(source.shape[1])].append(i)
     for rank, indices in by_rank.items():
         chosen, targets = [sources[i] for i in indices], [bases[i] for i in indices]
-        safe = _grouped(chosen, targets, rank) if rank <= WIDEST else _batched(chosen, targets)
+        pivots = _grouped(chosen, targets, rank) if rank <= WIDEST else _by_torch(chosen, targets)
         rows = [(s.data_ptr(), b.data_ptr(), *s.shape) for s, b in zip(chosen, targets, strict=True)]
         block = max(1, 2048 // rank)
-        lost = 16 * torch.finfo(torch.float32).eps
-        repair_kernel[(len(rows),)](launch.table(rows, device), safe, LOST=lost, ROWS=block, RANK=rank, num_warps=8)
+        repair_kernel[(len(rows),)](
+            launch.table(rows, device), pivots, NEAREST=NEAREST, LOST=LOST, ROWS=block, RANK=rank, num_warps=8
+        )
     return bases
 
 
-def _batched(sources: Sequence[Tensor], bases: Sequence[Tensor]) -> Tensor:
-    """Fill in the bases by torch, shape by shape. Returns which of them are safe."""
-    safe = torch.empty(len(sources), dtype=torch.bool, device=sources[0].device)
-    for same in batches(sources):
-        whole, good = cholesky_qr(torch.stack([sources[i] for i in same]))
-        copy_all([bases[i] for i in same], list(whole))
-        safe[launch.table([same], safe.device)[0]] = good
-    return safe
+def _by_torch(sources: Sequence[Tensor], bases: Sequence[Tensor]) -> Tensor:
+    """Fill in the bases by torch, rank by rank. Returns their smallest pivots."""
+    pivots = torch.empty(len(sources), device=sources[0].device)
+    for same in of_equal_rank(sources):
+        found, smallest = cholesky_qr([sources[i] for i in same])
+        copy_all([bases[i] for i in same], found)
+        pivots[launch.table([same], pivots.device)[0]] = smallest
+    return pivots
 
 
 def _grouped(sources: Sequence[Tensor], bases: Sequence[Tensor], rank: int) -> Tensor:
-    """Fill in the bases of matrices of one padded rank. Returns which of them are safe."""
+    """Fill in the bases of matrices of one padded rank. Returns their smallest pivots."""
     device = sources[0].device
     block, warps = TILES[rank]
     counts = [triton.cdiv(len(s), block * STEPS) for s in sources]
@@ -206,13 +209,13 @@ def _grouped(sources: Sequence[Tensor], bases: Sequence[Tensor], rank: int) -> T
     padding = _padding(tuple(r for _, r in shapes), rank, device)
     grams = torch.empty(len(tiles), rank, rank, device=device)
 
-    def run(table: Tensor, weights: Tensor | None, gram: bool) -> Tensor:
+    def run(table: Tensor, by: Tensor | None, gram: bool) -> Tensor:
         gram_kernel[(len(tiles),)](
             table,
             tiles,
-            grams if weights is None else weights,
+            grams if by is None else by,
             grams,
-            WEIGHTED=weights is not None,
+            WEIGHTED=by is not None,
             GRAM=gram,
             RANK=rank,
             DEPTH=min(rank, 32),
@@ -223,27 +226,14 @@ def _grouped(sources: Sequence[Tensor], bases: Sequence[Tensor], rank: int) -> T
         )
         return torch.segment_reduce(grams, "sum", lengths=lengths, unsafe=True) if gram else grams
 
-    weights, safe = _weights(run(first, None, True), padding)
+    once, pivots = weights(run(first, None, True), padding)
     if rank < WIDEST:
-        products = run(first, weights, True)
+        products = run(first, once, True)
     else:  # both at once do not fit into registers
-        run(first, weights, False)
+        run(first, once, False)
         products = run(again, None, True)
-    run(again, _weights(products, padding)[0], False)
-    return safe
-
-
-def _weights(grams: Tensor, padding: Tensor) -> tuple[Tensor, Tensor]:
-    """W (b×R×R) with orthonormal P W, from PᵀP; and whether it is so to few roundings after a second time."""
-    squares = grams.diagonal(dim1=1, dim2=2)
-    measurable = (squares > SMALLEST) & (squares < 1 / SMALLEST)
-    scale = torch.where(measurable, squares, 1).rsqrt()
-    scaled = grams * scale[:, :, None] * scale[:, None, :] + torch.diag_embed(padding)
-    lower, failed = torch.linalg.cholesky_ex(scaled)
-    safe = (failed == 0) & (measurable | (padding > 0)).all(1) & smallest_pivot(lower)
-    eye = torch.eye(lower.shape[-1], device=lower.device).expand_as(lower)
-    inverse = torch.linalg.solve_triangular(lower, eye, upper=False)
-    return (inverse * scale[:, None, :]).mT.contiguous(), safe
+    run(again, weights(products, padding)[0], False)
+    return pivots
 
 
 @lru_cache(maxsize=128)
