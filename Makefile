@@ -7,10 +7,11 @@ SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local -
 OLDER_TRITON := .venv/triton-3.6.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0 lint clean
+.PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
+.PHONY: test-lab lab lab-down lab-programs lint clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
 setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda to choose torch's build)
 	@$(PYTHON) requirements/install.py
@@ -37,6 +38,20 @@ $(OLDER_TRITON): | setup
 	rm -rf $@.part
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part triton==3.6.0
 	mv $@.part $@
+
+test-lab: setup lab-programs ## Tests on a real SLURM cluster on this machine (root on Debian or Ubuntu)
+	$(BIN)/python -m pytest tests/lab
+
+lab: setup lab-programs ## Start a SLURM cluster of four nodes on this machine (root on Debian or Ubuntu)
+	$(BIN)/edgc lab up
+
+lab-down: ## End it; it leaves nothing but the packages slurm-wlm and munge
+	$(BIN)/edgc lab down
+
+lab-programs:
+	@for program in slurmctld slurmd munged ip tc; do command -v $$program >/dev/null || missing=$$program; done; \
+	[ -z "$$missing" ] || { install="apt-get install --yes --no-install-recommends slurm-wlm munge iproute2"; \
+	  $$install || { apt-get update && $$install; }; }
 
 lint: setup ## Style, types, layers, workflow, and that the JSON schemas are in sync
 	$(BIN)/ruff check

@@ -13,6 +13,7 @@ min_version("9.20")
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/container.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"

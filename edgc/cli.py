@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
 from edgc.errors import EXIT_BAD_INPUT, UserError
+from edgc.lab.commands import app as lab
 
 
 class _OneScreenErrors(TyperGroup):
@@ -40,6 +41,7 @@ app = typer.Typer(
 
 bench = typer.Typer(no_args_is_help=True, help="Benchmarks of the package's own operations.")
 app.add_typer(bench, name="bench")
+app.add_typer(lab, name="lab")
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="File in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
@@ -64,10 +66,24 @@ def train(
     corpus: CorpusFolder,
     out: Folder,
 ) -> None:
-    """Train one run with all its processes on this machine; exit code 3 means it diverged."""
+    """Train one run, on this machine or on the nodes of the SLURM job that this is in.
+
+    Exit codes: 3, it diverged; 4, its time is up: it has saved its state and is to be started again.
+    """
     from edgc.training.launch import launch
 
     launch(load_experiment(experiment).run(run_id), out, corpus)
+
+
+@app.command()
+def follow(
+    job_id: Annotated[int, typer.Argument(help="A SLURM job")],
+    output: Annotated[Path, typer.Argument(help="A file that it makes")],
+) -> None:
+    """Wait for a SLURM job that was submitted before; fail if it ends without its output."""
+    from edgc.slurm.queue import follow as wait_for
+
+    wait_for(job_id, output)
 
 
 @app.command()
@@ -88,6 +104,32 @@ def runs(experiment: ExperimentName) -> None:
     """List the runs of an experiment."""
     for spec in load_experiment(experiment).runs():
         typer.echo(spec.run_id)
+
+
+@app.command()
+def status(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="EXPERIMENT", help="Files in configs/experiments; default: all that have runs"),
+    ] = None,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+    watch: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Draw again so often, until all ended or Ctrl-C")
+    ] = None,
+) -> None:
+    """Show how far the runs of experiments are, from their folders alone; exit code 1 if one failed.
+
+    timeout: out of the job's time; goes on once SLURM requeued the job.
+    stopped: no status and two minutes without a sign of life; started
+    again, it goes on from its last checkpoint.
+    loss: of validation where a run is done, else of training.
+    left: estimate for the remaining steps. seen: time since the last sign
+    of life.
+    """
+    from edgc.analysis.progress_view import report
+
+    sys.exit(report(names or [], results, as_json, watch))
 
 
 @app.command()

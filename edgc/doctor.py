@@ -45,6 +45,7 @@ def doctor() -> list[Finding]:
         _package("triton", "fused GPU kernels", remedy="make setup BUILD=cuda"),
         _programs("slurm", ("sbatch", "squeue", "srun"), "experiments on a cluster"),
         _package("snakemake-executor-plugin-slurm", "experiments on a cluster"),
+        _programs("SLURM's daemons", ("slurmctld", "slurmd", "munged"), "a cluster on this machine: make lab"),
         _programs("network shaping", ("tc", "ip"), "slow links on one machine"),
         _folder("EDGC_DATA", "experiments on local text: smoke-english"),
         _folder("EDGC_EVAL_DATA", "zero-shot tasks without the Hugging Face hub"),

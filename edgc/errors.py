@@ -4,6 +4,7 @@ from __future__ import annotations
 
 EXIT_BAD_INPUT = 2
 EXIT_DIVERGED = 3
+EXIT_OUT_OF_TIME = 4
 
 
 class UserError(Exception):
@@ -16,6 +17,12 @@ class Interrupted(UserError):
     """Somebody stopped the command by a signal; nothing is wrong."""
 
     exit_code = 130
+
+
+class OutOfTime(UserError):
+    """A run has saved its state and stopped: its time is up. It is to be started again."""
+
+    exit_code = EXIT_OUT_OF_TIME
 
 
 class Diverged(UserError):

@@ -19,7 +19,21 @@ class Schedule(Settings):
     time_minutes: PositiveInt = Field(60, description="Time limit of one training job, in minutes")
     memory_mb_per_node: PositiveInt = Field(16000, description="Memory of a node for the job, in MB")
     cpus_per_task: PositiveInt = Field(1, description="CPU cores per process")
+    checkpoint_seconds: PositiveInt = Field(
+        120, description="Seconds before the time limit at which a run saves its state and has its job queued again"
+    )
+    runs_per_job: PositiveInt = Field(
+        1, description="Training runs that share a job, one after another, with as many times its time limit"
+    )
     extra: str = Field("", description="Further sbatch options, e.g. --constraint=h100")
+
+    @model_validator(mode="after")
+    def _time_to_train(self) -> Schedule:
+        if self.time_minutes * 60 < 2 * self.checkpoint_seconds:
+            raise ValueError(
+                f"checkpoint_seconds {self.checkpoint_seconds} must be at most half of time_minutes {self.time_minutes}"
+            )
+        return self
 
 
 class Cluster(Named):
@@ -34,7 +48,12 @@ class Cluster(Named):
     processes_per_node: PositiveInt = Field(description="Processes, one per GPU, on a machine")
     link_gbit: float | None = Field(None, gt=0, description="Nominal link of a node in Gbit/s; null: unknown")
     interface: str | None = Field(None, description="Network interface for gloo and NCCL; null: their choice")
-    port: int | None = Field(None, ge=1024, le=65535, description="Rendezvous port; null: a free one")
+    environment: dict[str, str] = Field(
+        {}, description="Environment variables of the processes, e.g. {NCCL_IB_HCA: mlx5_0}"
+    )
+    port: int | None = Field(
+        None, ge=1024, le=65535, description="Rendezvous port; null: a free one, or one from the job id"
+    )
     threads_per_process: PositiveInt = Field(1, description="Threads of a process on CPU")
     kernels: Backend = Field(
         "auto",

@@ -76,10 +76,12 @@ class RunSpec(Settings):
 
     def identity(self) -> dict[str, Any]:
         """What the result depends on, as plain values: without descriptions, the batch system's settings, the options
-        of a probe that looks at nothing, and a choice of kernels that follows from the device."""
+        of a probe that looks at nothing, a choice of kernels that follows from the device, and no environment."""
         exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
         if self.cluster.kernels == "auto":
             exclude["cluster"].add("kernels")
+        if not self.cluster.environment:
+            exclude["cluster"].add("environment")
         if not self.training.probe.looks:
             exclude["training"] = {"probe"}
         return self.model_dump(mode="json", exclude=exclude)

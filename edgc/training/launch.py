@@ -1,38 +1,47 @@
-"""Start a run's processes on this machine by torchrun's launcher, and say in one screen why it failed."""
+"""Start a run's processes, see it through to its end, and say in one screen why it failed."""
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import os
 import shutil
-import signal
-import socket
+import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from edgc import files
 from edgc.config import RunSpec
 from edgc.data.dataset import open_corpus
-from edgc.errors import EXIT_DIVERGED, Diverged, Interrupted, UserError
-from edgc.settings import validate
+from edgc.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
+from edgc.slurm import allocation
+from edgc.slurm.allocation import Allocation
+from edgc.training import stopping
+from edgc.training.agent import run_node
+from edgc.training.checks import check_folder, check_machine
+from edgc.training.failures import ERRORS, Failure, explain, read_failures
 from edgc.training.progress import following
-from edgc.training.worker import ERRORS, log_path
+from edgc.training.watch import watching
 
-MONITOR_SECONDS = 0.2
+LOG = "launch.log"  #: in the run's folder: why the last start did not end well
 
 
 def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
-    """Train `spec` with all its processes on this machine. A run that is done, or diverged, is left as it is.
+    """Train `spec` with all its processes: on this machine, or on the nodes of the SLURM job that this is.
 
-    Raises `Diverged` or `UserError` with `status.json` saying so, and `Interrupted` by a signal: the run is then
-    unfinished, without a status.
+    A run that is done, or diverged, is left as it is. Raises `Diverged` or `UserError` with `status.json` saying so.
+    A run that is asked to stop (SIGTERM, SIGUSR1, or the job's time is nearly up) saves its state first: `Interrupted`
+    if somebody wants it so, `OutOfTime` if SLURM does not queue the job again.
     """
     with files.only_process(run_dir / "lock", f"another process trains into {run_dir}; wait for it or stop it"):
-        _launch(spec, run_dir, corpus_dir)
+        said = run_dir / LOG
+        said.unlink(missing_ok=True)
+        try:
+            _launch(spec, run_dir, corpus_dir)
+        except UserError as error:
+            files.write_text(said, f"{error}\n")
+            raise
 
 
 def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
@@ -45,121 +54,109 @@ def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         return
     if ended["status"] == "diverged":
         raise Diverged(f"{ended['message']}\n(it ended so before; remove {run_dir} to try again)")
-    check_machine(spec)
+    job = allocation.allocation()
+    check_machine(spec, job)
+    begun = saved_step(run_dir)
     status.unlink(missing_ok=True)
+    (run_dir / stopping.STOP).unlink(missing_ok=True)
     shutil.rmtree(run_dir / ERRORS, ignore_errors=True)
     files.write_json(run_dir / "spec.json", spec.model_dump(mode="json"))
-    os.environ |= {"EDGC_LAUNCHED_AT": str(time.time()), "EDGC_LAUNCHER": str(os.getpid())}
-    with following(run_dir, spec):
-        exit_codes = _run_processes(spec, run_dir, corpus_dir)
-    if not exit_codes:
-        return
-    message = explain(run_dir, exit_codes)
-    if EXIT_DIVERGED in exit_codes.values():
+    os.environ["EDGC_LAUNCHED_AT"] = str(time.time())
+    several = spec.cluster.nodes > 1
+    with _supervised(spec, run_dir, job):
+        if several:
+            assert job is not None  # checked
+            failures, otherwise = _run_nodes(spec, run_dir, corpus_dir, job)
+        else:
+            failures, otherwise = run_node(spec, run_dir, corpus_dir), ""
+    reason = stopping.requested(run_dir)
+    if failures or otherwise:
+        _report_failure(spec, run_dir, failures, otherwise, job if several and reason is None else None)
+    elif (ended := files.read_json(status)["status"]) != "done":
+        _stopped(run_dir, ended, job, saved_step(run_dir) > begun)
+
+
+@contextmanager
+def _supervised(spec: RunSpec, run_dir: Path, job: Allocation | None) -> Iterator[None]:
+    """While the body runs: progress on a terminal, signs of life, and requests to stop."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+
+    def note(reason: stopping.Reason) -> None:
+        if reason == "cancelled":  # at once: what follows may be SIGKILL
+            write_status(spec, run_dir, reason, "stopped by a signal")
+
+    try:
+        with (
+            following(run_dir, spec),
+            watching(run_dir, job, spec.cluster.schedule.checkpoint_seconds),
+            stopping.on_signals(run_dir, note),
+        ):
+            yield
+    except (SignalException, KeyboardInterrupt):  # its processes are gone by now
+        write_status(spec, run_dir, "cancelled", "stopped by a signal")
+        raise _interrupted(run_dir) from None
+
+
+def _run_nodes(spec: RunSpec, run_dir: Path, corpus_dir: Path, job: Allocation) -> tuple[list[Failure], str]:
+    """Run an agent on every node to the end. The processes that failed, and what srun said if it failed."""
+    command = allocation.agent(run_dir, corpus_dir, job.endpoint(spec.cluster, spec.run_id))
+    step = subprocess.Popen(
+        job.srun(spec.cluster, *command), env=allocation.environment(), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, said = step.communicate()
+    except KeyboardInterrupt:
+        step.terminate()
+        step.communicate()
+        raise
+    failures = read_failures(run_dir)
+    return failures, f"srun ended with exit code {step.returncode}:\n{said[-2000:]}" if step.returncode else ""
+
+
+def _report_failure(
+    spec: RunSpec, run_dir: Path, failures: list[Failure], otherwise: str, job: Allocation | None
+) -> None:
+    """Raise what a failed run says. In a job one of whose nodes is lost, SLURM is given the time to find that out."""
+    message = explain(run_dir, failures, otherwise)
+    if any(failure.exit_code == EXIT_DIVERGED for failure in failures):
         raise Diverged(message)
-    steps = files.read_jsonl(run_dir / "steps.jsonl")
-    record = {"status": "failed", "step": steps[-1]["step"] if steps else 0, "iterations": spec.training.iterations}
-    files.write_json(status, record | {"message": message})
+    if job is not None and not job.answers():
+        print(f"{message}\na node does not answer: waiting for SLURM to queue job {job.job_id} again", file=sys.stderr)
+        time.sleep(allocation.REQUEUE_SECONDS)
+    if stopping.requested(run_dir) == "cancelled":
+        write_status(spec, run_dir, "cancelled", "stopped by a signal")
+        raise _interrupted(run_dir)
+    write_status(spec, run_dir, "failed", message)
     raise UserError(message)
 
 
-def check_folder(spec: RunSpec, run_dir: Path, corpus: dict[str, Any]) -> None:
-    """Refuse a folder that holds another run, and a corpus that is not this run's."""
-    if corpus["settings"] != spec.corpus.model_dump(mode="json"):
-        raise UserError(
-            f"--corpus: that folder holds corpus {corpus['settings']['name']} with other settings than this run's "
-            f"corpus {spec.corpus.name}; prepare it with `edgc prepare {spec.corpus.name} --out FOLDER`"
-        )
-    known = run_dir / "spec.json"
-    if known.exists() and (other := validate(RunSpec, files.read_json(known), str(known))).spec_id != spec.spec_id:
-        raise UserError(f"--out {run_dir}: holds run {other.run_id}, not {spec.run_id}; choose another folder")
-    manifest = run_dir / "manifest.json"
-    if manifest.exists() and files.read_json(manifest)["corpus"] != corpus["sha256"]:
-        raise UserError(
-            f"{run_dir}: was trained on other text than corpus {spec.corpus.name} holds now; "
-            "remove the folder to train it anew, or restore the text"
-        )
+def _stopped(run_dir: Path, how: str, job: Allocation | None, progressed: bool) -> None:
+    """Raise what a run says that saved its state and stopped; out of time, its job goes back into the queue."""
+    if how != "timeout":
+        raise _interrupted(run_dir)
+    if job is None or not progressed:
+        what = "it was asked to" if job is None else "its time was nearly up before it finished a step"
+        raise OutOfTime(f"{run_dir}: stopped, {what}; started again, it goes on from its checkpoint")
+    print(f"{run_dir}: time is nearly up: its state is saved, and job {job.job_id} goes back to the queue", flush=True)
+    job.requeue()
 
 
-def check_machine(spec: RunSpec) -> None:
-    """Refuse before anything starts what cannot work here: several nodes, missing GPUs, a taken port …"""
-    cluster = spec.cluster
-    if spec.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
-    if cluster.nodes > 1:
-        raise UserError(
-            f"cluster.nodes = {cluster.nodes} ({cluster.name}): runs are started on one machine only so far; "
-            "choose a cluster with nodes: 1"
-        )
-    if cluster.device == "cuda":
-        import torch
-
-        if torch.cuda.device_count() < cluster.processes_per_node:
-            raise UserError(
-                f"cluster.processes_per_node = {cluster.processes_per_node} ({cluster.name}): this machine has "
-                f"{torch.cuda.device_count()} GPUs; choose a cluster with device: cpu or fewer processes"
-            )
-    if cluster.port is not None:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("localhost", cluster.port))
-            except OSError as error:
-                raise UserError(
-                    f"cluster.port = {cluster.port} ({cluster.name}): {error.strerror}; "
-                    "choose another port, or null for a free one"
-                ) from None
+def _interrupted(run_dir: Path) -> Interrupted:
+    return Interrupted(f"stopped by a signal; started again, {run_dir} goes on from its last checkpoint")
 
 
-def _run_processes(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> dict[int, int]:
-    """Run to the end. Exit codes by rank of the processes that failed; one failure ends all the others."""
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # `explain` says it in one screen
-    with tempfile.TemporaryDirectory() as unused:  # workers write their own logs
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=spec.cluster.processes_per_node,
-            run_id=spec.spec_id,
-            rdzv_backend="c10d",
-            rdzv_endpoint=f"localhost:{spec.cluster.port or 0}",
-            max_restarts=0,
-            monitor_interval=MONITOR_SECONDS,
-            logs_specs=DefaultLogsSpecs(log_dir=unused),
-        )
-        try:
-            elastic_launch(config, sys.executable)("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
-        except ChildFailedError as error:
-            return {rank: failure.exitcode for rank, failure in error.failures.items()}
-        except SignalException as stop:  # its processes are gone by now
-            how = signal.Signals(stop.sigval).name
-            raise Interrupted(f"stopped by {how}; started again, {run_dir} goes on from its last checkpoint") from None
-    return {}
+def last_step(run_dir: Path) -> int:
+    """The last step on record, 0 if there is none."""
+    steps = files.read_jsonl(run_dir / "steps.jsonl")
+    return steps[-1]["step"] if steps else 0
 
 
-def explain(run_dir: Path, exit_codes: dict[int, int]) -> str:
-    """One screen: which rank failed first, its error, and where the rest is.
+def saved_step(run_dir: Path) -> int:
+    """The step of the last checkpoint, 0 if there is none."""
+    return max((int(path.name.removeprefix("step-")) for path in (run_dir / "checkpoint").glob("step-*")), default=0)
 
-    A rank that was killed is the cause, whenever its peers noticed; SIGTERM is how the launcher ends the others.
-    """
-    killed = {rank: -code for rank, code in exit_codes.items() if code < 0 and -code != signal.SIGTERM}
-    reports = [files.read_json(path) for path in (run_dir / ERRORS).glob("rank-*.json")]
-    if killed:
-        rank, number = min(killed.items())
-        hint = " (the system may have run out of memory)" if number == signal.SIGKILL else ""
-        cause = f"process was ended by {signal.Signals(number).name}{hint}"
-    elif reports:
-        first = min(reports, key=lambda report: report["time"])
-        rank, cause = first["rank"], first["message"]
-        if first["known"]:
-            return cause
-    else:
-        rank, code = min(exit_codes.items())
-        cause = f"process exited with code {code}"
-    log = log_path(run_dir, rank)
-    return (
-        f"rank {rank} failed first: {cause}\nlog: {log}\nthe run continues from its last checkpoint when started again"
-    )
+
+def write_status(spec: RunSpec, run_dir: Path, status: str, message: str) -> None:
+    """How a run ended that could not say so itself."""
+    record = {"status": status, "step": last_step(run_dir), "iterations": spec.training.iterations}
+    files.write_json(run_dir / "status.json", record | {"message": message})

@@ -18,9 +18,11 @@ from edgc.errors import Diverged
 from edgc.provenance import manifest_base
 from edgc.stage_alignment import ExchangeCost
 from edgc.training.batches import Batches
+from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
 from edgc.training.schedule import learning_rate
+from edgc.training.stopping import Stopping
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
 COSTS = "exchange_costs.json"
@@ -30,7 +32,8 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     """Train `spec` to its end, from the newest whole checkpoint if there is one. Collective over the job.
 
     Writes the run folder's records; `status.json` says `done` only after the export is there. Raises `Diverged`
-    on every rank at the first gradient norm that is not finite.
+    on every rank at the first gradient norm that is not finite. Returns early, with a checkpoint and the reason in
+    `status.json`, if the run is asked to stop.
     """
     corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
     vocab_size = corpus.manifest["vocab_size"]
@@ -43,6 +46,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     probed = ProbeRecords(spec, run_dir, place)
     exchange.probe = probed.probe
 
+    stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
     probed.begin(first)
     write_manifest(spec, run_dir, corpus.manifest, engine)
@@ -76,12 +80,17 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         if due(finished, spec.training.eval_interval, iterations):
             with recorder.aside("evaluation"):
                 recorder.evaluation(finished, engine.evaluate(batches.validation()))
-        if due(finished, spec.training.checkpoint_interval, iterations):
+        reason = stopping.due(finished) if finished < iterations else None
+        if reason or due(finished, spec.training.checkpoint_interval, iterations):
             with recorder.aside("checkpoint"):
                 probed.flush()
                 state = {"engine": engine.state_dict(), "recorder": recorder.state_dict()}
                 state["place"] = {"data": place.data, "tensor": place.tensor}
                 checkpoint.save(run_dir / "checkpoint", finished, place.rank, state, spec.spec_id)
+        if reason:
+            recorder.write_status(reason, finished, iterations, "asked to stop; its state is saved")
+            leave()
+            return
 
     parameters = engine.num_parameters
     if place.rank == 0:
@@ -133,6 +142,7 @@ def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronE
             "seed": spec.seed,
             "link": {"nominal_gbit": spec.cluster.link_gbit, "all_reduce_bytes_per_second": bandwidth},
             "exchange_costs": to_plain(engine.costs),
+            "environment": network_environment(spec.cluster),
             "corpus": corpus["sha256"],
         },
     )

@@ -15,13 +15,8 @@ from edgc.config import RunSpec
 from edgc.errors import UserError
 from edgc.ops import backend
 from edgc.settings import validate
-
-ERRORS = "errors"
-
-
-def log_path(run_dir: Path, rank: int) -> Path:
-    """Where a rank's output goes."""
-    return run_dir / "stdout.log" if rank == 0 else run_dir / "logs" / f"rank-{rank:05d}.log"
+from edgc.training.failures import ERRORS, log_path
+from edgc.training.stopping import outlive_a_request
 
 
 def end_with_launcher() -> None:
@@ -36,6 +31,7 @@ def end_with_launcher() -> None:
 def main(run_dir: Path, corpus_dir: Path) -> int:
     """Train with output in the rank's log; an error leaves `errors/rank-N.json`. Returns the exit code."""
     end_with_launcher()
+    outlive_a_request(run_dir)
     rank = int(os.environ["RANK"])
     path = log_path(run_dir, rank)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import torch
 
 from edgc.backends.megatron import checkpoint
 from edgc.data.dataset import open_corpus, validation_batches
-from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED
+from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
 from edgc.files import read_json, read_jsonl
 from edgc.training.recorder import REGIONS
 from tests.fixtures.workspace import Workspace
@@ -148,7 +148,26 @@ def test_one_process_a_folder_and_no_orphans(workspace: Workspace) -> None:
         assert "Traceback" not in stderr
         psutil.wait_procs(workers(out), timeout=10)
         assert not workers(out)
-        assert not (out / "status.json").exists()
+        status = read_json(out / "status.json")["status"] if (out / "status.json").exists() else None
+        assert status == ("cancelled" if number == signal.SIGTERM else None)
+
+
+def test_a_run_that_is_asked_to_stop_saves_its_state(whole: Path, workspace: Workspace) -> None:
+    out = workspace.root / "asked"
+    command = workspace.command("resume", out)
+    process = workspace.start(command)
+    wait_for(lambda: (out / "manifest.json").exists(), process)
+    process.send_signal(signal.SIGUSR1)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == EXIT_OUT_OF_TIME, stderr
+    status = read_json(out / "status.json")
+    assert status["status"] == "timeout"
+    assert 0 < status["step"] < 60
+    assert [path.name for path in (out / "checkpoint").iterdir()] == [f"step-{status['step']:08d}"]
+    again = workspace.run(command)
+    assert again.returncode == 0, again.stderr
+    for name in ("steps.jsonl", "evals.jsonl"):
+        assert [row["loss"] for row in read_jsonl(out / name)] == [row["loss"] for row in read_jsonl(whole / name)]
 
 
 def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace) -> None:

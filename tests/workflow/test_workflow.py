@@ -43,7 +43,7 @@ def test_a_job_lists_what_its_cluster_asks_for(project):
     cluster = load_experiment("paper-h100").runs()[0].cluster
     for resource in (
         f"nodes={cluster.nodes}",
-        f"tasks={cluster.processes}",
+        f"tasks_per_node={cluster.processes_per_node}",
         f"cpus_per_task={cluster.schedule.cpus_per_task}",
         f"mem_mb={cluster.schedule.memory_mb_per_node}",
         f"runtime={cluster.schedule.time_minutes}",

@@ -1,7 +1,9 @@
 # Names and helpers that the rules share. The experiment is read and checked here, before any job exists.
 
 import os
+import re
 import sys
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -12,6 +14,8 @@ from edgc.config import Cluster, Corpus, Task, load, load_experiment
 from edgc.data.corpus import corpus_id, input_files
 from edgc.errors import UserError
 from edgc.files import canonical_json
+from edgc.slurm.queue import live_jobs, runs_of
+from edgc.slurm.site import check_site, forgets_jobs
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
 # no reason to train again, and the report shows no path of this machine.
@@ -36,6 +40,9 @@ except UserError as error:
 
 RESULTS = f"results/{EXPERIMENT.name}"
 RUN = f"{RESULTS}/runs/{{run}}"
+# As an output of jobs that may go to SLURM: jobs are known there by their wildcards, and two experiments may have the
+# same run.
+JOB = "results/{experiment}/runs/{run}"
 CORPUS_DIR = f"results/corpora/{corpus_id(CORPUS)}"  # shared by experiments
 
 # What the report's texts may say of the experiment.
@@ -54,6 +61,7 @@ config["about"] = {
 
 
 wildcard_constraints:
+    experiment=re.escape(EXPERIMENT.name),
     run="[^/]+",
 
 
@@ -77,21 +85,92 @@ def corpus_files(wildcards):
         return []
 
 
-def schedule(setting):
-    """A resource that a run's cluster sets; without a value it is left out."""
+def whole_nodes(cluster, runs):
+    """What a job that trains asks for, as the cluster's file says: one rule for any number of nodes.
 
-    def resource(wildcards):
-        return getattr(SPECS[wildcards.run].cluster.schedule, setting) or None
+    `mpi` has Snakemake start the rule's command once, on the first node; it starts the others itself.
+    """
+    several = cluster.processes_per_node > 1
+    tasks = (
+        {"tasks_per_node": cluster.processes_per_node}
+        if several
+        else {"tasks": cluster.nodes}
+    )
+    return (
+        batch_settings(cluster, runs)
+        | {"nodes": cluster.nodes, "mem_mb": cluster.schedule.memory_mb_per_node}
+        | tasks
+        | ({"mpi": "srun"} if cluster.processes > 1 else {})
+        | gpus(cluster, cluster.processes_per_node)
+    )
 
-    return resource
+
+def one_process(cluster):
+    """What a job of one process asks for."""
+    return (
+        batch_settings(cluster, 1)
+        | {"nodes": 1, "tasks": 1, "mem_mb": cluster.schedule.memory_mb_per_node}
+        | gpus(cluster, 1)
+    )
 
 
-def gpus(all_of_node):
-    """Generic resource of a job with one GPU, or with one for every process on a node; none on a CPU cluster."""
+def batch_settings(cluster, runs):
+    """Time, cores, and the site's own settings; what is not set is left out."""
+    schedule = cluster.schedule
+    settings = {
+        "runtime": schedule.time_minutes * runs,
+        "cpus_per_task": schedule.cpus_per_task,
+        "slurm_partition": schedule.partition,
+        "slurm_account": schedule.account,
+        "slurm_extra": schedule.extra,
+    }
+    return {name: value for name, value in settings.items() if value}
 
-    def resource(wildcards):
-        cluster = SPECS[wildcards.run].cluster
-        count = cluster.processes_per_node if all_of_node else 1
-        return f"gpu:{count}" if cluster.device == "cuda" else None
 
-    return resource
+def gpus(cluster, count):
+    """GPUs of each node of a job; none on a CPU cluster."""
+    return (
+        {"gres": f"gpu:{count}", "tasks_per_gpu": 0} if cluster.device == "cuda" else {}
+    )
+
+
+def one_of(names):
+    """A wildcard's constraint: any of these, in a path."""
+    return "|".join(map(re.escape, names))
+
+
+def none_of(names):
+    """A wildcard's constraint: any but these, in a path."""
+    return f"(?!(?:{one_of(names)})/)[^/]+" if names else "[^/]+"
+
+
+def batched(names, size):
+    """Lists of `size` names, the last one of what is left."""
+    names = list(names)
+    return [names[i : i + size] for i in range(0, len(names), size)]
+
+
+def live():
+    """Job ids by run of the jobs that an earlier start of Snakemake has left in SLURM's queue, by rule."""
+    jobs = live_jobs(Path.cwd()) if ON_CLUSTER else {}
+    runs = list(SPECS)
+    name = EXPERIMENT.name
+    found = {rule: runs_of(jobs, rule, name, runs) for rule in ("train", "evaluate")}
+    for number, together in enumerate(batched(runs, CLUSTER.schedule.runs_per_job)):
+        if job := jobs.get(f"rule_train_{name}_{number}"):
+            found["train"] |= dict.fromkeys(together, job)
+    return found
+
+
+# The process that submits: jobs on nodes read these files, too, and so do dry runs and reports.
+ON_CLUSTER = workflow.is_main_process and bool(workflow.resource_settings.nodes)
+if ON_CLUSTER:
+    try:
+        check_site(CLUSTER)
+        if seconds := forgets_jobs():
+            raise WorkflowError(
+                f"SLURM's MinJobAge is {seconds} s here: squeue forgets jobs too soon; add --slurm-status-command sacct"
+            )
+    except UserError as error:
+        raise WorkflowError(str(error))
+LIVE = live()

@@ -1,27 +1,43 @@
+EVALUATED = dict(
+    experiment=EXPERIMENT.name,
+    corpus=CORPUS_DIR,
+    tasks=canonical_json([task.model_dump(mode="json") for task in TASKS]),
+    limit=EXPERIMENT.task_limit,
+)
+
+
 rule evaluate:
     input:
-        trained=f"{RUN}/trained",
+        trained=ancient(f"{JOB}/trained"),
         corpus=f"{CORPUS_DIR}/manifest.json",
     output:
-        f"{RUN}/zero_shot.json",
+        f"{JOB}/zero_shot.json",
     log:
-        f"{RUN}/evaluate.log",
+        f"{JOB}/evaluate.log",
+    wildcard_constraints:
+        run=none_of(LIVE["evaluate"]),
     resources:
-        nodes=1,
-        tasks=1,
-        cpus_per_task=schedule("cpus_per_task"),
-        mem_mb=schedule("memory_mb_per_node"),
-        runtime=schedule("time_minutes"),
-        gres=gpus(all_of_node=False),
-        slurm_partition=schedule("partition"),
-        slurm_account=schedule("account"),
-        slurm_extra=schedule("extra"),
+        **one_process(CLUSTER),
     params:
-        experiment=EXPERIMENT.name,
-        corpus=subpath(input.corpus, parent=True),
+        **EVALUATED,
         out=subpath(output[0], parent=True),
-        tasks=canonical_json([task.model_dump(mode="json") for task in TASKS]),
-        limit=EXPERIMENT.task_limit,
     shell:
         '"$EDGC_PYTHON" -m edgc evaluate {params.out:q}'
         " --experiment {params.experiment:q} --corpus {params.corpus:q} > {log:q} 2>&1"
+
+
+if LIVE["evaluate"]:
+
+    rule follow_evaluate:
+        output:
+            update(f"{JOB}/zero_shot.json"),
+        wildcard_constraints:
+            run=one_of(LIVE["evaluate"]),
+        localrule: True
+        resources:
+            slurm_job=lambda wildcards: LIVE["evaluate"][wildcards.run],
+        params:
+            **EVALUATED,
+            out=subpath(output[0], parent=True),
+        shell:
+            '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

@@ -1,29 +1,76 @@
 # One job a run. Its only output is a flag: Snakemake deletes the outputs of a job that failed or that is to run
 # again, and the records and checkpoints are what the next attempt goes on from (a finished run: nothing at all). What a run depends on is in its id, hence in the
 # path. On one machine a run has all cores (Snakemake caps threads at --cores) to itself, so that no other job disturbs
-# its timings. Exit code 3 means that the run diverged: a result, which the tables show.
-rule train:
-    input:
-        corpus=f"{CORPUS_DIR}/manifest.json",
-    output:
-        touch(f"{RUN}/trained"),
-    log:
-        f"{RUN}/stdout.log",
-    threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
-    resources:
-        nodes=lambda wildcards: SPECS[wildcards.run].cluster.nodes,
-        tasks=lambda wildcards: SPECS[wildcards.run].cluster.processes,
-        cpus_per_task=schedule("cpus_per_task"),
-        mem_mb=schedule("memory_mb_per_node"),
-        runtime=schedule("time_minutes"),
-        gres=gpus(all_of_node=True),
-        slurm_partition=schedule("partition"),
-        slurm_account=schedule("account"),
-        slurm_extra=schedule("extra"),
-    params:
-        experiment=EXPERIMENT.name,
-        corpus=subpath(input.corpus, parent=True),
-        out=subpath(output[0], parent=True),
-    shell:
-        '"$EDGC_PYTHON" -m edgc train {wildcards.run:q} --experiment {params.experiment:q}'
-        " --corpus {params.corpus:q} --out {params.out:q} || [ $? -eq 3 ]"
+# its timings. Exit code 3 means that the run diverged: a result, which the tables show. 4 and 130: it has been asked to
+# stop, and so has what would come after it.
+
+TRAIN = (
+    "failed=0; for run in {params.runs}; do"
+    ' "$EDGC_PYTHON" -m edgc train "$run" --experiment {params.experiment:q}'
+    ' --corpus {params.corpus:q} --out {params.folder:q}/"$run"'
+    " || case $? in 3) ;; 4 | 130) exit 1 ;; *) failed=1 ;; esac; done; exit $failed"
+)
+TRAINED = dict(experiment=EXPERIMENT.name, corpus=CORPUS_DIR, folder=f"{RESULTS}/runs")
+RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
+
+if RUNS_PER_JOB == 1:
+
+    rule train:
+        input:
+            f"{CORPUS_DIR}/manifest.json",
+        output:
+            touch(f"{JOB}/trained"),
+        log:
+            f"{JOB}/launch.log",
+        wildcard_constraints:
+            run=none_of(LIVE["train"]),
+        threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+        resources:
+            **whole_nodes(CLUSTER, runs=1),
+        params:
+            **TRAINED,
+            runs="{run}",
+        shell:
+            TRAIN
+
+else:
+
+    # Short runs share a job, one after another, so that they wait in the queue once.
+    for number, runs in enumerate(batched(SPECS, RUNS_PER_JOB)):
+        if not set(runs) & set(LIVE["train"]):
+
+            rule:
+                name:
+                    f"train_{EXPERIMENT.name}_{number}"
+                input:
+                    f"{CORPUS_DIR}/manifest.json",
+                output:
+                    touch(expand(f"{RUN}/trained", run=runs)),
+                log:
+                    expand(f"{RUN}/launch.log", run=runs),
+                threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+                resources:
+                    **whole_nodes(CLUSTER, runs=len(runs)),
+                params:
+                    **TRAINED,
+                    runs=" ".join(runs),
+                shell:
+                    TRAIN
+
+
+if LIVE["train"]:
+
+    # Submitted by an earlier start of Snakemake: waited for, and not submitted again.
+    rule follow_train:
+        output:
+            update(f"{JOB}/trained"),
+        wildcard_constraints:
+            run=one_of(LIVE["train"]),
+        localrule: True
+        resources:
+            slurm_job=lambda wildcards: LIVE["train"][wildcards.run],
+        params:
+            **TRAINED,
+            runs="{run}",
+        shell:
+            '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

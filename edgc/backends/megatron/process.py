@@ -46,9 +46,6 @@ def join(spec: RunSpec) -> Place:
     else:
         torch.set_num_threads(spec.cluster.threads_per_process)
     cpu.install()
-    if spec.cluster.interface:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", spec.cluster.interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", spec.cluster.interface)
     timeout = timedelta(seconds=spec.cluster.timeout_seconds)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     parallel_state.initialize_model_parallel(

@@ -1,0 +1,16 @@
+"""Environment variables of a run's processes: everything that tells gloo and NCCL how to behave is set here."""
+
+from __future__ import annotations
+
+from edgc.config import Cluster
+
+
+def network_environment(cluster: Cluster) -> dict[str, str]:
+    """What the processes of a job on `cluster` get beside what the user has set; the cluster's file has the last word.
+
+    An NCCL collective that fails ends its process, so that the launcher notices (its default, made certain here).
+    """
+    chosen = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"} if cluster.device == "cuda" else {}
+    if cluster.interface:
+        chosen |= {"GLOO_SOCKET_IFNAME": cluster.interface, "NCCL_SOCKET_IFNAME": cluster.interface}
+    return chosen | cluster.environment

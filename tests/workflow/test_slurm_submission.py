@@ -1,0 +1,128 @@
+"""What the profile would submit: sbatch's command lines, and what is refused before the first of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, Project
+
+from edgc.config import Corpus, load, load_experiment
+from edgc.data.corpus import corpus_id
+
+# sbatch notes what it was asked and refuses; the others are a site with one partition
+PROGRAMS = {
+    "sbatch": 'printf "%s\\n" "$*" >> sbatch.calls; echo refused >&2; exit 1',
+    "sinfo": 'case "$*" in *%R*) echo gpu 64;; *) echo "gpu*";; esac',
+    "squeue": ":",
+    "scontrol": "echo 'MinJobAge               = 300 sec'",
+    "scancel": ":",
+}
+
+
+@pytest.fixture
+def site(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    shutil.copytree(ROOT / "slurm", project.root / "slurm")
+    for name, body in PROGRAMS.items():
+        path = project.root / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{project.root / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return project
+
+
+def submit(site: Project, experiment: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Have Snakemake submit the training of the experiment's first run."""
+    command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--restart-times", "0"]
+    command += ["--config", f"experiment={experiment}", *more]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=site.root, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def sbatch_options(site: Project, experiment: str) -> list[str]:
+    spec = load_experiment(experiment, site.root / "configs").runs()[0]
+    corpus = load(Corpus, spec.corpus.name, site.root / "configs")
+    manifest = site.root / "results" / "corpora" / corpus_id(corpus) / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    target = f"results/{experiment}/runs/{spec.run_id}/trained"
+    done = submit(site, experiment, "--", target)
+    assert done.returncode != 0
+    (line,) = (site.root / "sbatch.calls").read_text().splitlines()
+    assert f"train:experiment={experiment},run={spec.run_id}" in line
+    asked = line.split(" --wrap=")[0]
+    asked = re.sub(r"--(job-name|output|comment) \S+", "", asked)
+    return shlex.split(asked.replace(f"-D {site.root}", ""))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "nodes", "mem"), [("paper-v100", 8, 128000), ("paper-h100", 16, 256000)], ids=["v100", "h100"]
+)
+def test_sbatch_asks_for_the_papers_machines(site: Project, experiment: str, nodes: int, mem: int) -> None:
+    assert sbatch_options(site, experiment) == [
+        "--parsable", "--export=ALL", "-p", "gpu", "-t", "2880", "--mem", str(mem), f"--nodes={nodes}", "--requeue",
+        "--ntasks-per-node=4", "--cpus-per-task=8", "--gres=gpu:4",
+    ]  # fmt: skip
+
+
+def test_sbatch_gets_what_the_site_sets(site: Project) -> None:
+    path = site.root / "configs/clusters/v100x32.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings["schedule"] |= {"partition": "gpu", "extra": "--exclusive --switches=1"}
+    path.write_text(yaml.safe_dump(settings))
+    options = sbatch_options(site, "paper-v100")
+    assert options[options.index("-p") + 1] == "gpu"
+    assert {"--exclusive", "--switches=1"} <= set(options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": 0}, r"nodes = 0: Input should be greater than 0"),
+        ({"processes_per_node": 3}, r"tensor 4 × pipeline 4 × data 2 = 32 processes, .*= 24"),
+        ({"schedule": {"partition": "gpus"}}, r"partition = 'gpus' \(cluster v100x32\): no such partition.*: gpu"),
+        ({"schedule": {"time_minutes": 1}}, r"checkpoint_seconds 120 must be at most half of time_minutes 1"),
+    ],
+    ids=["nodes", "processes", "partition", "time"],
+)
+def test_a_malformed_cluster_is_refused_before_anything_is_submitted(site: Project, change: dict, message: str) -> None:
+    path = site.root / "configs/clusters/v100x32.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    done = submit(site, "paper-v100")
+    assert done.returncode != 0
+    assert re.search(message, done.stdout + done.stderr), done.stdout + done.stderr
+    assert not (site.root / "sbatch.calls").exists()
+
+
+def test_short_runs_share_a_job(site: Project) -> None:
+    path = site.root / "configs/clusters/laptop.yaml"
+    path.write_text(path.read_text() + "schedule: {runs_per_job: 2, time_minutes: 10}\n")
+    jobs = site.would_run()
+    runs = [f"results/toy/runs/{spec.run_id}/trained" for spec in load_experiment("toy", site.root / "configs").runs()]
+    assert jobs["train_toy_0"] == [", ".join(runs[:2])]
+    assert jobs["train_toy_1"] == [runs[2]]
+    done = site.snakemake("--config", "experiment=toy", "--", runs[0])
+    assert done.returncode == 0, done.stderr
+    assert (site.root / runs[1]).exists()
+
+
+def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
+    runs = [spec.run_id for spec in load_experiment("toy", site.root / "configs").runs()]
+    (site.root / "bin/squeue").write_text(
+        f"#!/bin/sh\necho '7|rule_train_wildcards_toy_{runs[1]}|{site.root.resolve()}'\n"
+    )
+    done = submit(site, "toy", "--dry-run", "--quiet", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    followed = re.findall(r"rule follow_train:\n    output: (\S+)", done.stdout + done.stderr)
+    trained = re.findall(r"^rule train:\n    input: \S+\n    output: (\S+)", done.stdout + done.stderr, re.MULTILINE)
+    assert followed == [f"results/toy/runs/{runs[1]}/trained"]
+    assert sorted(trained) == sorted(f"results/toy/runs/{run}/trained" for run in (runs[0], runs[2]))
+    assert Path(followed[0]).parts[-2] == runs[1]
