@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -67,9 +68,12 @@ class Allocation:
 
 
 def allocation() -> Allocation | None:
-    """The job that this process runs in; None: not in one. Raises `UserError` if SLURM does not know it."""
+    """The job that this process runs in; None: not in one, or it cannot be asked. Raises `UserError` if it is unknown."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if job_id is None:
+        return None
+    if shutil.which("squeue") is None:  # such as in a container: enough for one node
+        print(f"job {job_id}: there is no squeue here, so nobody watches its time limit", file=sys.stderr)
         return None
     names, left = ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%N|%L").split("|")
     nodes = tuple(ask("scontrol", "show", "hostnames", names).split())

@@ -56,8 +56,8 @@ class LabProject(Workspace):
         super().__init__(root)
         for name in ("workflow", "slurm", "Snakefile", "edgc"):
             (root / name).symlink_to(REPOSITORY / name)
-        for name in ("reference", "tasks"):
-            shutil.copytree(REPOSITORY / "configs" / name, root / "configs" / name)
+        for name in ("models", "corpora", "clusters", "tasks", "reference"):
+            shutil.copytree(REPOSITORY / "configs" / name, root / "configs" / name, dirs_exist_ok=True)
         self.environment |= cluster.environment()
         schedule = {"memory_mb_per_node": 2000, "time_minutes": 10}
         common = {"device": "cpu", "device_model": "cpu", "timeout_seconds": 60, "schedule": schedule}
@@ -77,10 +77,13 @@ class LabProject(Workspace):
 
     def workflow(self, run: Path, *arguments: str) -> list[str]:
         """The command that has SLURM train a run."""
-        command = [sys.executable, "-m", "snakemake", "--profile", "slurm"]
-        command += ["--slurm-init-seconds-before-status-checks", "5", *arguments]
-        name = run.parent.parent.name
-        return [*command, "--config", f"experiment={name}", "--", str(run.relative_to(self.root) / "trained")]
+        target = str(run.relative_to(self.root) / "trained")
+        return [*self.snakemake(run.parent.parent.name, *arguments), "--", target]
+
+    def snakemake(self, experiment: str, *arguments: str) -> list[str]:
+        """The command that runs a whole experiment."""
+        command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *arguments]
+        return [*command, "--slurm-init-seconds-before-status-checks", "5", "--config", f"experiment={experiment}"]
 
     def start_workflow(self, run: Path, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
         """Start it in a process group of its own; the file of its output."""

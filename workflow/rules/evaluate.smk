@@ -1,6 +1,5 @@
 EVALUATED = dict(
     experiment=EXPERIMENT.name,
-    corpus=CORPUS_DIR,
     tasks=canonical_json([task.model_dump(mode="json") for task in TASKS]),
     limit=EXPERIMENT.task_limit,
 )

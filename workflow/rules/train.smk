@@ -1,8 +1,8 @@
-# One job a run. Its only output is a flag: Snakemake deletes the outputs of a job that failed or that is to run
-# again, and the records and checkpoints are what the next attempt goes on from (a finished run: nothing at all). What a run depends on is in its id, hence in the
-# path. On one machine a run has all cores (Snakemake caps threads at --cores) to itself, so that no other job disturbs
-# its timings. Exit code 3 means that the run diverged: a result, which the tables show. 4 and 130: it has been asked to
-# stop, and so has what would come after it.
+# One job a run, or one for several short ones. Its only output is a flag: Snakemake deletes the outputs of a job that
+# failed or that is to run again, and the records and checkpoints are what the next attempt goes on from (a finished
+# run: nothing at all). What a run depends on is in its id, hence in the path. On one machine a run has all cores
+# (Snakemake caps threads at --cores) to itself, so that no other job disturbs its timings. Exit code 3 means that the
+# run diverged: a result, which the tables show. 4 and 130: it has been asked to stop, and so has what would follow it.
 
 TRAIN = (
     "failed=0; for run in {params.runs}; do"
@@ -10,14 +10,14 @@ TRAIN = (
     ' --corpus {params.corpus:q} --out {params.folder:q}/"$run"'
     " || case $? in 3) ;; 4 | 130) exit 1 ;; *) failed=1 ;; esac; done; exit $failed"
 )
-TRAINED = dict(experiment=EXPERIMENT.name, corpus=CORPUS_DIR, folder=f"{RESULTS}/runs")
+TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 
 if RUNS_PER_JOB == 1:
 
     rule train:
         input:
-            f"{CORPUS_DIR}/manifest.json",
+            corpus=f"{CORPUS_DIR}/manifest.json",
         output:
             touch(f"{JOB}/trained"),
         log:
@@ -43,7 +43,7 @@ else:
                 name:
                     f"train_{EXPERIMENT.name}_{number}"
                 input:
-                    f"{CORPUS_DIR}/manifest.json",
+                    corpus=f"{CORPUS_DIR}/manifest.json",
                 output:
                     touch(expand(f"{RUN}/trained", run=runs)),
                 log:
@@ -54,6 +54,7 @@ else:
                 params:
                     **TRAINED,
                     runs=" ".join(runs),
+                    corpus=subpath(input.corpus, parent=True),
                 shell:
                     TRAIN
 
