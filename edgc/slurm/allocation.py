@@ -68,7 +68,7 @@ class Allocation:
 
 
 def allocation() -> Allocation | None:
-    """The job that this process runs in; None: not in one, or it cannot be asked. Raises `UserError` if it is unknown."""
+    """The job that this process runs in; None: not in one, or it cannot be asked. Raises `UserError` if SLURM fails."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if job_id is None:
         return None

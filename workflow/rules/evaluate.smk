@@ -20,6 +20,7 @@ rule evaluate:
     params:
         **EVALUATED,
         out=subpath(output[0], parent=True),
+        corpus=subpath(input.corpus, parent=True),
     shell:
         '"$EDGC_PYTHON" -m edgc evaluate {params.out:q}'
         " --experiment {params.experiment:q} --corpus {params.corpus:q} > {log:q} 2>&1"
@@ -38,5 +39,6 @@ if LIVE["evaluate"]:
         params:
             **EVALUATED,
             out=subpath(output[0], parent=True),
+            corpus=CORPUS_DIR,
         shell:
             '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

@@ -30,6 +30,7 @@ if RUNS_PER_JOB == 1:
         params:
             **TRAINED,
             runs="{run}",
+            corpus=subpath(input.corpus, parent=True),
         shell:
             TRAIN
 
@@ -73,5 +74,6 @@ if LIVE["train"]:
         params:
             **TRAINED,
             runs="{run}",
+            corpus=CORPUS_DIR,
         shell:
             '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'
