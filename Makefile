@@ -39,8 +39,8 @@ $(OLDER_TRITON): | setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part triton==3.6.0
 	mv $@.part $@
 
-test-lab: setup lab-programs ## Tests on a real SLURM cluster on this machine (root on Debian or Ubuntu)
-	$(BIN)/python -m pytest tests/lab
+test-lab: setup lab-programs ## Tests on a real SLURM cluster on this machine (root on Debian or Ubuntu; QUICK=1: some)
+	$(BIN)/python -m pytest tests/lab $(if $(QUICK),-m "not slow")
 
 lab: setup lab-programs ## Start a SLURM cluster of four nodes on this machine (root on Debian or Ubuntu)
 	$(BIN)/edgc lab up

@@ -86,12 +86,16 @@ class LabProject(Workspace):
         return [*command, "--slurm-init-seconds-before-status-checks", "5", "--config", f"experiment={experiment}"]
 
     def start_workflow(self, run: Path, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
-        """Start it in a process group of its own; the file of its output."""
+        """Start `workflow`: see `start_logged`."""
+        return self.start_logged(self.workflow(run, *arguments))
+
+    def start_logged(self, command: list[str]) -> tuple[subprocess.Popen[str], Path]:
+        """Start a command in a process group of its own; the file of its output."""
         log = self.root / f"workflow-{len(list(self.root.glob('workflow-*')))}.log"
         with log.open("w") as stream:
             process = subprocess.Popen(
-                self.workflow(run, *arguments), cwd=self.root, env=self.environment, stdout=stream,
-                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                command, cwd=self.root, env=self.environment, stdout=stream, stderr=subprocess.STDOUT, text=True,
+                start_new_session=True,
             )  # fmt: skip
         return process, log
 

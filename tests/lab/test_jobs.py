@@ -15,6 +15,7 @@ from edgc.files import read_json
 from edgc.lab import cluster
 from edgc.lab.network import Network
 
+pytestmark = pytest.mark.slow
 LONG = {"iterations": 1500, "eval_interval": 500, "checkpoint_interval": 100}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
-from conftest import LabProject, steps
+from conftest import LabProject, end, steps
 
 from tests.fixtures.workspace import REPOSITORY
 
@@ -22,22 +24,29 @@ def test_the_smoke_experiment_sends_as_many_bytes_as_on_one_machine(project: Lab
         settings["overrides"] = {method: SMOKE["overrides"].get(method, {}) for method in METHODS}
         project.write("experiments", **(settings | {"name": name}))
 
-    done = project.run(project.snakemake("smoke-nodes"), seconds=290)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-    results = project.root / "results" / "smoke-nodes"
-    assert (results / "report.html").stat().st_size > 0
-    assert (results / "tables" / "latency.csv").exists()
+    latency = project.root / "results" / "smoke-nodes" / "tables" / "latency.csv"
+    command = [*project.snakemake("smoke-nodes"), "--", str(latency.relative_to(project.root))]
+    process, log = project.start_logged(command)
+    alone = {run: train_alone(project, run) for run in project.edgc("runs", "-e", "smoke-local").stdout.split()}
+    assert end(process, log, 290) == 0, log.read_text()[-6000:]
+    assert latency.exists()
     trained = [job for job in project.jobs().values() if job["Comment"].startswith("rule_train")]
     assert [(job["Comment"], job["NumNodes"], job["NumTasks"]) for job in trained] == [
         ("rule_train_smoke-nodes_0", "2", "4")
     ]
-
-    (corpus,) = (project.root / "results" / "corpora").glob("stdlib-*")
-    listed = project.edgc("runs", "--experiment", "smoke-local").stdout.split()
-    for run, local in zip(sorted((results / "runs").iterdir()), sorted(listed), strict=True):
-        out = project.root / "smoke-local" / local
-        options = ["--experiment", "smoke-local", "--corpus", str(corpus), "--out", str(out)]
-        alone = project.edgc("train", local, *options)
-        assert alone.returncode == 0, alone.stderr
+    runs = sorted((latency.parent.parent / "runs").iterdir())
+    for run, local in zip(runs, sorted(alone), strict=True):
         for column in ("payload_bytes", "wire_bytes", "dense_bytes", "pipeline_bytes"):
-            assert sum(row[column] for row in steps(run)) == sum(row[column] for row in steps(out)) > 0, (run, column)
+            here, there = (sum(row[column] for row in steps(folder)) for folder in (run, alone[local]))
+            assert here == there > 0, (run, column)
+
+
+def train_alone(project: LabProject, run: str) -> Path:
+    """Train a run of smoke-local without SLURM; its folder."""
+    corpus, out = project.root / "local-corpus", project.root / "smoke-local" / run
+    if not corpus.exists():
+        prepared = project.edgc("prepare", "stdlib", "--out", str(corpus))
+        assert prepared.returncode == 0, prepared.stderr
+    done = project.edgc("train", run, "-e", "smoke-local", "--corpus", str(corpus), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
