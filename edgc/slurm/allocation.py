@@ -41,7 +41,7 @@ class Allocation:
         options += [f"--gres=gpu:{cluster.processes_per_node}"] if cluster.device == "cuda" else []
         image = os.environ.get("APPTAINER_CONTAINER")  # in a container: the other nodes' part runs in it, too
         enter = ["apptainer", "exec", *(["--nv"] if cluster.device == "cuda" else []), image] if image else []
-        return ["srun", *options, "--kill-on-bad-exit=1", "--wait=10", *enter, *command]
+        return ["srun", *options, "--kill-on-bad-exit=1", "--wait=0", *enter, *command]
 
     def answers(self) -> bool:
         """Whether every node of the job still does what it is told."""

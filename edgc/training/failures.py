@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgc import files
 
+TERMINATED = 128 + signal.SIGTERM  #: exit code of a rank that the launcher has ended, as another one had failed
 ERRORS = "errors"  #: in the run's folder: what ranks (rank-*.json) and nodes (node-*.json) report
 
 
@@ -42,7 +43,7 @@ def explain(run_dir: Path, failures: list[Failure], otherwise: str = "") -> str:
     """
     killed = [f for f in failures if f.exit_code < 0 and -f.exit_code != signal.SIGTERM]
     reports = [files.read_json(path) for path in (run_dir / ERRORS).glob("rank-*.json")]
-    ended = [f for f in failures if f.exit_code > 0]
+    ended = [f for f in failures if f.exit_code > 0 and f.exit_code != TERMINATED]
     if killed:
         first = min(killed, key=lambda f: (f.time, f.rank))
         hint = " (the system may have run out of memory)" if -first.exit_code == signal.SIGKILL else ""

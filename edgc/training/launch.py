@@ -81,15 +81,14 @@ def _supervised(spec: RunSpec, run_dir: Path, job: Allocation | None) -> Iterato
     """While the body runs: progress on a terminal, signs of life, and requests to stop."""
     from torch.distributed.elastic.multiprocessing import SignalException
 
-    def note(reason: stopping.Reason) -> None:
-        if reason == "cancelled":  # at once: what follows may be SIGKILL
-            write_status(spec, run_dir, reason, "stopped by a signal")
+    def cancel() -> None:  # at once: what follows may be SIGKILL
+        write_status(spec, run_dir, "cancelled", "stopped by a signal")
 
     try:
         with (
             following(run_dir, spec),
             watching(run_dir, job, spec.cluster.schedule.checkpoint_seconds),
-            stopping.on_signals(run_dir, note),
+            stopping.on_signals(run_dir, cancel),
         ):
             yield
     except (SignalException, KeyboardInterrupt):  # its processes are gone by now

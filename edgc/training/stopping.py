@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,17 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from torch.distributed import distributed_c10d as c10d
-
 from edgc import files
+from edgc.training.failures import TERMINATED
 
 Reason = Literal["timeout", "cancelled"]
 STOP = "stop"
 KEY = "stop"
 AHEAD = 2  #: steps between the announcement and the stop: no rank can be further ahead of rank 0
 GRACE_SECONDS = 25.0  #: how long a process that is to end may take to save its state; SLURM's KillWait is 30
-TERMINATED = 128 + signal.SIGTERM
-REASONS: dict[int, Reason] = {signal.SIGTERM: "cancelled", signal.SIGUSR1: "timeout"}
 
 
 def request(run_dir: Path, reason: Reason) -> None:
@@ -48,6 +44,8 @@ class Stopping:
     """One rank's view of a request to stop. Make it after the process group."""
 
     def __init__(self, run_dir: Path, rank: int) -> None:
+        from torch.distributed import distributed_c10d as c10d  # not for the launcher
+
         self._run_dir, self._rank = run_dir, rank
         self._store = c10d.PrefixStore("edgc", c10d._get_default_store())
         self._announced: tuple[int, Reason] | None = None
@@ -67,22 +65,26 @@ class Stopping:
 
 
 @contextlib.contextmanager
-def on_signals(run_dir: Path, also: Callable[[Reason], None] = lambda reason: None) -> Iterator[None]:
-    """While the body runs, SIGTERM and SIGUSR1 request a stop; if it takes too long, SIGINT follows.
+def on_signals(run_dir: Path, cancel: Callable[[], None] | None = None) -> Iterator[None]:
+    """While the body runs, SIGUSR1 and SIGTERM do not end this process; if SIGTERM's grace passes, SIGINT follows.
 
-    SLURM sends the first when a job is cancelled or preempted, and the second where a site asks for it ahead of the
-    time limit (sbatch --signal). `also` is called with the reason, in the signal's handler.
+    SIGUSR1, which sites can have sent ahead of the time limit (sbatch --signal), asks the run to stop. So does SIGTERM,
+    which SLURM sends when a job is cancelled or preempted, where `cancel` is given, which is called, too. Nodes' agents
+    give none: they also get it when another node's agent has failed.
     """
 
     def handle(number: int, _: FrameType | None) -> None:
-        request(run_dir, REASONS[number])
-        also(REASONS[number])
-        if number == signal.SIGTERM:
-            timer = threading.Timer(GRACE_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
-            timer.daemon = True
-            timer.start()
+        if number == signal.SIGUSR1:
+            request(run_dir, "timeout")
+            return
+        if cancel is not None:
+            request(run_dir, "cancelled")
+            cancel()
+        timer = threading.Timer(GRACE_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
 
-    before = {number: signal.signal(number, handle) for number in REASONS}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
     finally:
@@ -97,8 +99,6 @@ def outlive_a_request(run_dir: Path) -> None:
     Call it before other threads start.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    if sys.platform == "win32":
-        return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def wait() -> None:
