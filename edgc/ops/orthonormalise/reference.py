@@ -54,9 +54,12 @@ def cholesky_qr(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     is faster than to divide it by a triangle. No host synchronisation.
     """
     weights_brr, pivots = weights(_grams(matrices))
-    once = [p @ w for p, w in zip(matrices, weights_brr, strict=True)]
-    weights_brr, _ = weights(_grams(once))
-    return [p @ w for p, w in zip(once, weights_brr, strict=True)], pivots
+    bases = [p @ w for p, w in zip(matrices, weights_brr, strict=True)]
+    weights_brr, _ = weights(_grams(bases))
+    spare = torch.empty_like(max(bases, key=len))  # one for all: fresh memory costs more than a copy
+    for basis, w in zip(bases, weights_brr, strict=True):
+        basis.copy_(torch.mm(basis, w, out=spare[: len(basis)]))
+    return bases, pivots
 
 
 def weights(grams_brr: Tensor, padding_br: Tensor | None = None) -> tuple[Tensor, Tensor]:
