@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from edgc.bench import exchange_core
+from edgc.bench.apart import torch_hook_apart
 from edgc.bench.exchange_core import adjacent
 from edgc.entropy import sample_stride
 from edgc.ops.copies import copy_all
@@ -68,7 +69,10 @@ def exchange_case(shapes: Shapes, device: str, kernels: bool, rank: int, gated: 
         return run
 
     work: Work = {name: core(ops) for name, ops in implementations(kernels).items()}
-    work["torch-hook"] = exchange_core.torch_hook(memory, grads, rank)
+    if device == "cpu":
+        work["torch-hook"] = torch_hook_apart(memory, shapes, rank)
+    else:
+        work["torch-hook"] = exchange_core.torch_hook(memory, grads, rank)
     work["loop"] = exchange_core.loop(grads, errors, starts)
     work["eager"] = exchange_core.eager(grads, errors, starts)
 

@@ -90,7 +90,12 @@ def eager(grads: Sequence[Tensor], errors: Sequence[Tensor], starts: Sequence[Te
 
 def adjacent(shapes: Sequence[tuple[int, int]], device: str, seed: int) -> tuple[Tensor, list[Tensor]]:
     """Normal numbers in one memory, and its parts as matrices."""
-    sizes = [m * n for m, n in shapes]
-    memory = torch.randn(sum(sizes), generator=torch.Generator(device).manual_seed(seed), device=device)
-    ends = [0, *accumulate(sizes)]
-    return memory, [memory[a:b].view(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+    numel = sum(m * n for m, n in shapes)
+    memory = torch.randn(numel, generator=torch.Generator(device).manual_seed(seed), device=device)
+    return memory, parts(memory, shapes)
+
+
+def parts(memory: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
+    """Matrices that lie one behind the other in `memory`."""
+    ends = [0, *accumulate(m * n for m, n in shapes)]
+    return [memory[a:b].view(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
