@@ -45,4 +45,4 @@ def follow(job_id: int, output: Path) -> None:
 
 
 def _alive(job_id: int) -> bool:
-    return bool(ask("squeue", "--me", "--noheader", f"--states={ALIVE}", "--format=%i").split().count(str(job_id)))
+    return str(job_id) in ask("squeue", "--me", "--noheader", f"--states={ALIVE}", "--format=%i").split()

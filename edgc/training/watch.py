@@ -27,12 +27,12 @@ def watching(run_dir: Path, job: Allocation | None, checkpoint_seconds: float) -
     over = threading.Event()
 
     def watch() -> None:
-        asked = False
-        while not over.wait(min(BEAT_SECONDS, max(0.0, deadline - time.time())) if not asked else BEAT_SECONDS):
+        asked_at = deadline
+        while not over.wait(min(BEAT_SECONDS, max(0.0, asked_at - time.time()))):
             path.touch()
-            if not asked and time.time() >= deadline:
+            if time.time() >= asked_at:
                 stopping.request(run_dir, "timeout")
-                asked = True
+                asked_at = float("inf")  # once is enough
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

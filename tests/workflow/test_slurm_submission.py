@@ -126,3 +126,11 @@ def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
     assert followed == [f"results/toy/runs/{runs[1]}/trained"]
     assert sorted(trained) == sorted(f"results/toy/runs/{run}/trained" for run in (runs[0], runs[2]))
     assert Path(followed[0]).parts[-2] == runs[1]
+
+
+def test_a_queue_that_forgets_is_told_and_no_reason_to_refuse(site: Project) -> None:
+    age, accounting = "MinJobAge               = 60 sec", "AccountingStorageType   = accounting_storage/slurmdbd"
+    (site.root / "bin/scontrol").write_text(f"#!/bin/sh\necho '{age}'\necho '{accounting}'\n")
+    done = submit(site, "toy", "--dry-run", "--quiet", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "add --slurm-status-command sacct" in done.stderr

@@ -164,13 +164,16 @@ def live():
 
 # The process that submits: jobs on nodes read these files, too, and so do dry runs and reports.
 ON_CLUSTER = workflow.is_main_process and bool(workflow.resource_settings.nodes)
-if ON_CLUSTER:
-    try:
+try:
+    if ON_CLUSTER:
         check_site(CLUSTER)
+        # only told: which command the executor takes is not known here
         if seconds := forgets_jobs():
-            raise WorkflowError(
-                f"SLURM's MinJobAge is {seconds} s here: squeue forgets jobs too soon; add --slurm-status-command sacct"
+            print(
+                f"SLURM's MinJobAge is {seconds} s here: squeue forgets jobs too soon to be polled; unless your profile"
+                " says so already, add --slurm-status-command sacct",
+                file=sys.stderr,
             )
-    except UserError as error:
-        raise WorkflowError(str(error))
-LIVE = live()
+    LIVE = live()
+except UserError as error:
+    raise WorkflowError(str(error))
