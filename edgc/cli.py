@@ -209,12 +209,12 @@ def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; ex
 @app.command()
 def methods(as_json: AsJson = False) -> None:
     """List the methods: source, aggregator, policy, state and payload."""
-    from edgc.aggregators import AGGREGATORS
+    from edgc.config.method import MECHANISMS
 
     rows = []
     for name in available(Method):
         method = load(Method, name)
-        aggregator = AGGREGATORS[method.aggregator.name]
+        aggregator = MECHANISMS[method.aggregator.name]
         rows.append(
             {
                 "name": name,

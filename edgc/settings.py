@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgc.aggregators import AGGREGATORS
+from edgc.aggregators import AGGREGATORS, CONTROLS
 from edgc.errors import UserError
 from edgc.policies import POLICIES
 
@@ -30,7 +30,7 @@ def validate(kind: type[S], values: Any, where: str) -> S:
 
 
 #: Groups whose settings depend on a name. Pydantic puts the name into an error's location: policy.fixed.rank.
-_NAMED = {"aggregator": AGGREGATORS, "policy": POLICIES}
+_NAMED = {"aggregator": AGGREGATORS | CONTROLS, "policy": POLICIES}
 
 
 def _explain(kind: type[BaseModel], error: Any) -> str:

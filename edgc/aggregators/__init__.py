@@ -1,5 +1,6 @@
 """How a gradient crosses the network: one file per mechanism, one line per aggregator here."""
 
+from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
@@ -10,4 +11,10 @@ AGGREGATORS = {
     "lowrank": LowRank,
     "projection": Projection,
     "topk": TopK,
+}
+
+#: What methods are compared with in timings only: these do not average as an aggregator must.
+CONTROLS = {
+    "none": NoExchange,
+    "torch_powersgd": TorchPowerSGD,
 }

@@ -6,7 +6,7 @@ and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete:
 
 from __future__ import annotations
 
-from edgc.config.cluster import Cluster, Parallel, Schedule
+from edgc.config.cluster import Cluster, Links, Parallel, Schedule
 from edgc.config.corpus import Corpus, Tokenizer
 from edgc.config.experiment import Experiment, Judgement, load_experiment
 from edgc.config.files import CONFIGS, Named, available, load
@@ -14,6 +14,7 @@ from edgc.config.method import Method, Placement
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
 from edgc.config.task import Task
+from edgc.config.timing import Cell, Timing
 from edgc.config.training import Probe, Training
 
 #: Everything that has files of its own, and so a JSON schema.
@@ -22,10 +23,12 @@ KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Ta
 __all__ = [
     "CONFIGS",
     "KINDS",
+    "Cell",
     "Cluster",
     "Corpus",
     "Experiment",
     "Judgement",
+    "Links",
     "Method",
     "Model",
     "Named",
@@ -35,6 +38,7 @@ __all__ = [
     "RunSpec",
     "Schedule",
     "Task",
+    "Timing",
     "Tokenizer",
     "Training",
     "available",

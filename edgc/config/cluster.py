@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, StringConstraints, model_validator
 
 from edgc.config.files import Named
 from edgc.ops.backend import Backend
 from edgc.settings import Settings
+
+RATE = r"[1-9]\d*(\.\d+)?(kbit|mbit|gbit)"
+#: What a link can carry, in the spelling of `tc`: 200mbit.
+Rate = Annotated[str, StringConstraints(pattern=f"^{RATE}$")]
+
+
+class Links(Settings):
+    """Links between the processes of one machine: each process gets a network namespace of its own (root only)."""
+
+    rate: Rate | None = Field(None, description="What a process can send and receive, e.g. 200mbit; null: not limited")
 
 
 class Schedule(Settings):
@@ -47,6 +57,11 @@ class Cluster(Named):
     nodes: PositiveInt = Field(description="Machines")
     processes_per_node: PositiveInt = Field(description="Processes, one per GPU, on a machine")
     link_gbit: float | None = Field(None, gt=0, description="Nominal link of a node in Gbit/s; null: unknown")
+    links: Links | None = Field(
+        None,
+        description="Give every process of this one machine a network namespace and a link of its own, as if they were "
+        "machines (root only); null: they share the machine's network",
+    )
     interface: str | None = Field(None, description="Network interface for gloo and NCCL; null: their choice")
     environment: dict[str, str] = Field(
         {}, description="Environment variables of the processes, e.g. {NCCL_IB_HCA: mlx5_0}"
@@ -67,6 +82,15 @@ class Cluster(Named):
     def _kernels_fit(self) -> Cluster:
         if self.kernels == "triton" and self.device == "cpu":
             raise ValueError("kernels triton needs device cuda, but device is cpu; use kernels auto or torch")
+        return self
+
+    @model_validator(mode="after")
+    def _links_fit(self) -> Cluster:
+        if self.links and (self.nodes > 1 or self.device != "cpu" or self.interface):
+            raise ValueError(
+                f"links are made between processes of one machine: they need nodes 1 (is {self.nodes}), device cpu (is "
+                f"{self.device}) and no interface (is {self.interface}); leave links out, or these"
+            )
         return self
 
     @property

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
-from edgc.config.files import CONFIGS, Named, load
+from edgc.config.files import CONFIGS, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
 from edgc.config.task import Task
+from edgc.config.timing import UNSHAPED, Timing
 from edgc.config.training import Training
 from edgc.errors import UserError
 from edgc.settings import Settings, merge, validate
@@ -38,14 +39,32 @@ class Experiment(Named):
     title: str = Field(description="As printed on the report")
     shows: str = Field(description="What the experiment shows, in a sentence")
     minutes: float = Field(gt=0, description="Rough duration on the named cluster, in minutes")
-    mode: Literal["train", "simulate"] = Field("train", description="train: measure; simulate: the cluster model")
+    mode: Literal["train", "time", "simulate"] = Field(
+        "train",
+        description="train: every run to its end; time: all methods in turn in one launch, for the time of a step; "
+        "simulate: the cluster model",
+    )
+    loop: Literal["megatron", "ddp"] = Field(
+        "megatron", description="What trains; ddp (mode time only): a plain loop under PyTorch's DDP"
+    )
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
-    methods: tuple[str, ...] = Field(min_length=1, description="Files in configs/methods")
+    methods: tuple[str, ...] = Field(min_length=1, description="Files in configs/methods, or names of variants")
+    variants: dict[str, dict[str, Any]] = Field(
+        {},
+        description="Methods of this experiment's own, by a new name: the file that each is a variant `of`, and what "
+        "differs, e.g. {powersgd_r8: {of: powersgd, title: PowerSGD r = 8, policy: {rank: 8}}}",
+    )
+    learning_rates: tuple[PositiveFloat, ...] = Field(
+        (),
+        description="Every method at each of these peak learning rates, as <method>_lr<rate>; training.min_lr keeps "
+        "its share. Empty: at training.lr",
+    )
     seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed")
     corpus: str = Field(description="File in configs/corpora")
     cluster: str = Field(description="File in configs/clusters")
     parallel: Parallel = Field(description="Degrees of parallelism")
     training: Training = Field(description="How to train")
+    timing: Timing | None = Field(None, description="What mode time measures, and how often")
     overrides: dict[str, dict[str, Any]] = Field(
         {}, description="By method: settings that replace parts of its RunSpec, e.g. {topk: {training: {lr: 1e-3}}}"
     )
@@ -63,9 +82,31 @@ class Experiment(Named):
                 raise ValueError(f"{what} {list(names)} names one twice")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
+        for name, changes in self.variants.items():
+            if {"of", "title"} - set(changes) or "name" in changes:
+                raise ValueError(
+                    f"variants.{name} needs `of`, a file in configs/methods, and a title; its name is {name}"
+                )
         for method, changes in self.overrides.items():
             if other := set(changes) - {"method", "training"}:
                 raise ValueError(f"overrides.{method} changes {sorted(other)}; only method and training may differ")
+        return self
+
+    @model_validator(mode="after")
+    def _mode_fits(self) -> Experiment:
+        if (self.timing is None) == (self.mode == "time"):
+            raise ValueError("`timing` belongs to mode: time, and mode: time needs it; give both or neither")
+        if self.loop == "ddp" and self.mode != "time":
+            raise ValueError("loop: ddp is for mode: time only; its replicas are neither evaluated nor saved")
+        if self.timing is None:
+            return self
+        if len(self.seeds) > 1 or self.learning_rates or self.tasks:
+            raise ValueError("mode: time trains nothing to its end: give one seed, no learning_rates and no tasks")
+        if self.training.iterations != self.timing.steps_of_a_method:
+            raise ValueError(
+                f"training.iterations {self.training.iterations}: by `timing` a method takes "
+                f"{self.timing.steps_of_a_method} steps; policies have to know, so set it to that"
+            )
         return self
 
     def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
@@ -73,24 +114,54 @@ class Experiment(Named):
         return list(self._runs(configs))
 
     def _runs(self, configs: Path) -> Iterator[RunSpec]:
-        cluster = load(Cluster, self.cluster, configs).model_dump()
+        cluster = self.load_cluster(configs).model_dump()
         corpus = load(Corpus, self.corpus, configs).model_dump()
         models = {name: load(Model, name, configs).model_dump() for name in self.models}
-        methods = {name: load(Method, name, configs).model_dump() for name in self.methods}
+        methods = dict(self._methods(configs))
         for model in models.values():
-            for name, method in methods.items():
+            for name, changes in methods.items():
                 for seed in self.seeds:
                     base = {
                         "model": model,
-                        "method": method,
                         "corpus": corpus,
                         "cluster": cluster,
                         "parallel": self.parallel.model_dump(),
                         "training": self.training.model_dump(),
                         "seed": seed,
+                        "loop": self.loop,
                     }
                     where = f"experiment {self.name}, method {name}"
-                    yield validate(RunSpec, merge(base, self.overrides.get(name, {})), where)
+                    yield validate(RunSpec, merge(base, changes), where)
+
+    def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """By name: the method's settings, and what it changes of the training."""
+        for name in self.methods:
+            changes = merge({"method": self._method(name, configs), "training": {}}, self.overrides.get(name, {}))
+            if not self.learning_rates:
+                yield name, changes
+            for lr in self.learning_rates:
+                named = {"name": f"{name}_lr{lr:g}", "title": f"{changes['method']['title']}, lr {lr:g}"}
+                rate = {"lr": lr, "min_lr": self.training.min_lr / self.training.lr * lr}
+                method, training = merge(changes["method"], named), merge(changes["training"], rate)
+                yield named["name"], {"method": method, "training": training}
+
+    def _method(self, name: str, configs: Path) -> dict[str, Any]:
+        if name not in self.variants:
+            return load(Method, name, configs).model_dump()
+        if name in available(Method, configs):
+            raise UserError(f"experiment {self.name}: variants.{name}: there is a file of that name; choose another")
+        own = {"name": name} | {key: value for key, value in self.variants[name].items() if key != "of"}
+        return merge(load(Method, self.variants[name]["of"], configs).model_dump(), own)
+
+    def load_cluster(self, configs: Path = CONFIGS) -> Cluster:
+        """The cluster. Raises `UserError` if a timing's links cannot be made on it."""
+        cluster = load(Cluster, self.cluster, configs)
+        if self.timing and cluster.links is None and self.timing.rates != (UNSHAPED,):
+            raise UserError(
+                f"experiment {self.name}: timing.rates {', '.join(self.timing.rates)}: cluster {cluster.name} has no "
+                f"links that could be set; give its file `links: {{}}`, or use rates: [{UNSHAPED}]"
+            )
+        return cluster
 
     def run(self, run_id: str, configs: Path = CONFIGS) -> RunSpec:
         """The run of this id. Raises `UserError` if the experiment has none."""
@@ -105,11 +176,17 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     experiment = load(Experiment, name, configs)
     for task in experiment.tasks:
         load(Task, task, configs)
-    if experiment.judgement.baseline not in experiment.methods:
-        raise UserError(
-            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods"
-        )
     if experiment.mode == "simulate":
-        raise UserError(f"experiment {name}: mode = simulate: the cluster model is not built yet; allowed: train")
-    experiment.runs(configs)
+        raise UserError(f"experiment {name}: mode = simulate: the cluster model is not built yet; allowed: train, time")
+    methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
+    if experiment.judgement.baseline not in methods:
+        raise UserError(
+            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods "
+            f"{', '.join(methods)}"
+        )
+    controls = [method.name for method in methods.values() if method.control]
+    if controls and experiment.mode != "time":
+        raise UserError(
+            f"experiment {name}: {', '.join(controls)}: for mode: time only; nothing can be trained with it"
+        )
     return experiment

@@ -8,13 +8,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeInt, model_validator
 
-from edgc.aggregators import AGGREGATORS
+from edgc.aggregators import AGGREGATORS, CONTROLS
 from edgc.config.files import Named
 from edgc.link_codecs import PipelineTraffic
 from edgc.policies import POLICIES
 from edgc.settings import Settings
 
-AggregatorUnion = Annotated[reduce(or_, (a.Settings for a in AGGREGATORS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+MECHANISMS = AGGREGATORS | CONTROLS
+AggregatorUnion = Annotated[reduce(or_, (m.Settings for m in MECHANISMS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
 PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
 
 
@@ -54,9 +55,14 @@ class Method(Named):
         "one uncompressed all-reduce, in the place of two exchanges (Optimus-CC)",
     )
 
+    @property
+    def control(self) -> bool:
+        """Whether it is there to be timed only: nothing can be trained with it."""
+        return self.aggregator.name in CONTROLS  # type: ignore[attr-defined]
+
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:
-        wants = AGGREGATORS[self.aggregator.name].amount  # type: ignore[attr-defined]
+        wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]
         gives = self.policy.decides()  # type: ignore[attr-defined]
         if wants != gives:
             raise ValueError(

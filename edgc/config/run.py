@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,11 @@ class RunSpec(Settings):
     parallel: Parallel
     training: Training
     seed: int = Field(ge=0, description="Seed of initialisation, data order and methods")
+    loop: Literal["megatron", "ddp"] = Field(
+        "megatron",
+        description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
+        "DistributedDataParallel, for timing only",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunSpec:
@@ -69,19 +74,35 @@ class RunSpec(Settings):
                 raise ValueError(f"method.pipeline.{direction}: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _loop_fits(self) -> RunSpec:
+        p, hook = self.parallel, self.method.aggregator.name == "torch_powersgd"  # type: ignore[attr-defined]
+        if self.loop == "ddp" and (p.tensor > 1 or p.pipeline > 1):
+            raise ValueError(f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}")
+        if self.loop == "ddp" and self.cluster.device != "cpu":
+            raise ValueError(f"loop ddp: cluster.device {self.cluster.device}; it is for CPUs so far")
+        if self.loop != "ddp" and hook:
+            raise ValueError(f"method {self.method.name} is a hook of PyTorch's: it needs loop: ddp")
+        return self
+
     @property
     def micro_batches(self) -> int:
         """Micro-batches a data-parallel rank runs in a step."""
         return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
 
     def identity(self) -> dict[str, Any]:
-        """What the result depends on, as plain values: without descriptions, the batch system's settings, the options
-        of a probe that looks at nothing, a choice of kernels that follows from the device, and no environment."""
-        exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        """What the result depends on, as plain values: without descriptions, the batch system's settings, and whatever
+        has no effect, so that a setting that is new in this project renames no run: the options of a probe that looks
+        at nothing, a choice of kernels that follows from the device, no environment, no links, megatron's loop."""
+        exclude: Any = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
         if self.cluster.kernels == "auto":
             exclude["cluster"].add("kernels")
         if not self.cluster.environment:
             exclude["cluster"].add("environment")
+        if self.cluster.links is None:
+            exclude["cluster"].add("links")
+        if self.loop == "megatron":
+            exclude["loop"] = True
         if not self.training.probe.looks:
             exclude["training"] = {"probe"}
         return self.model_dump(mode="json", exclude=exclude)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from edgc.config.cluster import RATE
 from edgc.errors import UserError
 
-RATE = re.compile(r"[1-9]\d*(\.\d+)?(kbit|mbit|gbit)")
 BURST = ("burst", "128kb", "latency", "50ms")
 
 
@@ -35,7 +35,7 @@ def check_root() -> None:
 
 def check_rate(rate: str) -> None:
     """Raise `UserError` unless `rate` is one that `tc` takes."""
-    if not RATE.fullmatch(rate):
+    if not re.fullmatch(RATE, rate):
         raise UserError(f"rate {rate!r}: allowed: a number with kbit, mbit or gbit, e.g. 200mbit; or none")
 
 

@@ -55,7 +55,8 @@ def variants(settings: AggregatorSettings) -> Iterator[AggregatorSettings]:
 
 def cases() -> dict[str, AggregatorSettings]:
     """Each different aggregator configuration once, by a readable id."""
-    bases = [load(Method, name, CONFIGS).aggregator for name in available(Method, CONFIGS)]
+    methods = [load(Method, name, CONFIGS) for name in available(Method, CONFIGS)]
+    bases = [method.aggregator for method in methods if not method.control]
     missing = AGGREGATORS.keys() - {base.name for base in bases}
     bases += [AGGREGATORS[name].Settings(name=name) for name in sorted(missing)]
     unique = {variant.model_dump_json(): variant for base in bases for variant in variants(base)}

@@ -19,7 +19,6 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
-from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.base import Aggregator
 from edgc.backends.megatron.ddp import TIED, CompressedDDP, embedding_group, finalize_gradients
 from edgc.backends.megatron.model import build_model, global_names, is_split
@@ -29,6 +28,7 @@ from edgc.backends.megatron.timing import backward_region
 from edgc.calibration import measure, share
 from edgc.comm import Communicator, TorchCommunicator, wire_factor
 from edgc.config import RunSpec
+from edgc.config.method import MECHANISMS
 from edgc.exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.base import Context
@@ -103,7 +103,7 @@ class MegatronEngine:
 
     def _aggregator(self) -> Aggregator:
         settings = self.spec.method.aggregator
-        return AGGREGATORS[settings.name](settings, seed=self.spec.seed)
+        return MECHANISMS[settings.name](settings, seed=self.spec.seed)
 
     def _compressible(self) -> dict[str, tuple[int, ...]]:
         exclude = (*self.spec.method.placement.exclude, *self._fused)

@@ -1,0 +1,77 @@
+"""What only timings are compared with: no exchange at all, and PyTorch's own hook. Nobody trains with either here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
+from edgc.comm import Communicator
+from edgc.policies.base import Amount, Decision
+
+
+class NoExchangeSettings(AggregatorSettings):
+    """No option."""
+
+    name: Literal["none"]
+
+
+class NoExchange:
+    """Every rank keeps its own gradient, so the replicas drift apart: the floor of a step's time, and nothing else."""
+
+    Settings = NoExchangeSettings
+    amount: ClassVar[None] = None
+    state_size: ClassVar[str] = "none"
+    payload_formula: ClassVar[str] = "0"
+    conserves = False
+
+    def __init__(self, settings: NoExchangeSettings, seed: int = 0) -> None:
+        pass
+
+    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
+        return _Nothing()
+
+    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        return 0
+
+    def effective(self, shape: Shape, amount: Amount) -> None:
+        """Nothing is sent."""
+        return None
+
+    def residual(self, name: str) -> None:
+        """Nothing is kept."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class _Nothing:
+    def advance(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+
+class TorchPowerSGDSettings(AggregatorSettings):
+    """Options of `torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook`, as its `PowerSGDState` has them."""
+
+    name: Literal["torch_powersgd"]
+    min_compression_ratio: float = Field(
+        1.0, ge=0, description="A matrix travels dense unless rank·(m+n)·this < m·n (`min_compression_rate`)"
+    )
+
+
+class TorchPowerSGD:
+    """PyTorch's `powerSGD_hook`. It registers itself with DistributedDataParallel (see `loop: ddp`): no aggregator."""
+
+    Settings = TorchPowerSGDSettings
+    amount: ClassVar[Literal["rank"]] = "rank"
+    state_size: ClassVar[str] = "m·n (error feedback) + r·(m+n) per matrix"
+    payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense"

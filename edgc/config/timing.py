@@ -1,0 +1,68 @@
+"""What `mode: time` measures: the time of a step, of all methods in turn in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from edgc.config.cluster import Rate
+from edgc.settings import Settings
+
+UNSHAPED = "none"  #: a link that is not limited
+
+
+class Cell(NamedTuple):
+    """Consecutive steps of one method on links of one rate. Round 0 is the warm-up and does not count."""
+
+    round: int
+    rate: str
+    method: int
+
+
+class Timing(Settings):
+    """A session: in every round, on every link, each method in turn takes a cell of steps.
+
+    Its training goes on from cell to cell, so that its policy and its error feedback are at work.
+    """
+
+    rates: tuple[Rate | Literal["none"], ...] = Field(
+        (UNSHAPED,), min_length=1, description="Rates of the links, e.g. [200mbit, none]; none: not limited"
+    )
+    rounds: PositiveInt = Field(2, description="Rounds; every second one goes through the methods in reverse")
+    steps: PositiveInt = Field(15, description="Steps of a cell that count")
+    settle: NonNegativeInt = Field(2, description="Steps before them in the same cell, which do not")
+    warmup: NonNegativeInt = Field(
+        40, description="Steps of every method before the first round, on links that are not limited; they do not count"
+    )
+    foreign_load: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Share of the machine's cores that others may use: above it the session does not start, and a cell "
+        "is marked as disturbed",
+    )
+
+    @model_validator(mode="after")
+    def _rates_differ(self) -> Timing:
+        if len(set(self.rates)) != len(self.rates):
+            raise ValueError(f"rates {list(self.rates)} names one twice")
+        return self
+
+    @property
+    def steps_of_a_method(self) -> int:
+        """All steps that a method takes, those that do not count included."""
+        return self.warmup + self.rounds * len(self.rates) * (self.settle + self.steps)
+
+    def cells(self, methods: int) -> Iterator[Cell]:
+        """All cells in order, of so many methods."""
+        yield from (Cell(0, UNSHAPED, method) for method in range(methods))
+        for number in range(1, self.rounds + 1):
+            for rate in self.rates:
+                order = range(methods) if number % 2 else reversed(range(methods))
+                yield from (Cell(number, rate, method) for method in order)
+
+    def steps_of(self, cell: Cell) -> int:
+        """Steps of a cell, those that do not count included."""
+        return self.settle + self.steps if cell.round else self.warmup
