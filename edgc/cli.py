@@ -72,7 +72,23 @@ def train(
     """
     from edgc.training.launch import launch
 
-    launch(load_experiment(experiment).run(run_id), out, corpus)
+    chosen = load_experiment(experiment)
+    if chosen.mode != "train":
+        raise UserError(f"experiment {experiment}: mode is {chosen.mode}; `edgc train` is for mode: train")
+    launch(chosen.run(run_id), out, corpus)
+
+
+@app.command()
+def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results = Path("results")) -> None:
+    """Time the methods of an experiment of mode `time`, in turn and in one launch."""
+    from edgc.training.launch import launch_session
+    from edgc.training.session import Session
+
+    chosen = load_experiment(experiment)
+    if chosen.timing is None:
+        raise UserError(f"experiment {experiment}: mode is {chosen.mode}; `edgc time` is for mode: time")
+    session = Session(timing=chosen.timing, runs=tuple(chosen.runs()))
+    launch_session(session, results / experiment / "session", corpus)
 
 
 @app.command()

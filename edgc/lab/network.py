@@ -6,17 +6,19 @@ ends by a token bucket (tbf). The machine's own network is not touched, except f
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgc.config.cluster import RATE
 from edgc.errors import UserError
 
+CLONE_NEWNET = 0x40000000  # of linux/sched.h
 BURST = ("burst", "128kb", "latency", "50ms")
 
 
@@ -112,6 +114,13 @@ class Network:
         found = re.search(r"tbf .*rate (\S+)", _run("tc", "-n", self.namespace(node), "qdisc", "show", "dev", "eth0"))
         return found[1].lower() if found else None
 
+    def enter(self, node: str) -> None:
+        """Move the calling thread, and what it starts from now on, into the node's namespace."""
+        with Path("/run/netns", self.namespace(node)).open() as namespace:
+            library = ctypes.CDLL(None, use_errno=True)
+            if library.setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}", self.namespace(node))
+
     def pids(self, node: str) -> list[int]:
         """Processes in the node's namespace."""
         return [int(pid) for pid in _run("ip", "netns", "pids", self.namespace(node)).split()]
@@ -120,19 +129,6 @@ class Network:
         """Raise `UserError` for nodes that there are not."""
         if unknown := sorted(set(nodes) - set(self.nodes)):
             raise UserError(f"node {', '.join(unknown)}: there are {', '.join(self.nodes)}")
-
-
-@contextmanager
-def network(name: str, count: int, rate: str | None = None) -> Iterator[Network]:
-    """A network while the body runs."""
-    check_possible()
-    made = Network(name, count)
-    try:
-        made.up()
-        made.shape(rate)
-        yield made
-    finally:
-        made.down()
 
 
 def _run(*command: str) -> str:

@@ -18,6 +18,7 @@ from edgc.settings import validate
 from edgc.training import stopping
 from edgc.training.environment import network_environment
 from edgc.training.failures import Failure, write_failures
+from edgc.training.links import links
 
 MONITOR_SECONDS = 0.2
 JOIN_SECONDS = 300  # that nodes may take to arrive, one after another
@@ -40,7 +41,11 @@ def run_node(
     if endpoint is not None:  # ranks follow the nodes' order, not that of their arrival
         configs = {"rank": node, "timeout": JOIN_SECONDS}
         meeting = {"rdzv_backend": "static", "rdzv_endpoint": endpoint, "rdzv_configs": configs}
-    with tempfile.TemporaryDirectory() as unused:  # workers write their own logs
+    # workers write their own logs
+    with tempfile.TemporaryDirectory() as unused, links(spec.cluster) as network:
+        if network is not None:
+            address = network.host_address
+            meeting |= {"rdzv_endpoint": f"{address}:0", "rdzv_configs": {"is_host": True}, "local_addr": address}
         config = LaunchConfig(
             min_nodes=spec.cluster.nodes,
             max_nodes=spec.cluster.nodes,

@@ -10,17 +10,14 @@ from typing import Any
 from edgc import files
 from edgc.config import RunSpec
 from edgc.errors import UserError
+from edgc.lab.network import check_possible
 from edgc.settings import validate
 from edgc.slurm.allocation import Allocation
 
 
 def check_folder(spec: RunSpec, run_dir: Path, corpus: dict[str, Any]) -> None:
     """Refuse a folder that holds another run, and a corpus that is not this run's."""
-    if corpus["settings"] != spec.corpus.model_dump(mode="json"):
-        raise UserError(
-            f"--corpus: that folder holds corpus {corpus['settings']['name']} with other settings than this run's "
-            f"corpus {spec.corpus.name}; prepare it with `edgc prepare {spec.corpus.name} --out FOLDER`"
-        )
+    check_corpus(spec, corpus)
     known = run_dir / "spec.json"
     if known.exists() and (other := validate(RunSpec, files.read_json(known), str(known))).spec_id != spec.spec_id:
         raise UserError(f"--out {run_dir}: holds run {other.run_id}, not {spec.run_id}; choose another folder")
@@ -29,6 +26,15 @@ def check_folder(spec: RunSpec, run_dir: Path, corpus: dict[str, Any]) -> None:
         raise UserError(
             f"{run_dir}: was trained on other text than corpus {spec.corpus.name} holds now; "
             "remove the folder to train it anew, or restore the text"
+        )
+
+
+def check_corpus(spec: RunSpec, corpus: dict[str, Any]) -> None:
+    """Refuse a corpus that is not this run's."""
+    if corpus["settings"] != spec.corpus.model_dump(mode="json"):
+        raise UserError(
+            f"--corpus: that folder holds corpus {corpus['settings']['name']} with other settings than this run's "
+            f"corpus {spec.corpus.name}; prepare it with `edgc prepare {spec.corpus.name} --out FOLDER`"
         )
 
 
@@ -54,6 +60,8 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
                 f"cluster.processes_per_node = {cluster.processes_per_node} ({cluster.name}): this machine has "
                 f"{torch.cuda.device_count()} GPUs; choose a cluster with device: cpu or fewer processes"
             )
+    if cluster.links is not None:
+        check_possible()
     if cluster.port is not None:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgc.config import Cluster
+from edgc.training.links import INTERFACE
 
 
 def network_environment(cluster: Cluster) -> dict[str, str]:
@@ -11,6 +12,7 @@ def network_environment(cluster: Cluster) -> dict[str, str]:
     An NCCL collective that fails ends its process, so that the launcher notices (its default, made certain here).
     """
     chosen = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"} if cluster.device == "cuda" else {}
-    if cluster.interface:
-        chosen |= {"GLOO_SOCKET_IFNAME": cluster.interface, "NCCL_SOCKET_IFNAME": cluster.interface}
+    interface = INTERFACE if cluster.links else cluster.interface
+    if interface:
+        chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return chosen | cluster.environment

@@ -19,9 +19,11 @@ from edgc.slurm import allocation
 from edgc.slurm.allocation import Allocation
 from edgc.training import stopping
 from edgc.training.agent import run_node
-from edgc.training.checks import check_folder, check_machine
+from edgc.training.checks import check_corpus, check_folder, check_machine
 from edgc.training.failures import ERRORS, Failure, explain, read_failures
+from edgc.training.load import check_quiet
 from edgc.training.progress import following
+from edgc.training.session import Session, run_folder
 from edgc.training.watch import watching
 
 LOG = "launch.log"  #: in the run's folder: why the last start did not end well
@@ -34,26 +36,52 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     A run that is asked to stop (SIGTERM, SIGUSR1, or the job's time is nearly up) saves its state first: `Interrupted`
     if somebody wants it so, `OutOfTime` if SLURM does not queue the job again.
     """
+    with _own(run_dir):
+        status = run_dir / "status.json"
+        corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
+        check_folder(spec, run_dir, corpus.manifest)
+        ended = files.read_json(status) if status.exists() else {"status": None}
+        if ended["status"] == "done" and (run_dir / "export").is_dir():
+            return
+        if ended["status"] == "diverged":
+            raise Diverged(f"{ended['message']}\n(it ended so before; remove {run_dir} to try again)")
+        _launch(spec, run_dir, corpus_dir)
+
+
+def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
+    """Time the session's methods in turn, in one launch of all its processes; their records replace earlier ones.
+
+    Raises `UserError` as `launch` does, and on a machine whose cores are in use. What was stopped begins anew.
+    """
+    with _own(folder):
+        for spec in session.runs:
+            corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
+            check_corpus(spec, corpus.manifest)
+        if allocation.allocation() is None:
+            check_quiet(session.timing.foreign_load)
+        for spec in session.runs:
+            shutil.rmtree(run_folder(folder, spec), ignore_errors=True)
+            files.write_json(run_folder(folder, spec) / "spec.json", spec.model_dump(mode="json"))
+        session.write(folder)
+        _launch(session.runs[0], folder, corpus_dir)
+
+
+@contextmanager
+def _own(run_dir: Path) -> Iterator[None]:
+    """A folder that no other process launches into while the body runs, and that keeps what a `UserError` says."""
     with files.only_process(run_dir / "lock", f"another process trains into {run_dir}; wait for it or stop it"):
         said = run_dir / LOG
         said.unlink(missing_ok=True)
         try:
-            _launch(spec, run_dir, corpus_dir)
+            yield
         except UserError as error:
             files.write_text(said, f"{error}\n")
             raise
 
 
 def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
-    """`launch`, in a folder that is this process's own."""
+    """Run all processes to the end, in a folder that is this process's own; see how that was."""
     status = run_dir / "status.json"
-    corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
-    check_folder(spec, run_dir, corpus.manifest)
-    ended = files.read_json(status) if status.exists() else {"status": None}
-    if ended["status"] == "done" and (run_dir / "export").is_dir():
-        return
-    if ended["status"] == "diverged":
-        raise Diverged(f"{ended['message']}\n(it ended so before; remove {run_dir} to try again)")
     job = allocation.allocation()
     check_machine(spec, job)
     begun = saved_step(run_dir)

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from edgc import files
 from edgc.backends.megatron import checkpoint, hf_export
@@ -21,7 +22,7 @@ from edgc.training.batches import Batches
 from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
-from edgc.training.schedule import learning_rate
+from edgc.training.step import take_step
 from edgc.training.stopping import Stopping
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
@@ -49,7 +50,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
     probed.begin(first)
-    write_manifest(spec, run_dir, corpus.manifest, engine)
+    write_manifest(spec, run_dir, corpus.manifest, engine, engine.measure_link())
     notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:
         recorder.decisions(exchange.decisions(0), leads_stage)
@@ -57,15 +58,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
 
     for step in range(first, iterations):
         finished = step + 1
-        engine.clock.start()
-        lr = learning_rate(step, spec.training)
-        loss, grad_norm = engine.train_step(step, batches.train(step), lr)
-        decided = exchange.end_step(loss)
-        seconds = engine.clock.stop()
-        exchange.timed(engine.clock.last_seconds("backward"))
-        end = engine.clock.last_end("encode", "wire", "decode")
-        recorder.step(finished, loss, grad_norm, lr, seconds, end, engine.ledger.take(), engine.dense_bytes)
-
+        grad_norm, decided = take_step(step, spec, engine, batches, recorder)
         if not math.isfinite(grad_norm):
             recorder.flush()
             probed.flush()
@@ -125,9 +118,10 @@ def read_costs(run_dir: Path) -> list[ExchangeCost | None] | None:
     return from_plain(files.read_json(path)) if path.is_file() else None
 
 
-def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronEngine) -> None:
-    """What the numbers rest on: code, packages, device, measured link, corpus. Collective (it measures the link)."""
-    bandwidth = engine.measure_link()
+def write_manifest(
+    spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronEngine, bandwidth: float | None, **link: Any
+) -> None:
+    """What the numbers rest on: code, packages, device, measured link (bytes a rank sends a second), corpus."""
     if engine.place.rank:
         return
     if engine.costs:
@@ -140,7 +134,7 @@ def write_manifest(spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronE
         | {
             "spec_id": spec.spec_id,
             "seed": spec.seed,
-            "link": {"nominal_gbit": spec.cluster.link_gbit, "all_reduce_bytes_per_second": bandwidth},
+            "link": {"nominal_gbit": spec.cluster.link_gbit, "all_reduce_bytes_per_second": bandwidth} | link,
             "exchange_costs": to_plain(engine.costs),
             "environment": network_environment(spec.cluster),
             "corpus": corpus["sha256"],

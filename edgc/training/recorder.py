@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from edgc import files
 from edgc.comm import GRADIENT
 from edgc.config import RunSpec
 from edgc.telemetry import Charge
+from edgc.training.links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'.
 TAGS = ("agree", "observe", "embedding", "pipeline")
@@ -41,6 +42,8 @@ class Recorder:
         self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
         self.validation_loss = math.nan  #: nats a token, of the last evaluation
         self._board = self._open_board(spec)
+        self._interface = Interface(spec.cluster)
+        self._sent: int | None = None
 
     def _open_board(self, spec: RunSpec) -> Any:
         if not spec.training.tensorboard or self._rank:
@@ -49,17 +52,25 @@ class Recorder:
 
         return SummaryWriter(str(self._run_dir / "tensorboard"))
 
+    def begin_step(self) -> None:
+        """Call it before every step: what the interface sends from here on is the step's."""
+        self._sent = self._interface.sent()
+
     def step(
         self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
         seconds: dict[str, float], exchange_end: float, charges: dict[str, Charge], dense_bytes: int,
+        marks: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Keep one finished step (1-based). No synchronisation here.
 
-        `loss` counts on the last stage only; `exchange_end`: seconds from the step's begin to its exchange's end.
+        `loss` counts on the last stage only; `exchange_end`: seconds from the step's begin to its exchange's end;
+        `marks`: more columns of its row.
         """
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
         sums += [charges.get(tag, Charge()).payload_bytes for tag in TAGS]
+        if (sent := self._interface.sent()) is not None and self._sent is not None:
+            sums.append(sent - self._sent)
         known = torch.tensor([*sums, peak_memory(self._device), exchange_end], dtype=torch.float64, device=self._device)
         self._local.append(torch.cat([known, loss.double().view(1) if self._has_loss else known.new_zeros(1)]))
         times = {f"t_{region}": seconds.get(region, 0.0) for region in REGIONS}
@@ -67,8 +78,14 @@ class Recorder:
         self.training_seconds += seconds["step"]
         self._rows.append(
             {"step": step, "tokens": step * self._tokens_per_step, "grad_norm": grad_norm, "lr": lr}
+            | dict(marks or {})
             | {"t_step": seconds["step"], **times, "t_exposed": exposed, "t_in_flight": gradient.seconds}
         )
+
+    def mark(self, **marks: Any) -> None:
+        """Add columns to the rows since the last `flush`."""
+        for row in self._rows:
+            row |= marks
 
     def flush(self) -> None:
         """Gather all ranks' rows and append them to steps.jsonl. Collective."""
@@ -77,14 +94,15 @@ class Recorder:
         local = torch.stack(self._local)
         everywhere = torch.empty(dist.get_world_size(), *local.shape, dtype=local.dtype, device=local.device)
         dist.all_gather_into_tensor(everywhere.view(-1), local.view(-1))  # bookkeeping, between timed steps
-        sums = everywhere[..., : len(SUMS)].sum(0).tolist()
+        sums = everywhere[..., :-3].sum(0).tolist()
+        names = [*SUMS, "interface_bytes"][: len(sums[0])]
         peaks = everywhere[..., -3].amax(0).tolist()
         stage = self._ranks_of_stage  # megatron numbers a stage's ranks one after another
         firsts, lasts = everywhere[:stage, :, -2].amax(0).tolist(), everywhere[-stage:, :, -2].amax(0).tolist()
         losses = (everywhere[..., -1].sum(0) / stage).tolist()
         gathered = zip(self._rows, sums, peaks, firsts, lasts, losses, strict=True)
         for row, own, peak, first, last, loss in gathered:
-            row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(SUMS, own, strict=True)}
+            row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(names, own, strict=True)}
             row |= {"t_first_stage_end": first, "t_last_stage_end": last}
             self.wire_bytes += row["wire_bytes"]
         if self._rank == 0:

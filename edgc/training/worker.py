@@ -16,6 +16,8 @@ from edgc.errors import UserError
 from edgc.ops import backend
 from edgc.settings import validate
 from edgc.training.failures import ERRORS, log_path
+from edgc.training.links import enter
+from edgc.training.session import Session
 from edgc.training.stopping import outlive_a_request
 
 
@@ -40,12 +42,18 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
         os.dup2(log.fileno(), sys.stderr.fileno())
         try:
             spec = validate(RunSpec, files.read_json(run_dir / "spec.json"), "spec.json")
+            enter(spec.cluster, int(os.environ["LOCAL_RANK"]))
             if spec.cluster.device == "cpu":
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: megatron would take a GPU that it sees
-            from edgc.training.loop import train
-
             backend.choose(spec.cluster.kernels, spec.cluster.device)
-            train(spec, run_dir, corpus_dir)
+            if session := Session.read(run_dir):
+                from edgc.training.timing import time_methods
+
+                time_methods(session, run_dir, corpus_dir)
+            else:
+                from edgc.training.loop import train
+
+                train(spec, run_dir, corpus_dir)
         except Exception as error:
             known = isinstance(error, UserError)
             message = str(error) if known else f"{type(error).__name__}: {error}"

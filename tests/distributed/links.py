@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from edgc.errors import UserError
-from edgc.lab.network import network
+from edgc.lab.guard import network
+from edgc.lab.network import Network
 
 PROGRAMS = Path(__file__).parent / "programs"
 PORT = 29511
@@ -20,7 +21,7 @@ PORT = 29511
 def available() -> bool:
     """Whether this user may make namespaces and shape links here."""
     try:
-        with network(f"edgc-{os.getpid()}", 1, "1gbit"):
+        with network(Network(f"edgc-{os.getpid()}", 1), "1gbit"):
             return True
     except UserError:
         return False
@@ -33,7 +34,7 @@ def run_on_links(program: str, processes: int, rate: str, *arguments: str, secon
         "MASTER_PORT": str(PORT), "WORLD_SIZE": str(processes), "LOCAL_RANK": "0",
     }  # fmt: skip
     command = [sys.executable, str(PROGRAMS / program), *arguments]
-    with network(f"edgc-{os.getpid()}", processes, rate) as links, contextlib.ExitStack() as cleanup:
+    with network(Network(f"edgc-{os.getpid()}", processes), rate) as links, contextlib.ExitStack() as cleanup:
         environment["MASTER_ADDR"] = links.address(links.nodes[0])
         started = []
         for rank, node in enumerate(links.nodes):

@@ -1,0 +1,58 @@
+"""The cluster setting `links`: every process of a run on one machine has a network namespace and a link of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgc import files
+from edgc.config import Cluster
+from edgc.lab.guard import network
+from edgc.lab.network import Network
+
+LOCK = Path("/run/edgc-links.lock")
+INTERFACE = "eth0"  #: a process's, in its namespace
+
+
+def network_of(cluster: Cluster) -> Network:
+    """The network of a cluster with links; this machine takes part, so that its launcher can be reached."""
+    return Network("edgc-links", cluster.processes, "10.231.78", host=True)
+
+
+@contextmanager
+def links(cluster: Cluster) -> Iterator[Network | None]:
+    """The cluster's network while the body runs; None where its processes share the machine's.
+
+    One at a time: two would share the machine's cores, and neither could be timed.
+    """
+    if cluster.links is None:
+        yield None
+        return
+    taken = "another run uses links on this machine; wait for it or stop it"
+    with files.only_process(LOCK, taken), network(network_of(cluster), cluster.links.rate) as made:
+        yield made
+
+
+def enter(cluster: Cluster, local_rank: int) -> None:
+    """Move this process, which has one thread so far, to its own link, if the cluster has links."""
+    if cluster.links is not None:
+        made = network_of(cluster)
+        made.enter(made.nodes[local_rank])
+
+
+class Interface:
+    """What this process's own interface has sent; nothing where it has none of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._own = cluster.links is not None
+
+    def sent(self) -> int | None:
+        """Bytes since the interface exists, frames and acknowledgements included."""
+        if not self._own:
+            return None
+        for line in Path("/proc/self/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == INTERFACE:
+                return int(counters.split()[8])
+        raise RuntimeError(f"no interface {INTERFACE} in /proc/self/net/dev")

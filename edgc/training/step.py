@@ -1,0 +1,28 @@
+"""One step of training, with its records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.config import RunSpec
+from edgc.training.batches import Batches
+from edgc.training.recorder import Recorder
+from edgc.training.schedule import learning_rate
+
+
+def take_step(
+    step: int, spec: RunSpec, engine: MegatronEngine, batches: Batches, recorder: Recorder, **marks: Any
+) -> tuple[float, list[dict[str, Any]]]:
+    """Take 0-based `step` and keep its row, with `marks` in it. Returns the gradient norm and decision records."""
+    recorder.begin_step()
+    engine.clock.start()
+    lr = learning_rate(step, spec.training)
+    loss, grad_norm = engine.train_step(step, batches.train(step), lr)
+    decided = engine.exchange.end_step(loss)
+    seconds = engine.clock.stop()
+    engine.exchange.timed(engine.clock.last_seconds("backward"))
+    end = engine.clock.last_end("encode", "wire", "decode")
+    charges = engine.ledger.take()
+    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)
+    return grad_norm, decided
