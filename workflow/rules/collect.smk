@@ -1,6 +1,6 @@
 rule collect:
     input:
-        expand(f"{RUN}/{{record}}", run=SPECS, record=["trained", "zero_shot.json"]),
+        expand(f"{RUN}/{{record}}", run=SPECS, record=RECORDS),
     output:
         expand(f"{RESULTS}/frames/{{name}}.parquet", name=FRAMES),
     log:

@@ -38,6 +38,9 @@ try:
 except UserError as error:
     raise WorkflowError(str(error))
 
+# What every run has to have before anything is made of it.
+RECORDS = ["timed"] if EXPERIMENT.timing else ["trained", "zero_shot.json"]
+
 RESULTS = f"results/{EXPERIMENT.name}"
 RUN = f"{RESULTS}/runs/{{run}}"
 # As an output of jobs that may go to SLURM: jobs are known there by their wildcards, and two experiments may have the
