@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from edgc.data.dataset import open_corpus, validation_batches
 from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
 from edgc.files import read_json, read_jsonl
 from edgc.training.recorder import REGIONS
-from tests.fixtures.workspace import Workspace
+from tests.fixtures.workspace import Workspace, wait_for
 
 EDGC = {
     "policy": {
@@ -198,14 +197,6 @@ def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     write(30, {"rank-00000.pt": 5}, whole)
     write(40, {"rank-00000.pt": 5, "rank-00001.pt": 6}, whole)
     assert checkpoint.latest(tmp_path, 2, "a") == tmp_path / "step-00000010"
-
-
-def wait_for(condition, process: subprocess.Popen[str], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def workers(out: Path) -> list[psutil.Process]:

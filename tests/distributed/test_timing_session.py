@@ -1,0 +1,145 @@
+"""`edgc time` for real: methods in turn on links between namespaces, what is recorded, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import links
+import pytest
+
+from edgc.config import Cluster, load
+from edgc.errors import EXIT_BAD_INPUT, UserError
+from edgc.files import read_json, read_jsonl
+from edgc.training.links import network_of
+from tests.fixtures.workspace import Workspace, wait_for
+
+needs_links = pytest.mark.skipif(not links.available(), reason="needs root, ip and tc")
+RATES = ["20mbit", "none"]
+
+
+@pytest.fixture(scope="module")
+def timed(workspace: Workspace) -> Workspace:
+    """A workspace with an experiment of mode `time` on links."""
+    pair = {"device": "cpu", "device_model": "cpu", "nodes": 1, "processes_per_node": 2, "timeout_seconds": 60}
+    workspace.write("clusters", "linked", links={}, **pair)
+    write(workspace, "timed", foreign_load=1.0)
+    return workspace
+
+
+def write(workspace: Workspace, name: str, **timing: Any) -> None:
+    timing = {"rates": RATES, "rounds": 2, "steps": 3, "settle": 1, "warmup": 2} | timing
+    low = {"of": "powersgd", "title": "Low", "policy": {"rank": 2}, "overlap": True}
+    workspace.write(
+        "experiments", name, title=name, shows="a test", minutes=1, mode="time", models=["tiny"],
+        methods=["nocomm", "dense", "low"], variants={"low": low}, corpus="words", cluster="linked",
+        parallel={"data": 2}, timing=timing,
+        training={"iterations": 18, "micro_batch": 2, "global_batch": 4, "bucket_parameters": 20000},
+    )  # fmt: skip
+
+
+def command(workspace: Workspace, experiment: str) -> list[str]:
+    return [sys.executable, "-m", "edgc", "time", experiment, "--corpus", str(workspace.corpus)]
+
+
+@pytest.fixture(scope="module")
+def runs(timed: Workspace) -> dict[str, Path]:
+    """Folders of a finished session, by method."""
+    done = timed.run(command(timed, "timed"))
+    assert done.returncode == 0, done.stderr
+    folders = (timed.root / "results" / "timed" / "runs").iterdir()
+    return {read_json(folder / "spec.json")["method"]["name"]: folder for folder in folders}
+
+
+@needs_links
+def test_every_method_has_its_steps_on_every_link_in_every_round(runs: dict[str, Path]) -> None:
+    for folder in runs.values():
+        assert read_json(folder / "status.json")["status"] == "done"
+        steps = read_jsonl(folder / "steps.jsonl")
+        assert [step["step"] for step in steps] == list(range(1, 19))
+        where = [(step["round"], step["rate"], step["counted"]) for step in steps]
+        cells = [(number, rate) for number in (1, 2) for rate in RATES]
+        assert where[:2] == [(0, "none", False)] * 2
+        assert where[2:] == [(*cell, counted) for cell in cells for counted in (False, True, True, True)]
+        assert all(0 <= step["foreign_load"] <= 1 for step in steps)
+
+
+@needs_links
+def test_the_ledger_agrees_with_the_interfaces(runs: dict[str, Path]) -> None:
+    sent = {method: counted(folder) for method, folder in runs.items()}
+    for step in sent["dense"]:
+        assert step["wire_bytes"] <= step["interface_bytes"] <= 1.03 * step["wire_bytes"]
+    assert all(step["wire_bytes"] == 0 and step["interface_bytes"] < 1000 for step in sent["nocomm"])
+    for step in sent["low"]:  # so few bytes that the packets' headers and acknowledgements are a part of them
+        assert step["wire_bytes"] <= step["interface_bytes"] <= 1.5 * step["wire_bytes"]
+        assert 0 < step["payload_bytes"] < step["dense_bytes"] / 2
+
+
+@needs_links
+def test_links_are_what_they_were_set_to(runs: dict[str, Path]) -> None:
+    for folder in runs.values():
+        rates = {
+            link["rate"]: link["all_reduce_bytes_per_second"]
+            for link in read_json(folder / "manifest.json")["link"]["rates"]
+        }
+        assert list(rates) == ["none", "20mbit"]
+        assert 0.7 < rates["20mbit"] / (20e6 / 8) < 1.1
+        assert rates["none"] > 2 * rates["20mbit"]
+
+
+@needs_links
+def test_nothing_is_left_of_a_session_that_was_killed(timed: Workspace, runs: dict[str, Path]) -> None:
+    write(timed, "long", foreign_load=1.0, warmup=2000)
+    path = timed.root / "configs" / "experiments" / "long.yaml"
+    path.write_text(path.read_text().replace("iterations: 18", "iterations: 2016"))
+    process = timed.start(command(timed, "long"))
+    session = timed.root / "results" / "long"
+    wait_for(lambda: any(read_jsonl(p) for p in session.glob("runs/*/decisions.jsonl")), process)
+    network = network_of(load(Cluster, "linked", timed.root / "configs"))
+    assert network.bridge in namespaces()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 20
+    while (
+        left := namespaces() & {network.bridge, *map(network.namespace, network.nodes)}
+    ) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left
+    assert network.name not in subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
+
+
+@needs_links
+def test_a_loaded_machine_is_refused(timed: Workspace) -> None:
+    write(timed, "quiet", foreign_load=0.05)
+    busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        done = timed.run(command(timed, "quiet"))
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert done.returncode == EXIT_BAD_INPUT
+    assert "% in use, timing.foreign_load allows 5 %" in done.stderr
+    assert not (timed.root / "results" / "quiet" / "runs").exists()
+
+
+def test_links_are_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgc.lab.network import check_possible
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match=r"network namespaces need root"):
+        check_possible()
+
+
+def counted(folder: Path) -> list[dict[str, Any]]:
+    return [step for step in read_jsonl(folder / "steps.jsonl") if step["counted"]]
+
+
+def namespaces() -> set[str]:
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0] for line in listed.splitlines()}
