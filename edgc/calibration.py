@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from edgc.aggregators.base import Aggregator, NamedGradient
-from edgc.comm import Communicator, ReduceOp
-from edgc.lazy import torch
+from edgc.comm import Communicator, ReduceOp, TorchCommunicator, wire_factor
+from edgc.lazy import dist, torch
 from edgc.observed import AGREE
 from edgc.policies.base import Decision
 from edgc.stage_alignment import ExchangeCost, fit
+from edgc.telemetry import Ledger
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -58,6 +60,21 @@ def measure(
             timer.seconds(amount)  # after a change of rank the first exchange refits the warm factors
             samples[amount] += [timer.seconds(amount) for _ in range(REPETITIONS)]
     return fit({r: samples[r] for r in ranks}, samples[None])
+
+
+def link_speed(group: dist.ProcessGroup, on: device, numel: int = 2**20, repetitions: int = 5) -> float | None:
+    """Bytes a second that a rank sends in a ring all-reduce of `numel` fp32 (median); None if alone. Collective."""
+    comm = TorchCommunicator(group, Ledger())
+    if comm.size == 1:
+        return None
+    seconds = []
+    for _ in range(repetitions):
+        tensor = torch.ones(numel, device=on)
+        begin = time.perf_counter()
+        comm.all_reduce(tensor).wait()
+        _finish(tensor)
+        seconds.append(time.perf_counter() - begin)
+    return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
 
 
 class _Timer:

@@ -12,7 +12,7 @@ from edgc import files
 from edgc.backends.megatron import checkpoint, hf_export
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave
-from edgc.calibration import from_plain, to_plain
+from edgc.calibration import from_plain, link_speed, to_plain
 from edgc.config import RunSpec
 from edgc.data.dataset import open_corpus
 from edgc.errors import Diverged
@@ -22,7 +22,7 @@ from edgc.training.batches import Batches
 from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
-from edgc.training.step import take_step
+from edgc.training.step import Engine, take_step
 from edgc.training.stopping import Stopping
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
@@ -50,10 +50,10 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
     probed.begin(first)
-    write_manifest(spec, run_dir, corpus.manifest, engine, engine.measure_link())
+    write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device))
     notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:
-        recorder.decisions(exchange.decisions(0), leads_stage)
+        recorder.decisions(engine.decisions(), leads_stage)
     recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))
 
     for step in range(first, iterations):
@@ -119,7 +119,7 @@ def read_costs(run_dir: Path) -> list[ExchangeCost | None] | None:
 
 
 def write_manifest(
-    spec: RunSpec, run_dir: Path, corpus: dict, engine: MegatronEngine, bandwidth: float | None, **link: Any
+    spec: RunSpec, run_dir: Path, corpus: dict, engine: Engine, bandwidth: float | None, **link: Any
 ) -> None:
     """What the numbers rest on: code, packages, device, measured link (bytes a rank sends a second), corpus."""
     if engine.place.rank:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgc.backends.ddp_engine import DDPEngine
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.config import RunSpec
 from edgc.training.batches import Batches
 from edgc.training.recorder import Recorder
 from edgc.training.schedule import learning_rate
 
+Engine = MegatronEngine | DDPEngine
+
 
 def take_step(
-    step: int, spec: RunSpec, engine: MegatronEngine, batches: Batches, recorder: Recorder, **marks: Any
+    step: int, spec: RunSpec, engine: Engine, batches: Batches, recorder: Recorder, **marks: Any
 ) -> tuple[float, list[dict[str, Any]]]:
     """Take 0-based `step` and keep its row, with `marks` in it. Returns the gradient norm and decision records."""
     recorder.begin_step()
     engine.clock.start()
     lr = learning_rate(step, spec.training)
     loss, grad_norm = engine.train_step(step, batches.train(step), lr)
-    decided = engine.exchange.end_step(loss)
+    decided = engine.end_step(loss)
     seconds = engine.clock.stop()
-    engine.exchange.timed(engine.clock.last_seconds("backward"))
+    engine.timed()
     end = engine.clock.last_end("encode", "wire", "decode")
     charges = engine.ledger.take()
     recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)

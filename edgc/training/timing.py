@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 
 from edgc import files
+from edgc.backends.ddp_engine import DDPEngine
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.calibration import link_speed
 from edgc.config import Cell, RunSpec
 from edgc.config.timing import UNSHAPED
 from edgc.data.dataset import open_corpus
@@ -23,7 +25,7 @@ from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
 from edgc.training.recorder import Recorder
 from edgc.training.session import Session, run_folder
-from edgc.training.step import take_step
+from edgc.training.step import Engine, take_step
 from edgc.training.stopping import Stopping
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
@@ -64,7 +66,8 @@ class Contender:
         corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
         self.spec, self._place, self._run_dir, self._corpus = spec, place, run_dir, corpus.manifest
         seed_everything(spec.seed, place)
-        self.engine = MegatronEngine(spec, place, corpus.manifest["vocab_size"])
+        kind = DDPEngine if spec.loop == "ddp" else MegatronEngine
+        self.engine: Engine = kind(spec, place, corpus.manifest["vocab_size"])
         self._batches = Batches(spec, corpus, place.data)
         self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
         self._leads = place.data == 0 and place.tensor == 0
@@ -72,7 +75,7 @@ class Contender:
 
     def begin(self) -> None:
         """Write what holds before the first step."""
-        self._recorder.decisions(self.engine.exchange.decisions(0), self._leads)
+        self._recorder.decisions(self.engine.decisions(), self._leads)
         self._recorder.aside_seconds["startup"] += time.time() - float(os.environ["EDGC_LAUNCHED_AT"])
 
     def take(self, cell: Cell, steps: int, settle: int) -> None:
@@ -115,7 +118,7 @@ class Contender:
 class Links:
     """The links of a session: their rates are set between cells, and each is measured when it is set first."""
 
-    def __init__(self, spec: RunSpec, engine: MegatronEngine) -> None:
+    def __init__(self, spec: RunSpec, engine: Engine) -> None:
         self._network = network_of(spec.cluster) if spec.cluster.links else None
         self._engine, self._rate = engine, UNSHAPED
         self.rates = [(UNSHAPED, self._measured())]  #: each with the bytes a second that a rank sent, None if alone
@@ -132,7 +135,7 @@ class Links:
             self.rates.append((rate, self._measured()))
 
     def _measured(self) -> float | None:
-        return self._engine.measure_link(LINK_NUMEL, LINK_REPETITIONS)
+        return link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
 
     def records(self) -> list[dict[str, str | float | None]]:
         """For the manifests."""

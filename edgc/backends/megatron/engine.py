@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -26,7 +24,7 @@ from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
 from edgc.backends.megatron.timing import backward_region
 from edgc.calibration import measure, share
-from edgc.comm import Communicator, TorchCommunicator, wire_factor
+from edgc.comm import Communicator, TorchCommunicator
 from edgc.config import RunSpec
 from edgc.config.method import MECHANISMS
 from edgc.exchange import GradientExchange, compressible
@@ -154,19 +152,10 @@ class MegatronEngine:
         """Bytes that this rank would hand over in a step if its gradients travelled uncompressed in fp32."""
         return 4 * sum(math.prod(shape) for shape in self.shapes.values()) if self.spec.parallel.data > 1 else 0
 
-    def measure_link(self, numel: int = 2**20, repetitions: int = 5) -> float | None:
-        """Bytes a second that a rank sends in a data-parallel ring all-reduce of 4 MiB (median); None if alone."""
-        comm = TorchCommunicator(self._data_parallel.group, Ledger())
-        if comm.size == 1:
-            return None
-        seconds = []
-        for _ in range(repetitions):
-            tensor = torch.ones(numel, device=self.place.device)
-            begin = time.perf_counter()
-            comm.all_reduce(tensor).wait()
-            float(tensor[0])  # on a GPU the wait only orders streams
-            seconds.append(time.perf_counter() - begin)
-        return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The data-parallel ranks."""
+        return self._data_parallel.group
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
         """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.
@@ -192,6 +181,18 @@ class MegatronEngine:
             if math.isfinite(grad_norm):
                 self.optimizer.step_with_ready_grads()
         return losses, grad_norm
+
+    def end_step(self, loss: torch.Tensor) -> list[dict[str, Any]]:
+        """At a window's end, let the policy decide. Returns decision records. Belongs to the step's time."""
+        return self.exchange.end_step(loss)
+
+    def timed(self) -> None:
+        """Tell the policy how long backward took in the step whose clock was just stopped."""
+        self.exchange.timed(self.clock.last_seconds("backward"))
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What holds for the first step."""
+        return self.exchange.decisions(0)
 
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
         """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank."""
