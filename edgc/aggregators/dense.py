@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Shape, adjacent_view
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, adjacent_view
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
 from edgc.policies.base import Amount, Decision
@@ -72,7 +72,7 @@ class Dense:
         """Nothing to restore."""
 
 
-class DensePending:
+class DensePending(OnePhase):
     """An all-reduce under way. `targets` is empty when the wire buffer is the gradients' own memory."""
 
     def __init__(self, targets: Sequence[Tensor], wire: Tensor, work: Work) -> None:

@@ -92,17 +92,14 @@ class LowRank(Ranked):
         q_nr = self._factors.get(name)
         return None if q_nr is None else singular_values(q_nr)
 
-    def second(self, matrices: Matrices, bases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """This rank's Mᵀ P̂ of all matrices: the buffer to send, and each matrix's part of it (n×r)."""
+    def second(self, matrices: Matrices, lefts: Sequence[Tensor], comm: Communicator) -> Second:
+        """Orthonormalise the averages of the left factors (m×r) and start the all-reduce of the right ones."""
+        bases = orthonormalise(lefts, self._settings.orthogonalise)
         sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(matrices.grads, bases, strict=True)]
         wire = self.buffers.take(f"right of {matrices.names[0]}", sum(sizes), bases[0])
         factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
         project(matrices.wholes, bases, factors)
-        return wire, factors
-
-    def bases(self, factors: Sequence[Tensor]) -> list[Tensor]:
-        """Orthonormal P̂ of each left factor (m×r)."""
-        return orthonormalise(factors, self._settings.orthogonalise)
+        return Second(bases, factors, comm.all_reduce(wire.mul_(1 / comm.size)))
 
     def finish(self, matrices: Matrices, bases: Sequence[Tensor], factors: Sequence[Tensor], step: int) -> None:
         """Put the averages into the gradients and what they lack into the residuals; keep the right factors.
@@ -140,22 +137,34 @@ class Matrices(NamedTuple):
     wholes: list[Tensor]
 
 
+class Second(NamedTuple):
+    """The all-reduce of the right factors Q (n×r) under way; `bases` are the P̂ (m×r) that they belong to."""
+
+    bases: list[Tensor]
+    factors: list[Tensor]
+    work: Work
+
+
 class LowRankPending:
-    """The first all-reduce under way; `wait` does the second."""
+    """The first all-reduce under way; `advance` starts the second."""
 
     def __init__(
         self, owner: LowRank, matrices: Matrices, bucket: MixedBucket, work: Work, comm: Communicator, step: int
     ) -> None:
         self._owner, self._matrices, self._bucket = owner, matrices, bucket
-        self._work, self._comm, self._step = work, comm, step
+        self._first, self._comm, self._step = work, comm, step
+        self._second: Second | None = None
+
+    def advance(self) -> None:
+        if self._second is None:
+            self._first.wait()
+            self._second = self._owner.second(self._matrices, self._bucket.factors, self._comm)
 
     def wait(self) -> None:
-        self._work.wait()
-        with self._comm.ledger.clock.region("encode"):
-            bases = self._owner.bases(self._bucket.factors)
-            wire, factors = self._owner.second(self._matrices, bases)
-            work = self._comm.all_reduce(wire.mul_(1 / self._comm.size))
-        self._bucket.deliver_dense()
+        self.advance()
+        assert self._second is not None
+        bases, factors, work = self._second
+        self._bucket.deliver_dense()  # while the second is under way
         work.wait()
         self._owner.finish(self._matrices, bases, factors, self._step)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, OnePhase, Pending, Shape
 from edgc.aggregators.mixed import MixedBucket
 from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
@@ -78,7 +78,7 @@ class Projection(Ranked):
 
 
 @dataclass(frozen=True)
-class ProjectionPending:
+class ProjectionPending(OnePhase):
     """The all-reduce of the projections under way."""
 
     bucket: MixedBucket

@@ -351,6 +351,29 @@ def test_memory_layout_does_not_matter(settings: AggregatorSettings) -> None:
 
 
 @every_case
+def test_advancing_early_changes_nothing(settings: AggregatorSettings) -> None:
+    """A bucket that is advanced when the next one starts, or twice, gives what one gives that is only waited for."""
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        plain, early = make(settings), make(settings)
+        for step, amount in enumerate(amounts):
+            values = random_values(comm.rank, step)
+            expected = step_once(plain, comm, values, amount, step)
+            first, second = buckets_of(values)
+            pending = [early.start(first, Decision(amount), comm, step)]
+            pending[0].advance()
+            pending.append(early.start(second, Decision(amount), comm, step))
+            for exchange in (pending[0], pending[1], *pending):
+                exchange.advance()
+            for exchange in pending:
+                exchange.wait()
+            assert all(torch.equal(g.tensor, expected[g.name]) for g in (*first, *second))
+
+    on_ranks(2, body)
+
+
+@every_case
 def test_describes_itself(settings: AggregatorSettings) -> None:
     cls = AGGREGATORS[settings.name]  # type: ignore[attr-defined]
     assert cls.state_size
