@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from edgc.aggregators.lowrank import LowRankSettings
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
 from edgc.config.method import Method
@@ -76,8 +77,16 @@ class RunSpec(Settings):
 
     def identity(self) -> dict[str, Any]:
         """What the result depends on, as plain values: without descriptions, the batch system's settings, the options
-        of a probe that looks at nothing, a choice of kernels that follows from the device, and no environment."""
-        exclude: dict[str, set[str]] = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        of a probe that looks at nothing, a choice of kernels that follows from the device, and no environment.
+
+        Defaults of settings that are younger than published runs are left out: finished runs are found by their id."""
+        exclude: dict[str, Any] = {
+            "method": dict.fromkeys(("title", "source", "summary"), True),
+            "cluster": {"schedule", "port"},
+        }
+        aggregator = self.method.aggregator
+        if isinstance(aggregator, LowRankSettings) and aggregator.wire_dtype == "fp32":
+            exclude["method"]["aggregator"] = {"wire_dtype"}
         if self.cluster.kernels == "auto":
             exclude["cluster"].add("kernels")
         if not self.cluster.environment:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from torchrun import torchrun
 
-METHODS = ["dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"]
+METHODS = [
+    "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
+    "edgc", "edgc_released", "edgc_loss", "edgc_measured",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ WINDOWS = {"window": 2, "warmup_fraction": 0.3, "warmup_limit": 0.3}
 LIMITS = WINDOWS | {"max_rank": 8, "min_rank": 2}
 SETTINGS = {
     "powersgd": {"policy": {"rank": 4}},
+    "powersgd_bf16": {"policy": {"rank": 4}},
     "topk": {"policy": {"ratio": 0.05}},
     "edgc": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_released": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
