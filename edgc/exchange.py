@@ -104,15 +104,16 @@ class GradientExchange:
         self._observer.entropy(self._step, self._compressible(gradients))
         with self.clock.region("encode"):
             pending = self.aggregator.start(gradients, self._decision, self.comm, self._step)
-        if self._under_way:
-            self._under_way[-1].advance()
+            if self._under_way:
+                self._under_way[-1].pending.advance()
         self._under_way.append(_Bucket(self, pending, gradients))
         return self._under_way[-1]
 
     def advance(self) -> None:
         """Launch what is left of the buckets under way, in order: the last is in flight while the first is decoded."""
-        for bucket in self._under_way:
-            bucket.advance()
+        with self.clock.region("encode"):
+            for bucket in self._under_way:
+                bucket.pending.advance()
 
     def finished(self, bucket: _Bucket) -> None:
         """Look at a decoded bucket."""
@@ -176,17 +177,16 @@ class GradientExchange:
 
 
 class _Bucket:
-    """A bucket's exchange that is timed, advances the others before it is waited for, and is looked at when done."""
+    """A bucket's exchange that is timed, keeps to the order of all that are under way, and is looked at when done."""
 
     def __init__(self, exchange: GradientExchange, pending: Pending, gradients: Sequence[NamedGradient]) -> None:
-        self._exchange, self._pending, self.gradients = exchange, pending, gradients
+        self._exchange, self.pending, self.gradients = exchange, pending, gradients
 
     def advance(self) -> None:
-        with self._exchange.clock.region("encode"):
-            self._pending.advance()
+        self._exchange.advance()
 
     def wait(self) -> None:
-        self._exchange.advance()
+        self.advance()
         with self._exchange.clock.region("decode"):
-            self._pending.wait()
+            self.pending.wait()
         self._exchange.finished(self)
