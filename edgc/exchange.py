@@ -45,6 +45,10 @@ def compressible(
 class GradientExchange:
     """Averages one stage's gradients over its data-parallel group, and lets the policy steer how.
 
+    Where several buckets are under way, a bucket's start also launches the last collective of the one before it:
+    P1, P2, Q1, P3, Q2, … of a two-phase method, so that while the host waits for P1 and prepares Q1 the network carries
+    P2. This order is fixed: if a rank launched what happens to be ready, the ranks' collectives would not match.
+
     Args:
         comm: the data-parallel group.
         agreement: all ranks that must decide alike: the stage's data- and tensor-parallel ranks.
@@ -71,6 +75,7 @@ class GradientExchange:
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
         self._step = -1
         self._decision = Decision()
+        self._under_way: list[_Bucket] = []  # in the order of their start
 
     @property
     def clock(self) -> StepClock:
@@ -79,6 +84,7 @@ class GradientExchange:
 
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
+        assert not self._under_way  # a bucket of the last step was not waited for
         self._step = step
         self._decision = self._placed(self.policy.decide(step))
 
@@ -98,14 +104,24 @@ class GradientExchange:
         self._observer.entropy(self._step, self._compressible(gradients))
         with self.clock.region("encode"):
             pending = self.aggregator.start(gradients, self._decision, self.comm, self._step)
-        return _Observed(self, pending, gradients)
+            if self._under_way:
+                self._under_way[-1].pending.advance()
+        self._under_way.append(_Bucket(self, pending, gradients))
+        return self._under_way[-1]
 
-    def finished(self, gradients: Sequence[NamedGradient]) -> None:
+    def advance(self) -> None:
+        """Launch what is left of the buckets under way, in order: the last is in flight while the first is decoded."""
+        with self.clock.region("encode"):
+            for bucket in self._under_way:
+                bucket.pending.advance()
+
+    def finished(self, bucket: _Bucket) -> None:
         """Look at a decoded bucket."""
-        self._observer.residuals(self._step, self._compressible(gradients))
+        self._under_way.remove(bucket)
+        self._observer.residuals(self._step, self._compressible(bucket.gradients))
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.average(self._step, gradients)
+                self.probe.average(self._step, bucket.gradients)
 
     def _compressible(self, gradients: Sequence[NamedGradient]) -> list[NamedGradient]:
         return [g for g in gradients if g.name in self._decision.by_parameter]
@@ -160,13 +176,17 @@ class GradientExchange:
         self._observer.load_state_dict(state["observer"])
 
 
-class _Observed:
-    """A bucket's exchange whose wait is timed, and looked at when it is done."""
+class _Bucket:
+    """A bucket's exchange that is timed, keeps to the order of all that are under way, and is looked at when done."""
 
     def __init__(self, exchange: GradientExchange, pending: Pending, gradients: Sequence[NamedGradient]) -> None:
-        self._exchange, self._pending, self._gradients = exchange, pending, gradients
+        self._exchange, self.pending, self.gradients = exchange, pending, gradients
+
+    def advance(self) -> None:
+        self._exchange.advance()
 
     def wait(self) -> None:
+        self.advance()
         with self._exchange.clock.region("decode"):
-            self._pending.wait()
-        self._exchange.finished(self._gradients)
+            self.pending.wait()
+        self._exchange.finished(self)

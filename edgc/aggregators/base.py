@@ -33,11 +33,22 @@ class NamedGradient:
 
 
 class Pending(Protocol):
-    """An exchange under way."""
+    """An exchange under way: of one collective (`OnePhase`), or of several of which each needs the one before."""
+
+    def advance(self) -> None:
+        """Do everything up to the launch of the last collective, blocking on those before it. Idempotent."""
+        ...
 
     def wait(self) -> None:
-        """Receive and decode: the gradients now hold the group average, residuals hold what was lost."""
+        """Advance, receive and decode: the gradients now hold the group average, residuals hold what was lost."""
         ...
+
+
+class OnePhase:
+    """Base of a Pending whose collectives were all launched by `start`."""
+
+    def advance(self) -> None:
+        """Nothing is left to launch."""
 
 
 class Aggregator(Protocol):

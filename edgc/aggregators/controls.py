@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
 from edgc.comm import Communicator
 from edgc.policies.base import Amount, Decision
 
@@ -51,10 +51,7 @@ class NoExchange:
         """Nothing to restore."""
 
 
-class _Nothing:
-    def advance(self) -> None:
-        pass
-
+class _Nothing(OnePhase):
     def wait(self) -> None:
         pass
 

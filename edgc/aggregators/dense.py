@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Shape, adjacent_view
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, adjacent_view
+from edgc.aggregators.wire import WireDtype, average
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
 from edgc.policies.base import Amount, Decision
@@ -21,7 +22,7 @@ class DenseSettings(AggregatorSettings):
     """Wire format of the all-reduce."""
 
     name: Literal["dense"]
-    wire_dtype: Literal["fp32", "bf16"] = Field(
+    wire_dtype: WireDtype = Field(
         "fp32", description="fp32: the gradients as they are; bf16: half the bytes, the sum rounded to bf16"
     )
 
@@ -35,27 +36,22 @@ class Dense:
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
 
     def __init__(self, settings: DenseSettings, seed: int = 0) -> None:
-        self._bf16 = settings.wire_dtype == "bf16"
+        self._wire_dtype: WireDtype = settings.wire_dtype
 
     @property
     def conserves(self) -> bool:
         """fp32 loses nothing."""
-        return not self._bf16
+        return self._wire_dtype == "fp32"
 
     def start(
         self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int
     ) -> DensePending:
         tensors = [g.tensor for g in gradients]
-        wire, copied = pack(tensors)
-        targets = tensors if copied else []
-        wire.mul_(1 / comm.size)  # before the sum, as megatron does: no overflow, and gloo knows no mean
-        if self._bf16 and comm.size > 1:
-            targets = targets or [wire]
-            wire = wire.to(torch.bfloat16)
-        return DensePending(targets, wire, comm.all_reduce(wire))
+        buffer, copied = pack(tensors)
+        return DensePending(tensors if copied else [], buffer, average(buffer, comm, self._wire_dtype))
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        return (2 if self._bf16 else itemsize) * sum(prod(s) for s in shapes.values())
+        return (itemsize if self._wire_dtype == "fp32" else 2) * sum(prod(s) for s in shapes.values())
 
     def effective(self, shape: Shape, amount: Amount) -> None:
         """Always dense."""
@@ -72,15 +68,15 @@ class Dense:
         """Nothing to restore."""
 
 
-class DensePending:
-    """An all-reduce under way. `targets` is empty when the wire buffer is the gradients' own memory."""
+class DensePending(OnePhase):
+    """An all-reduce under way. `targets` is empty when the buffer is the gradients' own memory."""
 
-    def __init__(self, targets: Sequence[Tensor], wire: Tensor, work: Work) -> None:
-        self._targets, self._wire, self._work = targets, wire, work
+    def __init__(self, targets: Sequence[Tensor], buffer: Tensor, work: Work) -> None:
+        self._targets, self._buffer, self._work = targets, buffer, work
 
     def wait(self) -> None:
         self._work.wait()
-        unpack(self._wire, self._targets)
+        unpack(self._buffer, self._targets)
 
 
 def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:
@@ -93,9 +89,9 @@ def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:
     return torch.cat([t.reshape(-1) for t in tensors]), True
 
 
-def unpack(wire: Tensor, targets: Sequence[Tensor]) -> None:
+def unpack(buffer: Tensor, targets: Sequence[Tensor]) -> None:
     """Copy the elements of a buffer made by `pack` back into `targets`, converting to their precision."""
     if targets:
-        parts = wire.split([t.numel() for t in targets])
+        parts = buffer.split([t.numel() for t in targets])
         for target, part in zip(targets, parts, strict=True):
             target.copy_(part.view_as(target))

@@ -14,6 +14,7 @@ from edgc.aggregators.mixed import MixedBucket
 from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
+from edgc.aggregators.wire import WireDtype, average
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
@@ -41,6 +42,11 @@ class LowRankSettings(AggregatorSettings):
         description="Precision of the error feedback memory. fp32: never below the gradient's own; "
         "bf16: half the memory, the residual is rounded up or down at random",
     )
+    wire_dtype: WireDtype = Field(
+        "fp32",
+        description="Precision of all that is sent. fp32: never below the gradient's own; bf16: half the bytes; what "
+        "a matrix loses by it stays in the error feedback memory, what travels dense is rounded for good",
+    )
     orthogonalise: Literal["cholesky", "householder"] = Field(
         "cholesky",
         description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
@@ -53,22 +59,25 @@ class LowRank(Ranked):
 
     Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ.
     Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense.
+    Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
+    holds what rounding lost, too.
     A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
     """
 
     Settings = LowRankSettings
     state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
-    payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense"
+    payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16"
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
-        super().__init__(Residuals(bf16=settings.error_dtype == "bf16"))
+        super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
         self._settings, self._seed = settings, seed
         self._factors = WarmFactors(seed)
 
     @property
     def conserves(self) -> bool:
-        """Nothing is lost unless the residual is rounded or not kept."""
-        return self._settings.error_feedback and self._settings.error_dtype == "fp32"
+        """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
+        settings = self._settings
+        return settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32"
 
     def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
         gradients = [gradient for gradient, _ in bucket.low]
@@ -77,7 +86,7 @@ class LowRank(Ranked):
         errors = [self._residuals.memory(g) if feedback else None for g in gradients]
         starts = [self._first_factor(g, p_mr, step) for g, p_mr in zip(gradients, bucket.factors, strict=True)]
         wholes = encode(grads, errors, starts, bucket.factors)
-        work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
+        work = average(bucket.wire, comm, self._wire_dtype)
         matrices = Matrices([g.name for g in gradients], grads, errors, wholes)
         return LowRankPending(self, matrices, bucket, work, comm, step)
 
@@ -92,17 +101,14 @@ class LowRank(Ranked):
         q_nr = self._factors.get(name)
         return None if q_nr is None else singular_values(q_nr)
 
-    def second(self, matrices: Matrices, bases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """This rank's Mᵀ P̂ of all matrices: the buffer to send, and each matrix's part of it (n×r)."""
+    def second(self, matrices: Matrices, lefts: Sequence[Tensor], comm: Communicator) -> Second:
+        """Orthonormalise the averages of the left factors (m×r) and start the all-reduce of the right ones."""
+        bases = orthonormalise(lefts, self._settings.orthogonalise)
         sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(matrices.grads, bases, strict=True)]
         wire = self.buffers.take(f"right of {matrices.names[0]}", sum(sizes), bases[0])
         factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
         project(matrices.wholes, bases, factors)
-        return wire, factors
-
-    def bases(self, factors: Sequence[Tensor]) -> list[Tensor]:
-        """Orthonormal P̂ of each left factor (m×r)."""
-        return orthonormalise(factors, self._settings.orthogonalise)
+        return Second(bases, factors, average(wire, comm, self._wire_dtype))
 
     def finish(self, matrices: Matrices, bases: Sequence[Tensor], factors: Sequence[Tensor], step: int) -> None:
         """Put the averages into the gradients and what they lack into the residuals; keep the right factors.
@@ -140,22 +146,34 @@ class Matrices(NamedTuple):
     wholes: list[Tensor]
 
 
+class Second(NamedTuple):
+    """The all-reduce of the right factors Q (n×r) under way; `bases` are the P̂ (m×r) that they belong to."""
+
+    bases: list[Tensor]
+    factors: list[Tensor]
+    work: Work
+
+
 class LowRankPending:
-    """The first all-reduce under way; `wait` does the second."""
+    """The first all-reduce under way; `advance` starts the second."""
 
     def __init__(
         self, owner: LowRank, matrices: Matrices, bucket: MixedBucket, work: Work, comm: Communicator, step: int
     ) -> None:
         self._owner, self._matrices, self._bucket = owner, matrices, bucket
-        self._work, self._comm, self._step = work, comm, step
+        self._first, self._comm, self._step = work, comm, step
+        self._second: Second | None = None
+
+    def advance(self) -> None:
+        if self._second is None:
+            self._first.wait()
+            self._second = self._owner.second(self._matrices, self._bucket.factors, self._comm)
 
     def wait(self) -> None:
-        self._work.wait()
-        with self._comm.ledger.clock.region("encode"):
-            bases = self._owner.bases(self._bucket.factors)
-            wire, factors = self._owner.second(self._matrices, bases)
-            work = self._comm.all_reduce(wire.mul_(1 / self._comm.size))
-        self._bucket.deliver_dense()
+        self.advance()
+        assert self._second is not None
+        bases, factors, work = self._second
+        self._bucket.deliver_dense()  # while the second is under way
         work.wait()
         self._owner.finish(self._matrices, bases, factors, self._step)
 

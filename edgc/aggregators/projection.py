@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, OnePhase, Pending, Shape
 from edgc.aggregators.mixed import MixedBucket
 from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import draw
+from edgc.aggregators.wire import average
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
@@ -58,7 +59,7 @@ class Projection(Ranked):
         ]
         factors = orthonormalise(drawn)
         wholes = encode(grads, errors, factors, bucket.factors)
-        work = comm.all_reduce(bucket.wire.mul_(1 / comm.size))
+        work = average(bucket.wire, comm, self._wire_dtype)
         return ProjectionPending(bucket, factors, wholes, grads, errors, work)
 
     def effective(self, shape: Shape, amount: Amount) -> int | None:
@@ -78,7 +79,7 @@ class Projection(Ranked):
 
 
 @dataclass(frozen=True)
-class ProjectionPending:
+class ProjectionPending(OnePhase):
     """The all-reduce of the projections under way."""
 
     bucket: MixedBucket

@@ -11,6 +11,7 @@ from edgc.aggregators.base import NamedGradient, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings
 from edgc.aggregators.mixed import MixedBucket, WireBuffers
 from edgc.aggregators.residuals import Residuals
+from edgc.aggregators.wire import WireDtype
 from edgc.comm import Communicator
 from edgc.policies.base import Amount, Decision
 
@@ -23,9 +24,10 @@ class Ranked(ABC):
 
     amount: ClassVar[Literal["rank"]] = "rank"
 
-    def __init__(self, residuals: Residuals) -> None:
-        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
+    def __init__(self, residuals: Residuals, wire_dtype: WireDtype = "fp32") -> None:
+        self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
         self._residuals = residuals
+        self._wire_dtype: WireDtype = wire_dtype
         self.buffers = WireBuffers()
 
     @abstractmethod
@@ -53,7 +55,9 @@ class Ranked(ABC):
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         ranks = self._ranks(shapes, decision)
-        if any(rank is not None for rank in ranks.values()):
+        if self._wire_dtype == "bf16":
+            itemsize = 2
+        elif any(rank is not None for rank in ranks.values()):
             itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
         return itemsize * sum(
             prod(shape) if (rank := ranks[name]) is None else rank * self.factor_rows(shape)

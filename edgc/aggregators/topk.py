@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings, unpack
 from edgc.aggregators.residuals import Residuals
 from edgc.comm import Communicator, Work
@@ -128,7 +128,7 @@ def _group(names: list[str], ratio: Amount, numel: int) -> _Group:
     return _Group(names, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
 
 
-class TopKPending:
+class TopKPending(OnePhase):
     """An all-gather under way, and beside it the all-reduce of what travels dense."""
 
     def __init__(

@@ -36,6 +36,7 @@ LOOKS = {
     "edgc_no_warmup": Look("#009E73", "o", (0, (4, 1.5))),
     "edgc_no_feedback": Look("#CC79A7", "v", (0, (4, 1.5))),
     "edgc_no_warm_start": Look("#56B4E9", "<", (0, (4, 1.5))),
+    "powersgd_bf16": Look("#0072B2", "<", (0, (1, 1.2))),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from edgc.aggregators.lowrank import LowRankSettings
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
 from edgc.config.method import Method
@@ -91,10 +92,17 @@ class RunSpec(Settings):
         return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
 
     def identity(self) -> dict[str, Any]:
-        """What the result depends on, as plain values: without descriptions, the batch system's settings, and whatever
-        has no effect, so that a setting that is new in this project renames no run: the options of a probe that looks
-        at nothing, a choice of kernels that follows from the device, no environment, no links, megatron's loop."""
-        exclude: Any = {"method": {"title", "source", "summary"}, "cluster": {"schedule", "port"}}
+        """What the result depends on, as plain values: without descriptions, the batch system's settings, and what has
+        no effect: the options of a probe that looks at nothing, a choice of kernels that follows from the device.
+
+        Defaults of settings that are younger than published runs are left out: finished runs are found by their id."""
+        exclude: dict[str, Any] = {
+            "method": dict.fromkeys(("title", "source", "summary"), True),
+            "cluster": {"schedule", "port"},
+        }
+        aggregator = self.method.aggregator
+        if isinstance(aggregator, LowRankSettings) and aggregator.wire_dtype == "fp32":
+            exclude["method"]["aggregator"] = {"wire_dtype"}
         if self.cluster.kernels == "auto":
             exclude["cluster"].add("kernels")
         if not self.cluster.environment:

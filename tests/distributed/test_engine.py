@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from torchrun import torchrun
 
-METHODS = ["dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"]
+METHODS = [
+    "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
+    "edgc", "edgc_released", "edgc_loss", "edgc_measured",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +37,13 @@ def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pi
 def test_overlap_changes_nothing_and_several_buckets_finish(alone: dict) -> None:
     plain = torchrun("engine_losses.py", 2, "1", "1", "2", "plain", *METHODS)
     overlapped = torchrun("engine_losses.py", 2, "1", "1", "2", "overlap", "stock", *METHODS)
+    in_turn = torchrun("engine_losses.py", 2, "1", "1", "2", "in_turn", *METHODS)
     assert overlapped["dense"]["losses"] == overlapped["stock"]["losses"] == plain["dense"]["losses"]
     for method in METHODS:
         assert overlapped[method]["losses"] == pytest.approx(plain[method]["losses"], rel=1e-6), method
         assert overlapped[method]["checksum"], method
+        assert overlapped[method] == in_turn[method], "the same buckets, and bit for bit the same results"
+        assert overlapped[method]["buckets"] >= 3
 
 
 def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:

@@ -301,6 +301,23 @@ def test_spec_id_is_golden(tmp_path: Path) -> None:
     assert specs(tmp_path)[0].spec_id == "49618652"
 
 
+def test_published_runs_keep_their_ids() -> None:
+    """A new setting at its default is no other run: what is published and what is on somebody's disk is found again."""
+    published = sorted((CONFIGS.parent / "results" / "published").glob("*/manifests/*.spec.json"))
+    assert published
+    for path in published:
+        spec = validate(RunSpec, json.loads(path.read_text(encoding="utf-8")), str(path))
+        assert path.name == f"{spec.run_id}.spec.json"
+
+
+def test_the_factors_wire_format_is_in_the_id_unless_it_is_fp32(tmp_path: Path) -> None:
+    def powersgd(folder: str, *edits: Edit) -> str:
+        return specs(tmp_path / folder, *edits)[1].spec_id
+
+    wire = "methods/powersgd:aggregator.wire_dtype"
+    assert powersgd("a") == powersgd("b", put(wire, "fp32")) != powersgd("c", put(wire, "bf16"))
+
+
 def test_a_spec_survives_its_file(tmp_path: Path) -> None:
     for spec in specs(tmp_path, put("methods/topk:placement", {"stages": [0], "exclude": ["embedding"]})):
         text = json.dumps(spec.model_dump(mode="json"))

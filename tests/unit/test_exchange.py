@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
+import time
 from typing import Any
 
 import pytest
 import torch
 
+from edgc import telemetry
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.base import NamedGradient
 from edgc.aggregators.lowrank import LowRankSettings
@@ -15,7 +19,7 @@ from edgc.comm import GRADIENT, ReduceOp, Work
 from edgc.comm_loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange import GradientExchange, compressible
 from edgc.observed import AGREE
-from edgc.policies.base import Decision, Observation, Sampling
+from edgc.policies.base import Amount, Decision, Observation, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
 
@@ -243,3 +247,115 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
     assert first.stage_entropy[0] == pytest.approx(sum(first.entropy.values()) / 2)
     assert first.stage_entropy[1] == pytest.approx(sum(last.entropy.values()) / 2)
     assert first.stage_entropy[1] > first.stage_entropy[0]  # its gradients are twice as large
+
+
+AMOUNTS: dict[str | None, list[Amount]] = {
+    "rank": [2, 2, 4, None, 3],
+    "ratio": [0.2, 0.2, None, 0.5],
+    None: [None, None],
+}
+
+
+def three_buckets(rank: int, step: int) -> list[list[NamedGradient]]:
+    """Of one matrix each, whose sizes tell P and Q of all of them apart: 20×10, 30×11, 40×12."""
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [[NamedGradient(f"w{i}", torch.randn(10 + 10 * i, 9 + i, generator=generator))] for i in (1, 2, 3)]
+
+
+def exchange_of(comm: LoopbackCommunicator, name: str = "lowrank") -> GradientExchange:
+    aggregator = AGGREGATORS[name](AGGREGATORS[name].Settings(name=name), seed=3)
+    shapes = {g.name: tuple(g.tensor.shape) for bucket in three_buckets(0, 0) for g in bucket}
+    return GradientExchange(aggregator, Watching(), comm, comm, shapes)
+
+
+def exchange_all(exchange: GradientExchange, buckets: list[list[NamedGradient]], step: int, overlap: bool) -> None:
+    exchange.begin_step(step)
+    under_way = []
+    for bucket in buckets:
+        pending = exchange.start(bucket)
+        if overlap:
+            under_way.append(pending)
+        else:
+            pending.wait()
+    for pending in under_way:
+        pending.wait()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "order"), [(True, ["P1", "P2", "Q1", "P3", "Q2", "Q3"]), (False, ["P1", "Q1", "P2", "Q2", "P3", "Q3"])]
+)
+def test_the_order_of_collectives_is_fixed_however_late_a_rank_is(overlap: bool, order: list[str]) -> None:
+    called = {2 * (10 + 10 * i): f"P{i}" for i in (1, 2, 3)} | {2 * (9 + i): f"Q{i}" for i in (1, 2, 3)}  # by numel
+
+    def body(comm: LoopbackCommunicator) -> list[str]:
+        late, calls, launch = random.Random(comm.rank), [], comm._launch
+
+        def delayed(collective: str, *tensors: torch.Tensor, **options: Any) -> Any:
+            time.sleep(late.uniform(0, 0.01))
+            calls.append(called[tensors[0].numel()])
+            launch(collective, *tensors, **options)
+            return lambda: time.sleep(late.uniform(0, 0.01))
+
+        comm._launch = delayed  # type: ignore[method-assign]
+        exchange_all(exchange_of(comm), three_buckets(comm.rank, 0), 0, overlap)
+        return calls
+
+    assert run_ranks(3, body) == [order] * 3
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_overlap_changes_no_bit(name: str) -> None:
+    """Averages and residuals of buckets under way together are those of one after the other, at changing amounts."""
+    amounts = AMOUNTS[AGGREGATORS[name].amount]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        overlapped, in_turn = exchange_of(comm, name), exchange_of(comm, name)
+        for exchange in (overlapped, in_turn):
+            exchange.policy.decide = lambda step: Decision(amounts[step])  # type: ignore[method-assign]
+        for step in range(len(amounts)):
+            first, second = three_buckets(comm.rank, step), three_buckets(comm.rank, step)
+            exchange_all(overlapped, first, step, overlap=True)
+            exchange_all(in_turn, second, step, overlap=False)
+            for one, other in zip(itertools.chain(*first), itertools.chain(*second), strict=True):
+                assert torch.equal(one.tensor, other.tensor)
+                lost, left = (e.aggregator.residual(one.name) for e in (overlapped, in_turn))
+                assert (lost is left is None) or torch.equal(lost, left)
+
+    run_ranks(2, body)
+
+
+def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(telemetry.time, "perf_counter", lambda: now)
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class TwoPhases:
+        left = 10.0
+
+        def advance(self) -> None:
+            takes(self.left)
+            self.left = 0.0
+
+        def wait(self) -> None:
+            takes(100)
+
+    def body(comm: LoopbackCommunicator) -> dict[str, float]:
+        exchange = exchange_of(comm)
+        exchange.aggregator.start = lambda *_: (takes(1), TwoPhases())[1]  # type: ignore[method-assign]
+        exchange.policy.sampling = None
+        exchange.begin_step(0)
+        exchange.clock.start()
+        with exchange.clock.region("backward"):
+            takes(1000)
+            first, second, third = (exchange.start(bucket) for bucket in three_buckets(0, 0))
+        during = now
+        for pending in (first, second, third):
+            pending.wait()
+        assert during == 1023, "two of the three were advanced"
+        return exchange.clock.stop()
+
+    seconds = run_ranks(1, body)[0]
+    assert seconds == {"other": 0, "backward": 1000, "encode": 33, "decode": 300, "step": 1333}

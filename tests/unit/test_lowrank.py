@@ -188,3 +188,35 @@ def test_tiny_and_huge_gradients_keep_their_relative_accuracy() -> None:
     tiny, plain, huge = run_ranks(2, body)[0]
     torch.testing.assert_close(tiny, plain, rtol=0, atol=1e-4)
     torch.testing.assert_close(huge, plain, rtol=0, atol=1e-4)
+
+
+def test_what_a_bf16_wire_rounds_away_of_a_matrix_stays_in_the_residual() -> None:
+    """gradient + residual before = output + residual after, as means over ranks and to float64's last digits."""
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = lowrank(wire_dtype="bf16")
+        before = torch.zeros(40, 30, dtype=torch.float64)
+        for step in range(4):
+            output = exchange(aggregator, comm, matrix(comm.rank, step=step), 4, step)
+            residual = aggregator.residual("w")
+            assert residual is not None
+            lost = residual.clone()
+            comm.all_reduce(lost).wait()
+            came_in = torch.stack([matrix(rank, step=step) for rank in range(comm.size)]).mean(0) + before
+            before = lost / comm.size
+            torch.testing.assert_close(output + before, came_in, rtol=0, atol=1e-12)
+
+    run_ranks(3, body)
+
+
+def test_a_bf16_wire_halves_the_bytes_and_changes_a_step_by_its_rounding() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[list[int], float]:
+        outputs, sent = [], []
+        for wire in ("fp32", "bf16"):
+            outputs.append(exchange(lowrank(wire_dtype=wire), comm, matrix(comm.rank).float(), 4, 0))
+            sent.append(comm.ledger.take()["gradient"].payload_bytes)
+        return sent, float((outputs[1] - outputs[0]).norm() / outputs[0].norm())
+
+    sent, difference = run_ranks(2, body)[0]
+    assert sent == [4 * 4 * 70, 2 * 4 * 70]
+    assert 0 < difference < 2 * torch.finfo(torch.bfloat16).eps

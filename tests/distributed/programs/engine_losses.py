@@ -1,6 +1,7 @@
 """Losses, gradient bytes and the ledger of a tiny GPT-2 under megatron, for the methods named, on one topology.
 
 engine_losses.py TENSOR PIPELINE DATA OVERLAP METHOD…    (METHOD `stock`: megatron's own DDP and finalize)
+OVERLAP: `plain`, `overlap`, or `in_turn` (overlap's buckets, each waited for where it is started)
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from edgc.backends.megatron.model import is_split
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
 from edgc.data.dataset import rank_batches
+from edgc.exchange import GradientExchange
 from edgc.settings import merge
 
 STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
@@ -28,6 +31,7 @@ WINDOWS = {"window": 2, "warmup_fraction": 0.3, "warmup_limit": 0.3}
 LIMITS = WINDOWS | {"max_rank": 8, "min_rank": 2}
 SETTINGS = {
     "powersgd": {"policy": {"rank": 4}},
+    "powersgd_bf16": {"policy": {"rank": 4}},
     "topk": {"policy": {"ratio": 0.05}},
     "edgc": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_released": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
@@ -46,21 +50,33 @@ class StockEngine(MegatronEngine):
         finalize_model_grads(*arguments, **options)
 
 
-def main(tensor: int, pipeline: int, data: int, overlap: bool, methods: list[str]) -> None:
+def main(tensor: int, pipeline: int, data: int, overlap: str, methods: list[str]) -> None:
     place: Place | None = None
     report = {}
     for name in methods:
         method = load(Method, "dense" if name == "stock" else name).model_dump()
-        method = merge(method, SETTINGS.get(name, {}) | {"overlap": overlap})
+        method = merge(method, SETTINGS.get(name, {}) | {"overlap": overlap != "plain"})
         spec = run_spec(tensor, pipeline, data, method)
         place = place or join(spec)
         seed_everything(spec.seed, place)
         engine = (StockEngine if name == "stock" else MegatronEngine)(spec, place, VOCAB)
+        if overlap == "in_turn":
+            wait_in_turn(engine.exchange)
         report[name] = run(engine, place, data)
     assert place is not None
     if place.rank == 0:
         print(json.dumps(report))
     leave()
+
+
+def wait_in_turn(exchange: GradientExchange) -> None:
+    start = exchange.start
+
+    def finished(*arguments: Any) -> Any:
+        start(*arguments).wait()
+        return SimpleNamespace(wait=lambda: None)
+
+    exchange.start = finished  # type: ignore[method-assign]
 
 
 def run_spec(tensor: int, pipeline: int, data: int, method: dict[str, Any]) -> RunSpec:
@@ -113,6 +129,7 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
         "bytes": numbers.tolist(),
         "validation": validation,
         "checksum": replicas_agree(engine),
+        "buckets": len(engine.model.bucket_groups),
         "decays": sorted({p.dim() for g in engine.optimizer.param_groups if g["weight_decay"] for p in g["params"]}),
     }
 
@@ -163,4 +180,4 @@ def same_everywhere(tensors: list[torch.nn.Parameter], group: dist.ProcessGroup)
 if __name__ == "__main__":
     tensor, pipeline, data = (int(n) for n in sys.argv[1:4])
     assert Path("configs").is_dir(), "run from the repository root"
-    main(tensor, pipeline, data, sys.argv[4] == "overlap", sys.argv[5:])
+    main(tensor, pipeline, data, sys.argv[4], sys.argv[5:])
