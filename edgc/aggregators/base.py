@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -91,6 +91,18 @@ class Aggregator(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def forget(aggregator: Aggregator, names: Collection[str]) -> None:
+    """Make `aggregator` as if it had never met the parameters `names`. Copies its state, so not for every step."""
+    aggregator.load_state_dict(
+        {
+            kind: {name: kept for name, kept in by_name.items() if name not in names}
+            if isinstance(by_name, Mapping)
+            else by_name
+            for kind, by_name in aggregator.state_dict().items()
+        }
+    )
 
 
 def adjacent_view(tensors: Sequence[Tensor]) -> Tensor | None:

@@ -36,11 +36,18 @@ def load(kind: type[N], name: str, configs: Path = CONFIGS) -> N:
         raise UserError(
             f"{kind.__name__.lower()} {name!r}: no file {path}; there are: {', '.join(available(kind, configs))}"
         )
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from None
-    loaded = validate(kind, values, str(path))
+    loaded = read(kind, path)
     if loaded.name != name:
         raise UserError(f"{path}: name is {loaded.name!r}, but must equal the file's, {name!r}")
     return loaded
+
+
+def read(kind: type[N], path: Path) -> N:
+    """Read a file that may lie anywhere. Raises `UserError` if it cannot be read or is not valid."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from None
+    return validate(kind, values, str(path))

@@ -34,6 +34,11 @@ class PolicySettings(BaseModel):
         """Whether the policy reads `Observation.spectrum` and `Observation.relative_error`."""
         return False
 
+    @property
+    def reads_loss(self) -> bool:
+        """Whether the policy follows `Observation.loss`."""
+        return False
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -18,6 +18,11 @@ class EdgcLossSettings(WindowedSettings):
     name: Literal["edgc_loss"]
     step_limit: StepLimit = 4
 
+    @property
+    def reads_loss(self) -> bool:
+        """The loss is all that it follows."""
+        return True
+
 
 class EdgcLoss(LinearRule):
     """The linear rule on the window's mean loss, which is the same on all stages."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.base import Aggregator, AggregatorSettings, NamedGradient
+from edgc.aggregators.base import Aggregator, AggregatorSettings, NamedGradient, forget
 from edgc.comm_loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, available, load
 from edgc.policies.base import Amount, Decision
@@ -292,6 +292,25 @@ def test_a_non_finite_gradient_is_seen_by_all_ranks_and_stays_in_its_tensor(
     for output in on_ranks(2, body):
         assert not output[name].isfinite().all()
         assert all(value.isfinite().all() for other, value in output.items() if other != name)
+
+
+@every_case
+def test_what_is_forgotten_was_never_there_and_the_rest_stays(settings: AggregatorSettings) -> None:
+    amount = AMOUNTS[AGGREGATORS[settings.name].amount][0]  # type: ignore[attr-defined]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        poisoned, clean, fresh = make(settings), make(settings), make(settings)
+        values = random_values(comm.rank, 0, torch.float32)
+        step_once(clean, comm, values, amount, 0)
+        step_once(poisoned, comm, {**values, "wide": values["wide"] * math.nan}, amount, 0)
+        forget(poisoned, BUCKETS[0])
+        outputs = [
+            step_once(a, comm, random_values(comm.rank, 1, torch.float32), amount, 1) for a in (poisoned, fresh, clean)
+        ]
+        assert all(torch.equal(outputs[0][name], outputs[1][name]) for name in BUCKETS[0])
+        assert all(torch.equal(outputs[0][name], outputs[2][name]) for name in BUCKETS[1])
+
+    on_ranks(2, body)
 
 
 @every_case
