@@ -84,7 +84,7 @@ class GradientExchange:
 
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
-        assert not self._under_way  # a bucket of the last step was not waited for
+        self._under_way = []  # if an error ended the last step half-way
         self._step = step
         self._decision = self._placed(self.policy.decide(step))
 

@@ -20,13 +20,13 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 import edgc
-from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.base import NamedGradient, Pending, forget
 from edgc.aggregators.residuals import compute_dtype
 from edgc.calibration import measure
 from edgc.comm import TorchCommunicator
 from edgc.config import CONFIGS, Method, load
 from edgc.config.files import read
+from edgc.config.method import MECHANISMS
 from edgc.errors import UserError
 from edgc.exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
@@ -248,7 +248,7 @@ def _exchange(
     device = next(iter(names)).device
     assert model.process_group is not None
     comm = TorchCommunicator(model.process_group, Ledger(StepClock(cuda=device.type == "cuda")))
-    kind = AGGREGATORS[method.aggregator.name]
+    kind = MECHANISMS[method.aggregator.name]
     everything = {name: tuple(parameter.shape) for parameter, name in names.items()}
     shapes = compressible(everything, kind.amount, method.placement.exclude)
     costs = []
