@@ -11,12 +11,15 @@ from matplotlib.figure import Figure
 
 from edgc.analysis import style
 
+LEGEND_ROW = 0.17  #: inches
+FEW_ROWS = 3  #: of a legend that a figure's height has room for
+
 
 def draw(module: ModuleType, data: pd.DataFrame, caption: str) -> Figure:
     """The figure that `module` draws of `data` (see `edgc.analysis.figures`). Call it under `style.RC`."""
     by = data["panel" if "panel" in data else "model"]
     panels = list(by.unique()) or [None]
-    width = style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH
+    width = getattr(module, "WIDTH", style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH)
     size = (width * len(panels), style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1)) + 0.6)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(module.ROWS, len(panels), squeeze=False)
@@ -46,6 +49,7 @@ def _legend(figure: Figure, grid: np.ndarray[Any, Any]) -> None:
             entries.setdefault(label, handle)
     if entries:
         rows = _rows(list(entries), figure.get_figwidth())
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * max(0, len(rows) - FEW_ROWS))
         ordered = [row[column] for column in range(len(rows[0])) for row in rows if column < len(row)]
         handles = [entries[label] for label in ordered]
         figure.legend(handles, ordered, loc="outside upper left", ncols=len(rows[0]), columnspacing=1.4)

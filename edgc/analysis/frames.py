@@ -27,6 +27,9 @@ STEP_SECONDS = (
 )  #: regions of a step, in the order they run; they add up to t_step
 #: traffic that is not the method's gradients
 OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes")
+#: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), and the share of
+#: the machine's cores that others used during the cell
+SESSION = ("rate", "round", "counted", "foreign_load")
 STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES)
 
 #: Columns each frame has even when no run wrote a record.
@@ -60,6 +63,8 @@ COLUMNS = {
         "t_first_stage_end",
         "t_last_stage_end",
         "peak_mem",
+        "interface_bytes",
+        *SESSION,
     ),
     "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),
     "decisions": (
@@ -110,6 +115,7 @@ TEXT = {
     "histogram",
     "alike",
 }
+TEXT_OF_STEPS = {"rate"}  # a probe's rate is a number
 
 
 @dataclass(frozen=True)
@@ -156,8 +162,9 @@ def frame(kind: str, records: list[dict]) -> pd.DataFrame:
     table = pd.DataFrame(records)
     others = [column for column in table.columns if column not in COLUMNS[kind]]
     table = table.reindex(columns=[*COLUMNS[kind], *others])
+    text = TEXT | TEXT_OF_STEPS if kind == "steps" else TEXT
     for column in table.columns:
-        if column in TEXT:
+        if column in text:
             table[column] = table[column].astype("string")
         elif column in COLUMNS[kind]:
             table[column] = pd.to_numeric(table[column])

@@ -57,8 +57,8 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body]) + "\n"
 
 
-def page(title: str, table: pd.DataFrame, caption: str, note: str) -> str:
-    """A table as an HTML page that needs nothing else."""
+def page(title: str, table: pd.DataFrame, caption: str, note: str, paragraph: str = "") -> str:
+    """A table as an HTML page that needs nothing else; the paragraph, if any, stands above it."""
     numeric = [_is_numeric(table.iloc[:, i]) for i in range(table.shape[1])]
     head = "".join(f"<th>{html.escape(str(column))}</th>" for column in table.columns)
     body = "\n".join(
@@ -70,21 +70,30 @@ def page(title: str, table: pd.DataFrame, caption: str, note: str) -> str:
         + "</tr>"
         for row in table.itertuples(index=False)
     )
+    above = f"<p>{html.escape(paragraph)}</p>\n" if paragraph else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n'
+        f'{above}<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n'
         f'<p>{html.escape(caption)}</p>\n<p class="note">{html.escape(note)}</p>\n</body></html>\n'
     )
 
 
 def write(
-    out: Path, name: str, title: str, numbers: pd.DataFrame, shown: pd.DataFrame, caption: str, note: str
+    out: Path,
+    name: str,
+    title: str,
+    numbers: pd.DataFrame,
+    shown: pd.DataFrame,
+    caption: str,
+    note: str,
+    paragraph: str = "",
 ) -> None:
     """Write `<out>/<name>.csv` (the numbers), `.md` and `.html` (as they are read), each whole or not at all."""
+    above = f"{paragraph}\n\n" if paragraph else ""
     write_text(out / f"{name}.csv", numbers.to_csv(index=False))
-    write_text(out / f"{name}.md", f"# {title}\n\n{markdown(shown)}\n{caption}\n\n{note}\n")
-    write_text(out / f"{name}.html", page(title, shown, caption, note))
+    write_text(out / f"{name}.md", f"# {title}\n\n{above}{markdown(shown)}\n{caption}\n\n{note}\n")
+    write_text(out / f"{name}.html", page(title, shown, caption, note, paragraph))
 
 
 def _text(value: Any) -> str:

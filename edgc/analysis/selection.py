@@ -1,27 +1,29 @@
-"""Which tables and figures an experiment has: those of every experiment, and those that its file names."""
+"""Which tables and figures an experiment has: those of its mode, and those that its file names."""
 
 from __future__ import annotations
 
-from edgc.analysis.figures import FIGURES, MORE_FIGURES
-from edgc.analysis.tables import MORE_TABLES, TABLES
+from edgc.analysis.figures import FIGURES, MORE_FIGURES, TIME_FIGURES
+from edgc.analysis.tables import MORE_TABLES, TABLES, TIME_TABLES
 from edgc.config import Experiment
 from edgc.errors import UserError
 
 
 def tables_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's tables. Raises `UserError` if it names one that there is not."""
-    return TABLES + _named(experiment, "tables", experiment.tables, MORE_TABLES)
+    own = TIME_TABLES if experiment.mode == "time" else TABLES
+    return own + _named(experiment, "tables", experiment.tables, MORE_TABLES)
 
 
 def figures_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's figures. Raises `UserError` if it names one that there is not."""
-    return FIGURES + _named(experiment, "figures", experiment.figures, MORE_FIGURES)
+    own = TIME_FIGURES if experiment.mode == "time" else FIGURES
+    return own + _named(experiment, "figures", experiment.figures, MORE_FIGURES)
 
 
 def _named(experiment: Experiment, setting: str, names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in more]:
         raise UserError(
             f"experiment {experiment.name}: {setting} {', '.join(unknown)}: allowed are {', '.join(more)}, "
-            "beside those that every experiment has"
+            "beside those of its mode"
         )
     return names

@@ -29,12 +29,20 @@ class Study:
     experiment: Experiment
     frames: Frames
     reference: Reference
+    gaps: pd.DataFrame | None = None  #: table `accuracy` that another experiment published; see `judgement.gaps_from`
 
 
 def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
     """Read an experiment's collected frames (`edgc collect` wrote them) with what they are judged by."""
     frames = Frames.read(results / experiment / "frames")
-    return Study(load_experiment(experiment, configs), frames, load_reference(configs=configs))
+    loaded = load_experiment(experiment, configs)
+    return Study(loaded, frames, load_reference(configs=configs), _gaps(loaded.judgement.gaps_from, results))
+
+
+def _gaps(experiment: str | None, results: Path) -> pd.DataFrame | None:
+    """The table `accuracy` that an experiment published; None if it has published nothing so far."""
+    path = results / "published" / (experiment or "") / "tables" / "accuracy.csv"
+    return pd.read_csv(path) if experiment and path.is_file() else None
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,18 @@ LOOKS = {
     "edgc_no_feedback": Look("#CC79A7", "v", (0, (4, 1.5))),
     "edgc_no_warm_start": Look("#56B4E9", "<", (0, (4, 1.5))),
     "powersgd_bf16": Look("#0072B2", "<", (0, (1, 1.2))),
+    # shades of one colour: ranks of one method, or its variants on the wire
+    "nocomm": Look("#B0B0B0", "h", (0, (1, 1.2))),
+    "dense_overlap": Look("#3C3C3C", "X", (0, (1, 1.2))),
+    "dense_bf16_overlap": Look("#A0A0A0", "D", (0, (5, 1, 1, 1))),
+    "powersgd_r4": Look("#A6CEE3", "<", "-"),
+    "powersgd_r8": Look("#6BAED6", "v", "-"),
+    "powersgd_r16": Look("#2E7EBC", "^", "-"),
+    "powersgd_r32": Look("#08306B", ">", "-"),
+    "powersgd_r32_overlap": Look("#08306B", "s", (0, (1, 1.2))),
+    "powersgd_r32_bf16": Look("#5E4FA2", ">", (0, (4, 1.5))),
+    "powersgd_r32_bf16_overlap": Look("#5E4FA2", "s", (0, (1, 1.2))),
+    "torch_powersgd": Look("#8C6BB1", "P", (0, (5, 1, 1, 1))),
 }
 
 

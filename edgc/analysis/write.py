@@ -21,7 +21,8 @@ def write_table(name: str, study: Study, out: Path) -> None:
     table = _module("table", name, tables_of(study.experiment))
     numbers = table.build(study)
     shown = _without_constants(table.present(numbers))
-    render.write(out, name, table.TITLE, numbers, shown, table.CAPTION, f"{_setting(study)}.")
+    words = table.paragraph(numbers) if hasattr(table, "paragraph") else ""
+    render.write(out, name, table.TITLE, numbers, shown, table.CAPTION, f"{_setting(study)}.", words)
 
 
 def write_figure(name: str, study: Study, out: Path) -> None:
@@ -52,6 +53,7 @@ def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
 
 def _setting(study: Study) -> str:
     """What a reader must know who sees the table or picture alone: experiment, models, n, hardware."""
-    runs = study.frames.runs
+    runs, timing = study.frames.runs, study.experiment.timing
     models = ", ".join(runs["model"].unique())
-    return f"Experiment {study.experiment.name}: {models}, {counts(runs)}, {hardware(runs)}"
+    cells = f", {timing.rounds} rounds × {timing.steps} steps a rate" if timing else ""
+    return f"Experiment {study.experiment.name}: {models}, {counts(runs)}{cells}, {hardware(runs)}"

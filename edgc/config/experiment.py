@@ -28,6 +28,10 @@ class Judgement(Settings):
         0.02, description="A validation-loss gap to the baseline up to this counts as preserved"
     )
     baseline: str = Field("dense", description="Method that the others are compared with")
+    gaps_from: str | None = Field(
+        None,
+        description="mode time only: experiment whose published table `accuracy` tells the loss gaps of these methods",
+    )
 
 
 class Experiment(Named):
@@ -71,8 +75,8 @@ class Experiment(Named):
     tasks: tuple[str, ...] = Field((), description="Files in configs/tasks")
     task_limit: PositiveInt | None = Field(None, description="Examples per task; null: all")
     judgement: Judgement = Field(Judgement(), description="How quality is judged")  # type: ignore[call-arg]
-    tables: tuple[str, ...] = Field((), description="Tables beside those that every experiment has")
-    figures: tuple[str, ...] = Field((), description="Figures beside those that every experiment has")
+    tables: tuple[str, ...] = Field((), description="Tables beside those that every experiment of its mode has")
+    figures: tuple[str, ...] = Field((), description="Figures beside those that every experiment of its mode has")
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
@@ -98,6 +102,8 @@ class Experiment(Named):
             raise ValueError("`timing` belongs to mode: time, and mode: time needs it; give both or neither")
         if self.loop == "ddp" and self.mode != "time":
             raise ValueError("loop: ddp is for mode: time only; its replicas are neither evaluated nor saved")
+        if self.judgement.gaps_from and self.mode != "time":
+            raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
         if self.timing is None:
             return self
         if len(self.seeds) > 1 or self.learning_rates or self.tasks:
@@ -183,6 +189,10 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         raise UserError(
             f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods "
             f"{', '.join(methods)}"
+        )
+    if (other := experiment.judgement.gaps_from) and other not in available(Experiment, configs):
+        raise UserError(
+            f"experiment {name}: judgement.gaps_from {other!r}: allowed are {', '.join(available(Experiment, configs))}"
         )
     controls = [method.name for method in methods.values() if method.control]
     if controls and experiment.mode != "time":

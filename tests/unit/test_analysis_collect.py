@@ -4,10 +4,11 @@ import pandas as pd
 import pytest
 
 from edgc.analysis.collect import gather
-from edgc.analysis.frames import COLUMNS, FRAMES, Frames
+from edgc.analysis.frames import COLUMNS, FRAMES, SESSION, Frames
 from edgc.errors import UserError
+from tests.fixtures.sessions import timed_experiment
 from tests.fixtures.studies import tiny_spec
-from tests.fixtures.synthetic_runs import write_run, write_runs
+from tests.fixtures.synthetic_runs import write_run, write_runs, write_session
 
 METHODS = ("dense", "powersgd", "topk", "edgc")
 
@@ -67,6 +68,25 @@ def test_frames_survive_parquet(specs, tmp_path, skip):
     for name in FRAMES:
         assert set(COLUMNS[name]) <= set(getattr(read, name).columns)
         pd.testing.assert_frame_equal(getattr(read, name), getattr(frames, name), check_dtype=False)
+
+
+def test_steps_of_a_session_tell_their_cells(tmp_path):
+    experiment = timed_experiment(("dense", "edgc"), ("10mbit", "none"))
+    specs = [tiny_spec(method) for method in ("dense", "edgc")]
+    write_session(specs, experiment.timing, tmp_path / "runs")
+    gather(specs, tmp_path / "runs").write(tmp_path / "frames")
+    steps = Frames.read(tmp_path / "frames").steps
+    assert set(steps["rate"]) == {"10mbit", "none"}
+    assert set(steps["round"]) == {0, 1, 2}
+    timing = experiment.timing
+    assert (steps["counted"] == 1).sum() == 2 * 2 * 2 * timing.steps, "methods × rates × rounds × steps"
+    assert not steps.loc[steps["round"] == 0, "counted"].any()
+
+
+def test_a_training_run_has_no_cells(specs, tmp_path):
+    write_run(specs[0], tmp_path / specs[0].run_id)
+    steps = gather(specs[:1], tmp_path).steps
+    assert steps[[*SESSION, "interface_bytes"]].isna().all(axis=None)
 
 
 def test_missing_frames_say_what_to_do(tmp_path):

@@ -1,17 +1,21 @@
 """An experiment has the tables and figures of every experiment and those that its file names, and no others."""
 
+from pathlib import Path
+
 import pytest
 
-from edgc.analysis.figures import FIGURES, MORE_FIGURES
+from edgc.analysis.figures import FIGURES, MORE_FIGURES, TIME_FIGURES
 from edgc.analysis.publish import publish
 from edgc.analysis.selection import figures_of, tables_of
-from edgc.analysis.tables import MORE_TABLES, TABLES
+from edgc.analysis.tables import MORE_TABLES, TABLES, TIME_TABLES
 from edgc.analysis.write import write_figure, write_table
 from edgc.config import Experiment, available, load_experiment
 from edgc.errors import UserError
+from tests.fixtures.sessions import timed_experiment
 from tests.fixtures.studies import run, study, tiny_experiment
 from tests.fixtures.synthetic_runs import write_runs
 
+ROOT = Path(__file__).parents[2]
 PUBLISHED = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 
 
@@ -22,6 +26,23 @@ def naming(tables=(), figures=()):
 def test_a_name_is_every_experiments_or_some():
     assert not set(TABLES) & set(MORE_TABLES)
     assert not set(FIGURES) & set(MORE_FIGURES)
+
+
+def test_mode_time_has_tables_and_figures_of_its_own():
+    timed = timed_experiment(("dense", "edgc"), ("10mbit", "none"))
+    assert (tables_of(timed), figures_of(timed)) == (TIME_TABLES, TIME_FIGURES)
+    assert not {*TIME_TABLES, *TIME_FIGURES} & {*TABLES, *MORE_TABLES, *FIGURES, *MORE_FIGURES}
+    more = timed.model_copy(update={"tables": ("clamps",)})
+    assert tables_of(more) == (*TIME_TABLES, "clamps")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [("table", TABLES + TIME_TABLES + MORE_TABLES), ("figure", FIGURES + TIME_FIGURES + MORE_FIGURES)],
+)
+def test_every_table_and_figure_has_a_caption_in_the_report(kind, names):
+    captions = {path.stem for path in (ROOT / "workflow/report").glob(f"{kind}_*.rst")}
+    assert captions == {f"{kind}_{name}" for name in names}
 
 
 def test_an_experiment_adds_what_it_names():

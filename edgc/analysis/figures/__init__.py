@@ -2,15 +2,19 @@
 
 Each module has `TITLE`, `NOTE` (how to read it), `ROWS` (axes above each other in a panel), `build(study)` → what is
 plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of
-the data's column `panel`, or `model` where there is no such column.
+the data's column `panel`, or `model` where there is no such column. It may have `WIDTH`, a panel's (inches).
 """
 
-#: Every experiment has these …
+#: Every experiment of mode train has these …
 FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown", "entropy_rank")
+
+#: … every one of mode time has these …
+TIME_FIGURES = ("exposed", "step_parts_on_links")
 
 #: … and those of these that its file names.
 MORE_FIGURES = (
     "gap_bytes",
+    "pareto",
     "parts",
     "sampling_time",
     "sampling_error",

@@ -30,6 +30,12 @@ def build(study: Study) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model's bars, milliseconds, first method on top."""
+    draw_bars(data, ax)
+    ax.set_xlabel("time of a step on the first pipeline stage (ms)")
+
+
+def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
+    """A bar a row; one without a counted step says so."""
     positions = range(len(data))
     left = pd.Series(0.0, index=data.index)
     for region, colour in REGIONS.items():
@@ -37,8 +43,9 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
         label = LABELS.get(region, region)
         ax.barh(positions, width, left=left, height=0.68, color=colour, label=label, edgecolor="white", linewidth=0.4)
         left = left + width
-    for position, total in zip(positions, left, strict=True):
-        ax.annotate(f"{cell(total)} ms", (total, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    for position, total, steps in zip(positions, left, data["steps"], strict=True):
+        text = f"{cell(total)} ms" if steps else "not measured"
+        ax.annotate(text, (total, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
     several = data["device"].nunique() > 1
     names = [f"{t}\n{d}" if several else t for t, d in zip(data["title"], data["device"], strict=True)]
     ax.set_yticks(positions, names)
@@ -47,4 +54,3 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.14)
     ax.set_xlim(left=0)
-    ax.set_xlabel("time of a step on the first pipeline stage (ms)")

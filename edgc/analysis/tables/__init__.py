@@ -1,10 +1,23 @@
 """What is measured, in rows and columns: one module a table, one name a table here.
 
-Each module has `TITLE`, `CAPTION`, `build(study)` → numbers, and `present(numbers)` → the table as it is read.
+Each module has `TITLE`, `CAPTION`, `build(study)` → numbers, and `present(numbers)` → the table as it is read. It may
+have `paragraph(numbers)` → what the numbers say, in words; it stands above the table.
 """
 
-#: Every experiment has these …
+#: Every experiment of mode train has these …
 TABLES = ("latency", "time", "accuracy", "paper", "deviations")
 
+#: … every one of mode time has these …
+TIME_TABLES = ("links",)
+
 #: … and those of these that its file names.
-MORE_TABLES = ("variants", "clamps", "parts", "sampling", "window", "observations")
+MORE_TABLES = (
+    "variants",
+    "clamps",
+    "parts",
+    "sampling",
+    "window",
+    "observations",
+    "learning_rates",
+    "time_to_loss",
+)

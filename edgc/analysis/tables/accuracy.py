@@ -67,6 +67,13 @@ def interval(gaps: pd.Series) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def deviation(half: float, pairs: int) -> float:
+    """The standard deviation of so many gaps whose interval has this half width: what `interval` began with."""
+    if pairs < 2:
+        return np.nan
+    return float(half * np.sqrt(pairs) / stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1))
+
+
 def judge(line: Line, gaps: pd.Series, margin: float, baseline: Line | None) -> str:
     """The verdict on a line's quality."""
     ended_badly = line.measured[line.measured["status"] != "done"]

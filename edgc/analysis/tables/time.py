@@ -73,9 +73,10 @@ def saving_percent(line: Line, baseline: Line | None) -> float:
     )
 
 
-def time_to_target(line: Line, baseline: Line | None, study: Study) -> pd.Series:
+def time_to_target(line: Line, baseline: Line | None, study: Study, spent: str = "seconds") -> pd.Series:
     """By seed: training seconds at the first evaluation that meets the target; inf where it is missed.
 
+    `spent`: another column of the frame `evals` in the place of seconds.
     The target is the baseline's final validation loss at this seed plus the experiment's margin. Seeds without
     a finished baseline have no target; a run that did not finish misses it, however good it once was.
     """
@@ -84,12 +85,12 @@ def time_to_target(line: Line, baseline: Line | None, study: Study) -> pd.Series
     targets = baseline.done.set_index("seed")["validation_loss"] + study.experiment.judgement.margin_nats
     seeds = [seed for seed in line.measured["seed"] if seed in targets.index]
     evals = study.frames.evals[study.frames.evals["run_id"].isin(line.done["run_id"])]
-    return pd.Series({seed: _first(evals[evals["seed"] == seed], targets[seed]) for seed in seeds}, dtype=float)
+    return pd.Series({seed: _first(evals[evals["seed"] == seed], targets[seed], spent) for seed in seeds}, dtype=float)
 
 
-def _first(evals: pd.DataFrame, target: float) -> float:
+def _first(evals: pd.DataFrame, target: float, spent: str) -> float:
     met = evals[evals["loss"] <= target]
-    return float(met["seconds"].min()) if len(met) else np.inf
+    return float(met[spent].min()) if len(met) else np.inf
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,83 @@
+"""Final loss against what it took, in bytes and in seconds: which methods nothing else beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
+from edgc.analysis.study import Study
+from edgc.analysis.style import look
+
+TITLE = "Loss against bytes and time"
+NOTE = (
+    "Final validation loss of the runs that finished: a small point a seed; the mean, with bars from lowest to highest."
+    "\nDotted: means that no other method on the same hardware beats in both. Lower left is better."
+)
+ROWS = 2
+WIDTH = 8.2
+
+SPENT = {"wire_bytes": "gradient bytes sent in a run, all ranks", "seconds": "training time (s)"}
+COLUMNS = [*GROUP, "seed", "loss", *SPENT]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """A row a finished run: final validation loss (nats), wire_bytes (all ranks) and seconds of its steps; whether its
+    method's means are on the `front_` of each."""
+    runs = study.frames.runs
+    done = runs[(runs["status"] == "done") & runs["validation_loss"].notna()]
+    sent = study.frames.steps.groupby("run_id")["wire_bytes"].sum()
+    data = done.assign(
+        loss=done["validation_loss"], wire_bytes=done["run_id"].map(sent), seconds=done["training_seconds"]
+    )[COLUMNS]
+    for spent in SPENT:
+        data[f"front_{spent}"] = False
+        for _, own in data.groupby(["model", "device"]):
+            data.loc[own.index, f"front_{spent}"] = own["method"].isin(front(own, spent))
+    return data.reset_index(drop=True)
+
+
+def front(runs: pd.DataFrame, spent: str) -> set[str]:
+    """The methods of these runs whose mean loss no other's reaches with as little spent, on the mean."""
+    means = runs.groupby("method")[["loss", spent]].mean().dropna()
+    return {
+        str(method)
+        for method, own in means.iterrows()
+        if not ((means <= own).all(axis=1) & (means < own).any(axis=1)).any()
+    }
+
+
+def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+    """One model: bytes above (logarithmic), seconds below."""
+    devices = list(data["device"].unique())
+    for ax, (spent, x_label) in zip(axes, SPENT.items(), strict=True):
+        for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
+            label = f"{title}, {device}" if len(devices) > 1 else str(title)
+            _point(ax, rows, spent, str(method), label, FILLS[devices.index(device) % len(FILLS)])
+        for _, best in data[data[f"front_{spent}"]].groupby("device"):
+            means = best.groupby("method")[[spent, "loss"]].mean().sort_values(spent)
+            ax.plot(means[spent], means["loss"], color="#444444", linestyle=":", linewidth=1.2, marker="", zorder=1)
+        ax.set_xlabel(x_label)
+        ax.set_ylabel(Y_LABEL)
+    if (data["wire_bytes"] > 0).any():
+        axes[0].set_xscale("log")
+        axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes[0].xaxis.set_minor_locator(NullLocator())
+    axes[0].xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
+
+
+def _point(ax: Axes, rows: pd.DataFrame, spent: str, method: str, label: str, fill: str) -> None:
+    style = look(method)
+    x, y = rows[spent], rows["loss"]
+    ax.plot(x, y, ".", color=style.colour, markersize=3, alpha=0.6)
+    ax.errorbar(
+        x.mean(), y.mean(), xerr=_bars(x), yerr=_bars(y), label=label, color=style.colour, marker=style.marker,
+        markersize=6, linestyle="none", elinewidth=0.8, fillstyle=fill,
+    )  # fmt: skip
+
+
+def _bars(values: pd.Series) -> list[list[float]]:
+    return [[values.mean() - values.min()], [values.max() - values.mean()]]

@@ -1,0 +1,109 @@
+"""A timing session (mode time): the steps that count, by method, link rate and round, and what they are held against.
+
+Methods take turns within a round, so that whatever drifts on the machine drifts for all of them: every difference is
+taken within a round first, and then the median over rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+
+from edgc.analysis.study import Line, Study, lines
+from edgc.config.timing import UNSHAPED
+
+#: What a method is to the others, by the name of its aggregator: the floor exchanges nothing, dense ones compress
+#: nothing. Any other is `OTHER`.
+FLOOR, DENSE, OTHER = "floor", "dense", "other"
+ROLES = {"none": FLOOR, "dense": DENSE}
+
+UNITS = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3}  #: in Mbit/s
+
+
+class Session:
+    """The lines of a study in mode time, and their counted steps by rate: without warm-up and settling."""
+
+    def __init__(self, study: Study) -> None:
+        self.rates = study.experiment.timing.rates if study.experiment.timing else ()  #: in the experiment's order
+        self.lines = list(lines(study.frames.runs))
+        self.models = list(dict.fromkeys(line.model for line in self.lines))
+        steps = study.frames.steps
+        self._none = steps.head(0)
+        self._counted = dict(list(steps[steps["counted"] == 1].groupby(["model", "method", "device", "rate"])))
+        ended = [line for line in self.lines if line.device and not line.done.empty]
+        baseline = study.experiment.judgement.baseline
+        self._floor = {(line.model, line.device): line for line in ended if role(line) == FLOOR}
+        self._dense = [line for line in ended if role(line) == DENSE]
+        self._baseline = {(line.model, line.device): line for line in ended if line.method == baseline}
+
+    def steps(self, line: Line | None, rate: str) -> pd.DataFrame:
+        """A line's counted steps on links of this rate; none without a line."""
+        if line is None:
+            return self._none
+        return self._counted.get((line.model, line.method, line.device, rate), self._none)
+
+    def floor(self, line: Line) -> Line | None:
+        """The line without any exchange on the same model and hardware, if it ended as it should."""
+        return self._floor.get((line.model, line.device))
+
+    def baseline(self, line: Line) -> Line | None:
+        """The experiment's baseline on the same model and hardware, if it ended as it should."""
+        return self._baseline.get((line.model, line.device))
+
+    def fastest_dense(self, line: Line, rate: str) -> Line | None:
+        """Of the dense methods there, the one with the lowest median step: what a user has without compression."""
+        there = [other for other in self._dense if (other.model, other.device) == (line.model, line.device)]
+        medians = [(self.steps(other, rate)["t_step"].median(), other) for other in there]
+        measured = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
+        return min(measured, key=lambda pair: pair[0])[1] if measured else None
+
+
+def megabits(rate: str) -> float:
+    """Mbit/s of a rate in the spelling of `tc`; inf where links are not limited."""
+    if rate == UNSHAPED:
+        return np.inf
+    number, unit = re.fullmatch(r"([\d.]+)([kmg]bit)", rate).groups()  # type: ignore[union-attr]
+    return float(number) * UNITS[unit]
+
+
+def spoken(rate: str | float) -> str:
+    """A rate (or its Mbit/s) as it is read: `200 Mbit/s`, `not limited`."""
+    value = megabits(rate) if isinstance(rate, str) else rate
+    if np.isinf(value):
+        return "not limited"
+    unit, name = (1e3, "Gbit/s") if value >= 1e3 else (1.0, "Mbit/s") if value >= 1 else (1e-3, "kbit/s")
+    return f"{value / unit:.3g} {name}"
+
+
+def role(line: Line) -> str:
+    """FLOOR, DENSE or OTHER."""
+    return ROLES.get(str(line.runs.iloc[0].get("spec.method.aggregator.name")), OTHER)
+
+
+def by_round(steps: pd.DataFrame) -> pd.Series:
+    """Median step time (seconds) of each round."""
+    return steps.groupby("round")["t_step"].median()
+
+
+def exposed(steps: pd.DataFrame, floor: pd.DataFrame) -> pd.Series:
+    """By round: median step time less the floor's, in seconds; only rounds that both have."""
+    return (by_round(steps) - by_round(floor)).dropna()
+
+
+def reductions(own: pd.Series, reference: pd.Series) -> pd.Series:
+    """By round: how much less `own` is, in percent; nothing where the reference is not positive in every round."""
+    pairs = pd.concat({"own": own, "reference": reference}, axis=1).dropna()
+    if (pairs["reference"] <= 0).any():
+        return pd.Series(dtype=float)
+    return 100 * (1 - pairs["own"] / pairs["reference"])
+
+
+def achieved(line: Line, rate: str) -> float:
+    """Mbit/s that a rank sent in a dense all-reduce at this rate, as the manifest has it; NaN where it does not."""
+    told = line.runs.iloc[0].get("manifest.link.rates")
+    found = json.loads(told) if isinstance(told, str) else []
+    speeds = [entry["all_reduce_bytes_per_second"] for entry in found if entry["rate"] == rate]
+    return 8e-6 * speeds[0] if speeds and speeds[0] is not None else np.nan
