@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import nullcontext
 from typing import Any
 
@@ -70,8 +69,9 @@ class DDPEngine:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         losses = []
-        for tokens, following in itertools.pairwise([*torch.from_numpy(micro_batches), None]):
-            with nullcontext() if following is None else self.model.no_sync():
+        last = len(micro_batches) - 1
+        for index, tokens in enumerate(torch.from_numpy(micro_batches)):
+            with nullcontext() if index == last else self.model.no_sync():
                 with self.clock.region("forward"):
                     logits = self.model(input_ids=tokens[:, :-1]).logits
                     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
