@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import LabProject, end, losses, shown, status, steps, wait_for
 
 from edgc.files import read_json
 from edgc.lab import cluster
 from edgc.lab.network import Network
+from tests.lab.conftest import LabProject, end, losses, shown, status, steps, wait_for
 
 pytestmark = pytest.mark.slow
 LONG = {"iterations": 1500, "eval_interval": 500, "checkpoint_interval": 100}

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import traces, wait_for
 
 from edgc.errors import UserError
 from edgc.lab import cluster
+from tests.lab.conftest import traces, wait_for
 
 ROOT = os.geteuid() == 0
 

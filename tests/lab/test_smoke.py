@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from conftest import LabProject, end, steps
 
 from tests.fixtures.workspace import REPOSITORY
+from tests.lab.conftest import LabProject, end, steps
 
 SMOKE = yaml.safe_load((REPOSITORY / "configs/experiments/smoke.yaml").read_text())
 METHODS = ["dense", "powersgd"]

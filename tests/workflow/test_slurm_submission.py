@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, Project
 
 from edgc.config import Corpus, load, load_experiment
 from edgc.data.corpus import corpus_id
+from tests.workflow.conftest import ROOT, Project
 
 # sbatch notes what it was asked and refuses; the others are a site with one partition
 PROGRAMS = {

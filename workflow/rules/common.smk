@@ -80,6 +80,13 @@ def figures():
     )
 
 
+def published_gaps():
+    """The published table that the experiment takes loss gaps from, as far as it was published."""
+    source = EXPERIMENT.judgement.gaps_from
+    path = f"results/published/{source}/tables/accuracy.csv"
+    return [path] if source and os.path.exists(path) else []
+
+
 def corpus_files(wildcards):
     """Local text and tokenizer of the corpus. Where something is missing, `edgc prepare` says so better."""
     try:

@@ -6,6 +6,7 @@ for table in TABLES:
         input:
             rules.collect.output,
             reference=f"configs/reference/{PAPER}.yaml",
+            gaps=published_gaps(),
         output:
             multiext(f"{RESULTS}/tables/{table}", ".csv", ".md"),
             report(
