@@ -20,7 +20,8 @@ smoke: setup ## Every method on a small model, end to end: results/smoke/
 	$(SMOKE)
 
 test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --ignore tests/distributed
+	$(BIN)/python -m pytest tests/distributed # which starts processes for all cores by itself
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
 	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels-interpreted kernels-3.7.1 kernels-3.6.0

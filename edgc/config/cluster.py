@@ -70,6 +70,9 @@ class Cluster(Named):
         None, ge=1024, le=65535, description="Rendezvous port; null: a free one, or one from the job id"
     )
     threads_per_process: PositiveInt = Field(1, description="Threads of a process on CPU")
+    bind_to_cores: bool = Field(
+        False, description="Bind every process to cores of its own, or to one that as few others as possible share"
+    )
     kernels: Backend = Field(
         "auto",
         description="What does the exchange's arithmetic. auto: Triton's kernels on a GPU, torch on a CPU; torch, "

@@ -98,7 +98,7 @@ class RunSpec(Settings):
         Defaults of settings that are younger than published runs are left out: finished runs are found by their id."""
         exclude: dict[str, Any] = {
             "method": dict.fromkeys(("title", "source", "summary"), True),
-            "cluster": {"schedule", "port"},
+            "cluster": {"schedule", "port", "bind_to_cores"},
         }
         aggregator = self.method.aggregator
         if isinstance(aggregator, LowRankSettings) and aggregator.wire_dtype == "fp32":

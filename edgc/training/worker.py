@@ -15,6 +15,7 @@ from edgc.config import RunSpec
 from edgc.errors import UserError
 from edgc.ops import backend
 from edgc.settings import validate
+from edgc.training.binding import bind
 from edgc.training.failures import ERRORS, log_path
 from edgc.training.links import enter
 from edgc.training.session import Session
@@ -42,7 +43,9 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
         os.dup2(log.fileno(), sys.stderr.fileno())
         try:
             spec = validate(RunSpec, files.read_json(run_dir / "spec.json"), "spec.json")
-            enter(spec.cluster, int(os.environ["LOCAL_RANK"]))
+            local_rank = int(os.environ["LOCAL_RANK"])
+            enter(spec.cluster, local_rank)
+            bind(spec.cluster, local_rank)
             if spec.cluster.device == "cpu":
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: megatron would take a GPU that it sees
             backend.choose(spec.cluster.kernels, spec.cluster.device)
