@@ -20,7 +20,7 @@ smoke: setup ## Every method on a small model, end to end: results/smoke/
 	$(SMOKE)
 
 test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --ignore tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile --ignore tests/distributed
 	$(BIN)/python -m pytest tests/distributed # which starts processes for all cores by itself
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions

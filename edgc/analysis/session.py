@@ -74,6 +74,7 @@ def spoken(rate: str | float) -> str:
     value = megabits(rate) if isinstance(rate, str) else rate
     if np.isinf(value):
         return "not limited"
+    value = float(f"{value:.3g}")  # first: 999.9 Mbit/s reads as 1 Gbit/s
     unit, name = (1e3, "Gbit/s") if value >= 1e3 else (1.0, "Mbit/s") if value >= 1 else (1e-3, "kbit/s")
     return f"{value / unit:.3g} {name}"
 

@@ -48,6 +48,8 @@ LOOKS = {
     "powersgd_r32_overlap": Look("#08306B", "s", (0, (1, 1.2))),
     "powersgd_r32_bf16": Look("#5E4FA2", ">", (0, (4, 1.5))),
     "powersgd_r32_bf16_overlap": Look("#5E4FA2", "s", (0, (1, 1.2))),
+    "edgc_measured_bf16": Look("#004D38", "p", (0, (4, 1.5))),
+    "edgc_measured_bf16_overlap": Look("#004D38", "s", (0, (1, 1.2))),
     "torch_powersgd": Look("#8C6BB1", "P", (0, (5, 1, 1, 1))),
 }
 

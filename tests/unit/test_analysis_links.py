@@ -236,6 +236,7 @@ def test_rates(rate, mbit, text):
     assert sessions.megabits(rate) == mbit
     assert sessions.spoken(rate) == sessions.spoken(mbit) == text
     assert sessions.spoken("none") == "not limited"
+    assert sessions.spoken(999.9) == "1 Gbit/s"
 
 
 # figures and files
