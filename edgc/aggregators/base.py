@@ -51,6 +51,13 @@ class OnePhase:
         """Nothing is left to launch."""
 
 
+class Nothing(OnePhase):
+    """The exchange of a bucket of which nothing is sent."""
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
 class Aggregator(Protocol):
     """One bucket of named gradients → their group average, in place.
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, Nothing, Pending, Shape
 from edgc.comm import Communicator
 from edgc.policies.base import Amount, Decision
 
@@ -31,7 +31,7 @@ class NoExchange:
         pass
 
     def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        return _Nothing()
+        return Nothing()
 
     def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         return 0
@@ -49,11 +49,6 @@ class NoExchange:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Nothing to restore."""
-
-
-class _Nothing(OnePhase):
-    def wait(self) -> None:
-        pass
 
 
 class TorchPowerSGDSettings(AggregatorSettings):

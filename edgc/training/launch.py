@@ -57,7 +57,9 @@ def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
         for spec in session.runs:
             corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
             check_corpus(spec, corpus.manifest)
-        if allocation.allocation() is None:
+        job = allocation.allocation()
+        check_machine(session.runs[0], job)  # before any earlier record goes
+        if job is None:
             check_quiet(session.timing.foreign_load)
         for spec in session.runs:
             shutil.rmtree(run_folder(folder, spec), ignore_errors=True)

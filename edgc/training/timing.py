@@ -120,8 +120,10 @@ class Links:
 
     def __init__(self, spec: RunSpec, engine: Engine) -> None:
         self._network = network_of(spec.cluster) if spec.cluster.links else None
-        self._engine, self._rate = engine, UNSHAPED
-        self.rates = [(UNSHAPED, self._measured())]  #: each with the bytes a second that a rank sent, None if alone
+        self._engine = engine
+        self._rate: str | None = None  # the cluster's file may have set any
+        self.rates: list[tuple[str, float | None]] = []  #: each with the bytes a second that a rank sent, None if alone
+        self.shape(UNSHAPED)
 
     def shape(self, rate: str) -> None:
         """Set all links to `rate`. Collective."""

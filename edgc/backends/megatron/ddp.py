@@ -16,7 +16,7 @@ from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketG
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import get_attr_wrapped_model
 
-from edgc.aggregators.base import NamedGradient
+from edgc.aggregators.base import NamedGradient, Nothing
 from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator
 from edgc.exchange import GradientExchange
@@ -48,18 +48,11 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
         if self.grad_reduce_handle is not None:
             assert self.is_first_batch  # megatron may start the first batch's buckets twice
             return
-        pending = self._exchange.start(self._gradients) if self._gradients else _Nothing()
+        pending = self._exchange.start(self._gradients) if self._gradients else Nothing()
         if self.ddp_config.overlap_grad_reduce:
             self.grad_reduce_handle = pending
         else:
             pending.wait()
-
-
-class _Nothing:
-    """The exchange of a bucket that holds nothing to exchange."""
-
-    def wait(self) -> None:
-        pass
 
 
 class CompressedDDP(DistributedDataParallel):
