@@ -23,17 +23,21 @@ from tests.fixtures.workspace import REPOSITORY, Workspace
 
 
 def traces() -> dict[str, object]:
-    """What a lab could leave behind: processes, namespaces, links, mounts, and files outside its folder."""
+    """What a lab could leave behind: processes, namespaces, links, mounts, and files outside its folder.
+
+    Not /run/netns and /run/mount, which iproute2 and util-linux make at their first use since the machine started.
+    """
     words = ("slurmctld", "slurmd", "slurmstepd", "munged", "edgc.training")
     lines = [" ".join(p.info["cmdline"] or [p.info["name"]]) for p in psutil.process_iter(["cmdline", "name"])]
     run = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return {
         "processes": sorted(line for line in lines if any(word in line for word in words)),
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*")),
         "links": sorted(re.findall(r"^\d+: ([^:@]+)", run, flags=re.MULTILINE)),
-        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "mounts": sorted(mount for mount in mounts if mount != "/run/netns"),
         "etc": sorted(str(path) for path in Path("/etc").rglob("*slurm*")),
-        "run": sorted(path.name for path in Path("/run").iterdir() if path.name != "netns"),
+        "run": sorted(path.name for path in Path("/run").iterdir() if path.name not in ("netns", "mount")),
     }
 
 
