@@ -58,7 +58,15 @@ def explain(run_dir: Path, failures: list[Failure], otherwise: str = "") -> str:
         rank, cause = first.rank, f"process exited with code {first.exit_code}"
     else:
         return f"{otherwise}\nlogs: {log_path(run_dir, 0)}, {run_dir / 'logs'}"
-    return (
-        f"rank {rank} failed first: {cause}\nlog: {log_path(run_dir, rank)}\n"
-        "the run continues from its last checkpoint when started again"
-    )
+    return f"rank {rank} failed first: {cause}\nlog: {log_path(run_dir, rank)}\n{started_again(run_dir)}"
+
+
+def started_again(run_dir: Path) -> str:
+    """What happens to a run that ended early when it is started again."""
+    step = saved_step(run_dir)
+    return f"started again, it goes on from its checkpoint at step {step}" if step else "started again, it begins anew"
+
+
+def saved_step(run_dir: Path) -> int:
+    """The step of the last checkpoint, 0 if there is none."""
+    return max((int(path.name.removeprefix("step-")) for path in (run_dir / "checkpoint").glob("step-*")), default=0)

@@ -20,7 +20,7 @@ from edgc.slurm.allocation import Allocation
 from edgc.training import stopping
 from edgc.training.agent import run_node
 from edgc.training.checks import check_corpus, check_folder, check_machine
-from edgc.training.failures import ERRORS, Failure, explain, read_failures
+from edgc.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.training.load import check_quiet
 from edgc.training.progress import following
 from edgc.training.session import Session, run_folder
@@ -165,24 +165,19 @@ def _stopped(run_dir: Path, how: str, job: Allocation | None, progressed: bool) 
         raise _interrupted(run_dir)
     if job is None or not progressed:
         what = "it was asked to" if job is None else "its time was nearly up before it finished a step"
-        raise OutOfTime(f"{run_dir}: stopped, {what}; started again, it goes on from its checkpoint")
+        raise OutOfTime(f"{run_dir}: stopped, {what}; {started_again(run_dir)}")
     print(f"{run_dir}: time is nearly up: its state is saved, and job {job.job_id} goes back to the queue", flush=True)
     job.requeue()
 
 
 def _interrupted(run_dir: Path) -> Interrupted:
-    return Interrupted(f"stopped by a signal; started again, {run_dir} goes on from its last checkpoint")
+    return Interrupted(f"{run_dir}: stopped by a signal; {started_again(run_dir)}")
 
 
 def last_step(run_dir: Path) -> int:
     """The last step on record, 0 if there is none."""
     steps = files.read_jsonl(run_dir / "steps.jsonl")
     return steps[-1]["step"] if steps else 0
-
-
-def saved_step(run_dir: Path) -> int:
-    """The step of the last checkpoint, 0 if there is none."""
-    return max((int(path.name.removeprefix("step-")) for path in (run_dir / "checkpoint").glob("step-*")), default=0)
 
 
 def write_status(spec: RunSpec, run_dir: Path, status: str, message: str) -> None:

@@ -52,6 +52,9 @@ def test_the_first_error_is_told_with_its_log(tmp_path: Path) -> None:
     assert "rank 3 failed first: ValueError: the cause" in text
     assert "rank-00003.log" in text
     assert "closed by peer" not in text
+    assert "it begins anew" in text
+    (tmp_path / "checkpoint" / "step-40").mkdir(parents=True)
+    assert "it goes on from its checkpoint at step 40" in explain(tmp_path, [Failure(3, 1, 4.0)])
 
 
 def test_a_killed_rank_is_the_cause_whatever_its_peers_say(tmp_path: Path) -> None:
