@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from edgc.aggregators.workload import Shape, Workload
 from edgc.comm import Communicator
 from edgc.lazy import torch
 from edgc.policies.base import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Shape = tuple[int, ...]
 
 
 class AggregatorSettings(BaseModel):
@@ -81,8 +80,11 @@ class Aggregator(Protocol):
         """Encode and launch; returns at once. `decision` must be equal on all ranks of `comm`."""
         ...
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        """Bytes a rank hands to collectives for one bucket of these shapes, in a group of more than one."""
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
+
+        `itemsize`: bytes of an element of a gradient. Payloads are exactly what the ledger is charged.
+        """
         ...
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:

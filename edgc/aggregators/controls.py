@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, Nothing, Pending, Shape
+from edgc.aggregators.workload import Workload
 from edgc.comm import Communicator
 from edgc.policies.base import Amount, Decision
 
@@ -33,8 +34,8 @@ class NoExchange:
     def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
         return Nothing()
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        return 0
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        return Workload()
 
     def effective(self, shape: Shape, amount: Amount) -> None:
         """Nothing is sent."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, adjacent_view
 from edgc.aggregators.wire import WireDtype, average
+from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
 from edgc.policies.base import Amount, Decision
@@ -50,8 +50,13 @@ class Dense:
         buffer, copied = pack(tensors)
         return DensePending(tensors if copied else [], buffer, average(buffer, comm, self._wire_dtype))
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        return (itemsize if self._wire_dtype == "fp32" else 2) * sum(prod(s) for s in shapes.values())
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        numel = elements([*shapes.values()])
+        scale = passes(numel, 2, itemsize)
+        if self._wire_dtype == "fp32":
+            return Workload((Phase((scale,), (Message("all_reduce", itemsize * numel),)),))
+        convert = passes(numel, 1, itemsize + 2)
+        return Workload((Phase((scale, convert), (Message("all_reduce", 2 * numel),)),), (convert,))
 
     def effective(self, shape: Shape, amount: Amount) -> None:
         """Always dense."""

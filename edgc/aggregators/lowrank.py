@@ -15,6 +15,7 @@ from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
 from edgc.aggregators.wire import WireDtype, average
+from edgc.aggregators.workload import Message, Phase, Workload, orthonormalisations, passes, products
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
@@ -126,8 +127,16 @@ class LowRank(Ranked):
         rank = min(*shape, int(amount))
         return rank if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else None
 
-    def factor_rows(self, shape: Shape) -> int:
-        return sum(shape)
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+        whole = sum(m * n for m, n, _ in matrices)
+        left, right = sum(m * r for m, _, r in matrices), sum(n * r for _, n, r in matrices)
+        first = passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of what is dense
+        second = orthonormalisations([(m, r) for m, _, r in matrices]), products(matrices)
+        phases = (
+            Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),
+            Phase(second, (Message("all_reduce", itemsize * right),)),
+        )
+        return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
 
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import draw
 from edgc.aggregators.wire import average
+from edgc.aggregators.workload import Message, Phase, Workload, orthonormalisations, passes, products
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
@@ -68,8 +70,12 @@ class Projection(Ranked):
             return None
         return int(amount) if amount < shape[1] else None
 
-    def factor_rows(self, shape: Shape) -> int:
-        return shape[0]
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+        whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
+        draws = passes(sum(n * r for _, n, r in matrices), 2), orthonormalisations([(n, r) for _, n, r in matrices])
+        first = *draws, passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of the dense
+        phases = (Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),)
+        return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
 
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from edgc.aggregators.base import NamedGradient, Pending, Shape
@@ -12,6 +11,7 @@ from edgc.aggregators.dense import Dense, DenseSettings
 from edgc.aggregators.mixed import MixedBucket, WireBuffers
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.wire import WireDtype
+from edgc.aggregators.workload import Workload, elements, passes
 from edgc.comm import Communicator
 from edgc.policies.base import Amount, Decision
 
@@ -35,8 +35,11 @@ class Ranked(ABC):
         """The rank that a policy's amount gives a gradient of this shape, or None where it travels dense."""
 
     @abstractmethod
-    def factor_rows(self, shape: Shape) -> int:
-        """Rows of all factors of a matrix m×n that travel; each has as many columns as the rank."""
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+        """The work of a bucket with these (m, n, rank), and `dense` elements that travel with the first factors.
+
+        `itemsize`: bytes of an element on the wire.
+        """
 
     @abstractmethod
     def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
@@ -53,16 +56,16 @@ class Ranked(ABC):
             return self._dense.start(gradients, decision, comm, step)
         return self.launch(MixedBucket(low, dense, self.buffers), comm, step)
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        ranks = self._ranks(shapes, decision)
-        if self._wire_dtype == "bf16":
-            itemsize = 2
-        elif any(rank is not None for rank in ranks.values()):
-            itemsize = max(4, itemsize)  # factors are at least fp32, and what shares their buffer too
-        return itemsize * sum(
-            prod(shape) if (rank := ranks[name]) is None else rank * self.factor_rows(shape)
-            for name, shape in shapes.items()
-        )
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        chosen = self._ranks(shapes, decision)
+        low = [(*shapes[name], rank) for name, rank in chosen.items() if rank is not None]
+        if not low:
+            return self._dense.workload(shapes, decision, ranks, itemsize)
+        # factors are at least fp32, and what shares their buffer too
+        wire = 2 if self._wire_dtype == "bf16" else max(4, itemsize)
+        dense = elements([shapes[name] for name, rank in chosen.items() if rank is None])
+        asked = self.factored(low, dense, wire)
+        return Workload(asked.phases, (passes(dense, 2), *asked.decode))
 
     def _ranks(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, int | None]:
         return {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}

@@ -13,6 +13,7 @@ from pydantic import Field
 from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings, unpack
 from edgc.aggregators.residuals import Residuals
+from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
 from edgc.comm import Communicator, Work
 from edgc.errors import UserError
 from edgc.lazy import torch
@@ -93,10 +94,20 @@ class TopK:
             pools = [(list(names), ratio) for ratio, names in groupby(ordered, key=lambda name: ratios[name])]
         return [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
 
-    def payload_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         pairs = sum(group.k for group in self._groups(shapes, decision))
-        dense = sum(prod(shape) for name, shape in shapes.items() if decision.amount(name) is None)
-        return pairs * (4 + max(4, itemsize)) + dense * itemsize
+        dense = {name: shape for name, shape in shapes.items() if decision.amount(name) is None}
+        others = self._dense.workload(dense, decision, ranks, itemsize) if dense else Workload()
+        if not pairs:
+            return others
+        sparse = elements([shape for name, shape in shapes.items() if name not in dense])
+        pair = 4 + max(4, itemsize)
+        # M ← G + E; the selection, which looks at everything about four times; the pairs packed and their M zeroed
+        encode = passes(sparse, 3, itemsize), passes(sparse, 4, itemsize), passes(pairs, 3, pair)
+        messages = [message for phase in others.phases for message in phase.messages]
+        # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
+        decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, pair)
+        return Workload((Phase(encode, (*messages, Message("all_gather", pairs * pair))),), decode)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """The ratio as it is."""

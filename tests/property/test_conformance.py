@@ -178,7 +178,7 @@ def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: 
         for step, amount in enumerate(amounts):
             step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
             expected = sum(
-                aggregator.payload_bytes({n: SHAPES[n] for n in names}, Decision(amount), dtype.itemsize)
+                aggregator.workload({n: SHAPES[n] for n in names}, Decision(amount), comm.size, dtype.itemsize).payload
                 for names in BUCKETS
             )
             assert comm.ledger.take()["gradient"].payload_bytes == expected

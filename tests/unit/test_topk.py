@@ -100,9 +100,9 @@ def test_what_waits_long_enough_is_sent() -> None:
 
 def test_a_tensor_beyond_int32_is_refused_with_a_remedy() -> None:
     with pytest.raises(UserError, match=r"huge.*2147483648.*placement\.exclude"):
-        topk().payload_bytes({"huge": (2**16, 2**15)}, Decision(0.01))
+        topk().workload({"huge": (2**16, 2**15)}, Decision(0.01), 2)
 
 
 def test_a_tiny_ratio_still_sends_one_element() -> None:
     topk = TopK(TopKSettings(name="topk"))
-    assert topk.payload_bytes({"w": (5, 7)}, Decision(1e-9)) == 8
+    assert topk.workload({"w": (5, 7)}, Decision(1e-9), 2).payload == 8

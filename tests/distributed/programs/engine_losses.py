@@ -142,7 +142,7 @@ def predicted_bytes(engine: MegatronEngine) -> int:
     names = {p: n for n, p in engine._named.items()}
     aggregator = AGGREGATORS[engine.spec.method.aggregator.name](engine.spec.method.aggregator, seed=engine.spec.seed)
     return sum(
-        aggregator.payload_bytes({names[p]: tuple(p.shape) for p in group.params}, exchange._decision)
+        aggregator.workload({names[p]: tuple(p.shape) for p in group.params}, exchange._decision, 2).payload
         for group in engine.model.bucket_groups
     )
 
