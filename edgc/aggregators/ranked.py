@@ -58,7 +58,7 @@ class Ranked(ABC):
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         chosen = self._ranks(shapes, decision)
-        low = [(*shapes[name], rank) for name, rank in chosen.items() if rank is not None]
+        low = [(shapes[name][0], shapes[name][1], rank) for name, rank in chosen.items() if rank is not None]
         if not low:
             return self._dense.workload(shapes, decision, ranks, itemsize)
         # factors are at least fp32, and what shares their buffer too
