@@ -61,6 +61,13 @@ class LinkCodecSettings(BaseModel):
                 f"smaller: rank·({rows} + {columns}) must be less than {rows}·{columns}; allowed: 1 to {highest}"
             )
 
+    def message_bytes(self, rows: int, columns: int, itemsize: int) -> int:
+        """Bytes of the message for a matrix rows×columns of elements of `itemsize` bytes."""
+        if self.name == "lowrank":
+            assert self.rank is not None
+            return 4 * self.rank * (rows + columns)
+        return rows * columns * (2 if self.name == "bf16" else itemsize)
+
 
 class PipelineTraffic(BaseModel):
     """Compression of the traffic between pipeline stages in training. Evaluation always runs uncompressed."""

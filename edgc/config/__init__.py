@@ -6,6 +6,7 @@ and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete:
 
 from __future__ import annotations
 
+from edgc.config.calibration import Calibration, Stages
 from edgc.config.cluster import Cluster, Links, Parallel, Schedule
 from edgc.config.corpus import Corpus, Tokenizer
 from edgc.config.experiment import Experiment, Judgement, load_experiment
@@ -18,11 +19,12 @@ from edgc.config.timing import Cell, Timing
 from edgc.config.training import Probe, Training
 
 #: Everything that has files of its own, and so a JSON schema.
-KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task)
+KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task, Calibration)
 
 __all__ = [
     "CONFIGS",
     "KINDS",
+    "Calibration",
     "Cell",
     "Cluster",
     "Corpus",
@@ -37,6 +39,7 @@ __all__ = [
     "Probe",
     "RunSpec",
     "Schedule",
+    "Stages",
     "Task",
     "Timing",
     "Tokenizer",

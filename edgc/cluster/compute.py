@@ -1,0 +1,83 @@
+"""Seconds of arithmetic: a stage's forward and backward, the optimizer, an exchange's kernels.
+
+Operations of a GPT's layers: Narayanan et al. 2021 (SC21, arXiv 2104.04473), appendix; element-wise traffic after
+Korthikanti et al. 2022 (arXiv 2205.05198).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgc.aggregators.workload import Kernel
+from edgc.cluster.parameters import count, stage_parameters, vocabulary
+from edgc.cluster.transfers import Transfers
+from edgc.config import Calibration, RunSpec
+from edgc.errors import UserError
+
+ITEMSIZE = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+ADAM_BYTES = 36  #: read and written a parameter: gradient, value, two moments, the norm
+ADAM_LAUNCHES = 20
+
+
+@dataclass(frozen=True)
+class StageSeconds:
+    """One pipeline stage: a micro-batch's forward and backward, and what follows the exchange once a step."""
+
+    forward: float
+    backward: float
+    optimizer: float
+    tensor_traffic: float  #: of a micro-batch's forward and backward: all-reduces of tensor parallelism
+
+
+def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precision: str) -> list[StageSeconds]:
+    """Every stage's seconds: as measured, where the calibration has this model's; else from rates and operations.
+
+    Raises `UserError` for a precision that the calibration has no rate of.
+    """
+    p = spec.parallel
+    for timed in calibration.stages:
+        asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
+        if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
+            each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, strict=True)
+            return [StageSeconds(f, b, o, 0.0) for f, b, o in each]
+    if precision not in calibration.gemm_tflops:
+        raise UserError(
+            f"calibration {calibration.name}: no rate of {precision} products; it has {', '.join(calibration.gemm_tflops)}"
+        )
+    return [_computed(spec, calibration, transfers, precision, stage) for stage in range(p.pipeline)]
+
+
+def _computed(
+    spec: RunSpec, calibration: Calibration, transfers: Transfers, precision: str, stage: int
+) -> StageSeconds:
+    model, p = spec.model, spec.parallel
+    b, s, h, a, t = spec.training.micro_batch, model.seq_length, model.hidden_size, model.num_heads, p.tensor
+    layers, itemsize = model.num_layers / p.pipeline, ITEMSIZE[precision]
+    gemm = 1e12 * calibration.gemm_tflops[precision] * calibration.gemm_efficiency
+    memory = 1e9 * calibration.memory_gbyte_s
+    products = layers * (24 * b * s * h**2 + 4 * b * s**2 * h) / t / gemm
+    others = layers * (b * s * h * (12 + 14 / t) + 5 * b * (a / t) * s**2) * itemsize / memory
+    traffic = 2 * layers * transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group())
+    forward, backward = products + others + traffic, 2 * (products + others) + traffic
+    if spec.training.recompute:
+        backward += forward
+    sent = traffic * (3 if spec.training.recompute else 2)
+    rows = vocabulary(spec)
+    if stage == p.pipeline - 1:
+        head = 2 * b * s * h * rows / t / gemm + 16 * b * s * rows / t / memory
+        reduced = transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group())
+        forward, backward, sent = forward + head, backward + 2 * head + reduced, sent + reduced
+    parameters = count(stage_parameters(model, rows, t, p.pipeline, stage))
+    optimizer = ADAM_BYTES * parameters / memory + ADAM_LAUNCHES * 1e-6 * calibration.launch_us
+    return StageSeconds(forward, backward, optimizer, sent)
+
+
+def seconds(kernels: Iterable[Kernel], calibration: Calibration) -> float:
+    """Seconds of an exchange's kernels, one after another."""
+    flops, memory, launch = (
+        1e12 * calibration.thin_tflops,
+        1e9 * calibration.memory_gbyte_s,
+        1e-6 * calibration.launch_us,
+    )
+    return sum(max(k.flops / flops, k.bytes / memory) + k.launches * launch for k in kernels)

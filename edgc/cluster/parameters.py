@@ -1,0 +1,58 @@
+"""What a pipeline stage holds of a GPT-2: names and shapes as the training engine has them."""
+
+from __future__ import annotations
+
+import math
+
+from edgc.config import Model, RunSpec
+
+Shape = tuple[int, ...]
+GPT2_VOCABULARY = 50257  #: tokens of GPT-2's own tokenizer
+
+
+def vocabulary(spec: RunSpec) -> int:
+    """Rows of the word embedding: the corpus's tokens, padded so that tensor-parallel ranks hold equal shares."""
+    tokens = spec.corpus.tokenizer.vocab_size or GPT2_VOCABULARY
+    multiple = math.lcm(spec.model.vocab_multiple, spec.parallel.tensor)
+    return math.ceil(tokens / multiple) * multiple
+
+
+def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> dict[str, Shape]:
+    """A rank's parameters by name, in the order of the forward pass; `vocabulary` is padded.
+
+    The last of several stages has a copy of the word embedding of its own, as output layer.
+    """
+    h, shapes = model.hidden_size, {}
+    if stage == 0:
+        shapes["embedding.word_embeddings.weight"] = (vocabulary // tensor, h)
+        shapes["embedding.position_embeddings.weight"] = (model.seq_length, h)
+    per_stage = model.num_layers // stages
+    for layer in range(stage * per_stage, (stage + 1) * per_stage):
+        shapes |= {f"decoder.layers.{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
+    if stage == stages - 1:
+        shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
+        if stages > 1:
+            shapes["output_layer.weight"] = (vocabulary // tensor, h)
+    return shapes
+
+
+def _layer(h: int, tensor: int) -> dict[str, Shape]:
+    return {
+        "input_layernorm.weight": (h,),
+        "input_layernorm.bias": (h,),
+        "self_attention.linear_proj.weight": (h, h // tensor),
+        "self_attention.linear_proj.bias": (h,),
+        "self_attention.linear_qkv.weight": (3 * h // tensor, h),
+        "self_attention.linear_qkv.bias": (3 * h // tensor,),
+        "pre_mlp_layernorm.weight": (h,),
+        "pre_mlp_layernorm.bias": (h,),
+        "mlp.linear_fc1.weight": (4 * h // tensor, h),
+        "mlp.linear_fc1.bias": (4 * h // tensor,),
+        "mlp.linear_fc2.weight": (h, 4 * h // tensor),
+        "mlp.linear_fc2.bias": (h,),
+    }
+
+
+def count(shapes: dict[str, Shape]) -> int:
+    """Parameters in all of them."""
+    return sum(math.prod(shape) for shape in shapes.values())

@@ -1,0 +1,118 @@
+"""Seconds of messages: which ranks form a group, whose links they share, and what a ring over them takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgc.comm import wire_factor
+from edgc.config import Calibration, Cluster, Parallel, RunSpec
+from edgc.errors import UserError
+
+UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def bits_per_second(rate: str) -> float:
+    """What a rate in the spelling of `tc` is, e.g. 200mbit. Raises `UserError` for one without a unit, or not above 0."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.strip().lower())
+    if not found or not float(found[1]):
+        raise UserError(
+            f"link rate {rate!r}: must be a number above 0 and its unit, kbit, mbit or gbit: 200mbit, 32gbit"
+        )
+    return float(found[1]) * UNITS[found[2]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks of one collective, as its links see them."""
+
+    size: int
+    crosses: bool  #: whether it spans nodes
+    sharing: int  #: groups of its kind that use the busiest node's link at the same time
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Seconds of what a job sends. Ranks are megatron's: tensor fastest, then data, then pipeline."""
+
+    cluster: Cluster
+    parallel: Parallel
+    calibration: Calibration
+    link_bytes_s: float  #: what a collective gets through one node's link
+
+    @classmethod
+    def of(cls, spec: RunSpec, calibration: Calibration) -> Transfers:
+        """Those of a run. Raises `UserError` if the cluster's file does not say how fast its links are."""
+        cluster = spec.cluster
+        if cluster.links and cluster.links.rate:
+            bits = bits_per_second(cluster.links.rate)
+        elif cluster.link_gbit:
+            bits = 1e9 * cluster.link_gbit
+        else:
+            raise UserError(
+                f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one, e.g. --link 200gbit"
+            )
+        return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
+
+    def data_group(self, stage: int) -> Group:
+        """The data-parallel groups of a stage."""
+        p = self.parallel
+        return self._group([[self._rank(stage, d, t) for d in range(p.data)] for t in range(p.tensor)])
+
+    def tensor_group(self) -> Group:
+        """The tensor-parallel groups."""
+        p = self.parallel
+        return self._group(
+            [[self._rank(s, d, t) for t in range(p.tensor)] for s in range(p.pipeline) for d in range(p.data)]
+        )
+
+    def neighbours(self, stage: int) -> Group:
+        """Pairs of ranks of a stage and of the next."""
+        p = self.parallel
+        pairs = [[self._rank(stage, d, t), self._rank(stage + 1, d, t)] for d in range(p.data) for t in range(p.tensor)]
+        return self._group(pairs)
+
+    def embedding_group(self, fused: bool) -> Group:
+        """The first and the last stage's ranks that share a word embedding; fused: all data-parallel ones together."""
+        p = self.parallel
+        ends = (0, p.pipeline - 1)
+        if fused:
+            return self._group([[self._rank(s, d, t) for s in ends for d in range(p.data)] for t in range(p.tensor)])
+        return self._group([[self._rank(s, d, t) for s in ends] for d in range(p.data) for t in range(p.tensor)])
+
+    def collective(self, kind: str, payload: float, group: Group) -> float:
+        """Seconds of a ring over `group` to which every rank hands `payload` bytes."""
+        if group.size == 1 or not payload:
+            return 0.0
+        hops = (2 if kind == "all_reduce" else 1) * (group.size - 1)
+        latency, bytes_s = self._rates(group)
+        return hops * latency + wire_factor(kind, group.size) * payload / bytes_s
+
+    def hop(self, payload: float, stage: int) -> float:
+        """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
+        if self.parallel.pipeline == 1:
+            return 0.0
+        latency, bytes_s = self._rates(self.neighbours(stage))
+        return latency + payload / bytes_s
+
+    def _rates(self, group: Group) -> tuple[float, float]:
+        """A message's latency, and the bytes a second that each of the groups gets."""
+        c = self.calibration
+        if group.crosses:
+            return 1e-6 * c.link_latency_us, self.link_bytes_s / group.sharing
+        return 1e-6 * c.inside_latency_us, 1e9 * c.inside_gbyte_s
+
+    def _rank(self, stage: int, data: int, tensor: int) -> int:
+        return tensor + self.parallel.tensor * (data + self.parallel.data * stage)
+
+    def _group(self, groups: Sequence[Sequence[int]]) -> Group:
+        nodes = [self._nodes(group) for group in groups]
+        crossing = [found for found in nodes if len(found) > 1]
+        busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
+        return Group(len(groups[0]), bool(crossing), max(1, busiest))
+
+    def _nodes(self, ranks: Iterable[int]) -> set[int]:
+        """Machines of these ranks; processes with links of their own count as machines."""
+        a_node = 1 if self.cluster.links else self.cluster.processes_per_node
+        return {rank // a_node for rank in ranks}
