@@ -43,7 +43,8 @@ def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precis
             return [StageSeconds(f, b, o, 0.0) for f, b, o in each]
     if precision not in calibration.gemm_tflops:
         raise UserError(
-            f"calibration {calibration.name}: no rate of {precision} products; it has {', '.join(calibration.gemm_tflops)}"
+            f"calibration {calibration.name}: no rate of {precision} products; there are "
+            f"{', '.join(calibration.gemm_tflops)}"
         )
     return [_computed(spec, calibration, transfers, precision, stage) for stage in range(p.pipeline)]
 

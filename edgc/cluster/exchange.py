@@ -92,7 +92,7 @@ class _Bucket:
 
 
 def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> None:
-    """Do a stage's exchange on `timeline`. Each bucket is preceded by so many seconds of backward (0 without overlap)."""
+    """Do a stage's exchange on `timeline`: each bucket after so many seconds of backward (0 without overlap)."""
     under_way: list[_Bucket] = []
     for backward, workload in buckets:
         timeline.compute("backward", backward)

@@ -38,12 +38,8 @@ def order(stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[
         raise UserError(
             f"an interleaved schedule needs micro-batches ({micro_batches}) in multiples of {stages} stages"
         )
-    if chunks == 1:
-        ahead = stages - 1 - stage
-    else:
-        ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
-    total = micro_batches * chunks
-    ahead = min(ahead, total)
+    total, behind = micro_batches * chunks, stages - 1 - stage
+    ahead = min(behind if chunks == 1 else 2 * behind + (chunks - 1) * stages, total)
     forwards = [("forward", *_place(k, stages, chunks)) for k in range(total)]
     backwards = [("backward", *_place(k, stages, chunks, reverse=True)) for k in range(total)]
     steady = [task for pair in zip(forwards[ahead:], backwards, strict=False) for task in pair]

@@ -14,7 +14,7 @@ UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def bits_per_second(rate: str) -> float:
-    """What a rate in the spelling of `tc` is, e.g. 200mbit. Raises `UserError` for one without a unit, or not above 0."""
+    """A rate in the spelling of `tc`, e.g. 200mbit. Raises `UserError` for one without a unit, or not above 0."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.strip().lower())
     if not found or not float(found[1]):
         raise UserError(
@@ -51,7 +51,7 @@ class Transfers:
             bits = 1e9 * cluster.link_gbit
         else:
             raise UserError(
-                f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one, e.g. --link 200gbit"
+                f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one: --link 200gbit"
             )
         return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
 

@@ -1,0 +1,159 @@
+"""A whole run: the policy's own code decides from a trajectory, window by window, and every step is what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgc.cluster.step import Step, StepModel
+from edgc.cluster.trajectory import Trajectory
+from edgc.policies import POLICIES
+from edgc.policies.base import Amount, Context, Decision, Observation, Policy
+from edgc.stage_alignment import ExchangeCost, fit
+
+SPECTRUM_EXPONENT = 1.0  #: energies of an assumed gradient's singular directions fall as i^-1, for policies that look
+
+
+@dataclass(frozen=True)
+class Window:
+    """Steps that are all alike."""
+
+    begin: int  #: 0-based
+    steps: int
+    amounts: tuple[Amount, ...]  #: by stage: the mean rank or ratio of what is compressed; None: all dense
+    step: Step
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """All windows of a run."""
+
+    windows: tuple[Window, ...]
+    notes: tuple[str, ...]  #: what the policy says of stages where compression never pays
+
+    @property
+    def seconds(self) -> float:
+        """The training time, without evaluations and checkpoints."""
+        return sum(window.steps * window.step.seconds for window in self.windows)
+
+    @property
+    def iterations(self) -> int:
+        """Steps."""
+        return sum(window.steps for window in self.windows)
+
+    def mean(self, what: Mapping[str, float] | str) -> float:
+        """Mean over all steps of one of a `Step`'s numbers, or of one of its latencies."""
+        values = ((w.steps, getattr(w.step, what) if hasattr(w.step, what) else w.step.latencies[what]) for w in self.windows)  # type: ignore[arg-type]
+        return sum(steps * value for steps, value in values) / self.iterations
+
+    @property
+    def compressed(self) -> Window:
+        """The last window: what a step costs once the policy has settled."""
+        return self.windows[-1]
+
+
+def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
+    """Drive the method's policy over all iterations of the run."""
+    spec, count = model.spec, len(model.stages)
+    settings, iterations = spec.method.policy, spec.training.iterations
+    shapes = [model.compressible(stage) for stage in range(count)]
+    costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
+    kind = POLICIES[settings.name]  # type: ignore[attr-defined]
+    policies: list[Policy] = [
+        kind(settings, Context(stage, count, iterations, shapes[stage], shapes[0], costs)) for stage in range(count)
+    ]
+    length = policies[0].window or iterations
+    begins = sorted({*range(0, iterations, length), *_changes(settings, iterations)})
+    sampling = policies[0].sampling
+    sampled = sampling.rate / sampling.every if sampling else 0.0
+    known: dict[tuple[Decision, ...], Step] = {}
+    windows = []
+    for begin, end in zip(begins, [*begins[1:], iterations], strict=True):
+        decisions = tuple(policy.decide(begin) for policy in policies)
+        key = tuple(_frozen(decision) for decision in decisions)
+        if key not in known:
+            known[key] = model.step(decisions, sampled)
+        amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
+        windows.append(Window(begin, end - begin, amounts, known[key]))
+        if policies[0].window and end % length == 0:
+            for stage, policy in enumerate(policies):
+                policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
+    return WholeRun(tuple(windows), tuple(policy.note for policy in policies if policy.note))
+
+
+def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
+    """What `edgc.calibration.measure` would find: a stage's exchange uncompressed and at ranks 2, 4, 8 … that pay."""
+    shapes = model.compressible(stage)
+    highest = max((min(shape) for shape in shapes.values()), default=0)
+    if model.spec.parallel.data == 1 or highest < 4:
+        return None
+    dense = model.exchange_seconds(stage, Decision(None))
+    points = {2: [model.exchange_seconds(stage, Decision(2))]}
+    rank = 4
+    while True:
+        points[rank] = [model.exchange_seconds(stage, Decision(rank))]
+        if points[rank][0] >= dense or 2 * rank > highest:
+            return fit(points, [dense])
+        rank *= 2
+
+
+def _changes(settings: object, iterations: int) -> Sequence[int]:
+    """Steps at which a policy without windows changes by itself."""
+    start = getattr(settings, "start_step", 0)
+    return [start] if 0 < start < iterations else []
+
+
+def _frozen(decision: Decision) -> Decision:
+    """The decision as what can be looked up."""
+    return Decision(decision.default, _Hashable(decision.by_parameter))
+
+
+class _Hashable(dict):  # type: ignore[type-arg]
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+def _mean(model: StepModel, stage: int, decision: Decision) -> Amount:
+    amounts = [decision.amount(name) for name in model.compressible(stage)]
+    compressed = [amount for amount in amounts if amount is not None]
+    return float(np.mean(compressed)) if compressed else None
+
+
+def _observation(
+    model: StepModel,
+    trajectory: Trajectory,
+    end: int,
+    stage: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    decision: Decision,
+    policy: Policy,
+) -> Observation:
+    """A window that ends before 0-based step `end`, as its stage would have measured it."""
+    count, share = len(model.stages), end / model.spec.training.iterations
+    entropies = [trajectory.entropy(share, j, count) for j in range(count)]
+    spectra, errors = {}, {}
+    if policy.spectrum:
+        for name, shape in shapes.items():
+            rank = decision.amount(name)
+            if rank is not None:
+                spectra[name], errors[name] = _spectrum(shape, int(rank))
+    return Observation(
+        step=end - 1,
+        entropy=dict.fromkeys(shapes, entropies[stage]),
+        relative_error=errors,
+        spectrum=spectra,
+        loss=trajectory.loss(share),
+        stage_entropy=entropies,
+        backward_seconds=[timed.backward for timed in model.stages],
+    )
+
+
+def _spectrum(shape: tuple[int, ...], rank: int) -> tuple[list[float], float]:
+    """The largest singular values of an assumed gradient of norm 1, and what leaving out the others costs."""
+    energies = np.arange(1, min(shape) + 1) ** -SPECTRUM_EXPONENT
+    energies /= energies.sum()
+    left = math.sqrt(max(0.0, 1 - energies[:rank].sum()))
+    return np.sqrt(energies[:rank]).tolist(), min(left, 1 - 1e-9)
