@@ -223,6 +223,45 @@ def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; ex
 
 
 @app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="File in configs/models")],
+    cluster: Annotated[str, typer.Option(help="File in configs/clusters")],
+    link: Annotated[
+        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; else the cluster file's")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="File in configs/methods; may be given several times")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; else the experiment's")] = None,
+    tensor: Annotated[int | None, typer.Option(min=1, help="Tensor-parallel degree")] = None,
+    pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
+    data: Annotated[int | None, typer.Option(min=1, help="Data-parallel degree")] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
+    global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
+    calibration: Annotated[str | None, typer.Option(help="File in configs/calibrations; else of the devices")] = None,
+    entropy: Annotated[Path | None, typer.Option(help="Folder of a run whose recorded entropy policies follow")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Does compression pay on this cluster? Predicted by the cluster model, without running anything."""
+    from edgc.cluster import ask, show
+    from edgc.cluster.plan import plan as predict
+    from edgc.cluster.trajectory import Parametric, Recorded
+
+    degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
+    batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
+    spec = ask.question(model, cluster, link, degrees, batches)
+    rates = ask.calibration_of(spec.cluster, calibration)
+    trajectory = Recorded.read(entropy) if entropy else Parametric()
+    compute = precision or spec.training.precision
+    found = predict(spec, ask.chosen(method or []), rates, trajectory, compute)
+    if as_json:
+        typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
+    else:
+        show.show(found, spec, rates, compute, trajectory.origin)
+
+
+@app.command()
 def methods(as_json: AsJson = False) -> None:
     """List the methods: source, aggregator, policy, state and payload."""
     from edgc.config.method import MECHANISMS

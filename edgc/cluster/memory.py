@@ -49,10 +49,8 @@ def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
     a_layer = b * s * h * (10 + 24 / t + 5 * model.num_heads * s / (h * t)) * itemsize / 2
     layers = model.num_layers / p.pipeline
     kept = min(p.pipeline - stage, spec.micro_batches)
-    if spec.training.recompute:
-        activations = kept * layers * b * s * h * itemsize + a_layer
-    else:
-        activations = kept * layers * a_layer
+    inputs = b * s * h * itemsize
+    activations = kept * layers * inputs + a_layer if spec.training.recompute else kept * layers * a_layer
     if stage == p.pipeline - 1:
         activations += 2 * b * s * vocabulary(spec) / t * 4  # logits and their gradient, fp32
     return Memory(a_parameter * count(shapes), _residuals(spec, shapes), activations)
@@ -75,9 +73,9 @@ def check_memory(spec: RunSpec, calibration: Calibration, precision: str) -> Non
     if needed.total > GB * calibration.memory_gbyte:
         p = spec.parallel
         raise UserError(
-            f"{spec.model.name} does not fit: a {calibration.device_model} has {calibration.memory_gbyte:g} GB, and with "
-            f"tensor {p.tensor} × pipeline {p.pipeline} and micro_batch {spec.training.micro_batch} one needs about "
+            f"{spec.model.name} does not fit: a {calibration.device_model} has {calibration.memory_gbyte:g} GB; with "
+            f"tensor {p.tensor} × pipeline {p.pipeline} and micro_batch {spec.training.micro_batch} it needs about "
             f"{needed.total / GB:.0f} GB ({needed.model / GB:.0f} for parameters, gradients and Adam, "
-            f"{needed.method / GB:.0f} for the method, {needed.activations / GB:.0f} for activations); use more tensor or "
-            "pipeline parallelism, a smaller micro-batch, or recompute"
+            f"{needed.method / GB:.0f} for the method, {needed.activations / GB:.0f} for activations); use more tensor "
+            "or pipeline parallelism, a smaller micro-batch, or recompute"
         )

@@ -11,7 +11,7 @@ from edgc.aggregators.workload import Message, Workload, orthonormalisations, pa
 from edgc.cluster import schedule
 from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, stages
 from edgc.cluster.exchange import Span, Timeline, exchange
-from edgc.cluster.parameters import Shape, stage_parameters, vocabulary
+from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, RunSpec
 from edgc.config.method import MECHANISMS
@@ -153,17 +153,23 @@ class StepModel:
         shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
         if not self.spec.method.overlap:
             return [(0.0, self._workload(shapes, stage, decision))]
+        seconds_each = self.stages[stage].backward / self.chunks / count(shapes)
+        return [(seconds_each * count(bucket), self._workload(bucket, stage, decision)) for bucket in self._cut(shapes)]
+
+    def _cut(self, shapes: dict[str, Shape]) -> list[dict[str, Shape]]:
+        """Buckets as megatron fills them, from the last parameter to the first."""
         full = self.spec.training.bucket_parameters or max(
             BUCKET_PARAMETERS[0], BUCKET_PARAMETERS[1] * self.spec.parallel.data
         )
-        buckets: list[dict[str, Shape]] = [{}]
+        buckets: list[dict[str, Shape]] = []
+        filled = full
         for name, shape in reversed(shapes.items()):
-            if sum(map(prod, buckets[-1].values())) >= full:
+            if filled >= full:
                 buckets.append({})
+                filled = 0
             buckets[-1][name] = shape
-        total = sum(map(prod, shapes.values()))
-        share = self.stages[stage].backward / self.chunks / total
-        return [(share * sum(map(prod, b.values())), self._workload(b, stage, decision)) for b in buckets]
+            filled += prod(shape)
+        return buckets
 
     def _workload(self, shapes: Mapping[str, Shape], stage: int, decision: Decision) -> Workload:
         ranks = self.spec.parallel.data

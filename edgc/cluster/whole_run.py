@@ -24,6 +24,7 @@ class Window:
     begin: int  #: 0-based
     steps: int
     amounts: tuple[Amount, ...]  #: by stage: the mean rank or ratio of what is compressed; None: all dense
+    decisions: tuple[Decision, ...]
     step: Step
 
 
@@ -44,10 +45,9 @@ class WholeRun:
         """Steps."""
         return sum(window.steps for window in self.windows)
 
-    def mean(self, what: Mapping[str, float] | str) -> float:
-        """Mean over all steps of one of a `Step`'s numbers, or of one of its latencies."""
-        values = ((w.steps, getattr(w.step, what) if hasattr(w.step, what) else w.step.latencies[what]) for w in self.windows)  # type: ignore[arg-type]
-        return sum(steps * value for steps, value in values) / self.iterations
+    def mean(self, what: str) -> float:
+        """Mean over all steps of one of a `Step`'s latencies."""
+        return sum(w.steps * w.step.latencies[what] for w in self.windows) / self.iterations
 
     @property
     def compressed(self) -> Window:
@@ -77,7 +77,7 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
         if key not in known:
             known[key] = model.step(decisions, sampled)
         amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
-        windows.append(Window(begin, end - begin, amounts, known[key]))
+        windows.append(Window(begin, end - begin, amounts, decisions, known[key]))
         if policies[0].window and end % length == 0:
             for stage, policy in enumerate(policies):
                 policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -82,7 +83,7 @@ class EdgcMeasured(Windowed):
         super().__init__(settings, context, by_matrix=True)
         self._target, self._mean_rank = settings.target_error, settings.mean_rank
         self._weight, self._tail = settings.weight, TAILS[settings.tail]
-        self._curves: dict[str, list[float]] = {}  # energy left at rank 0, 1, … its highest, as a share; smoothed
+        self._curves: dict[str, Array] = {}  # energy left at rank 0, 1, … its highest, as a share; smoothed
         self._energy: dict[str, float] = {}  # ‖M̄‖²; smoothed
 
     def _take(self, observation: Observation) -> bool:
@@ -99,8 +100,8 @@ class EdgcMeasured(Windowed):
         if not (0 <= error < 1 and 0 < squares.sum() < math.inf):
             return False
         curve = energy_left(squares, error, self._context.shapes[name], self._bounds(name)[1], self._tail)
-        before = self._curves.get(name, curve)
-        self._curves[name] = [self._smoothed(b, now) for b, now in zip(before, curve, strict=True)]
+        past = self._settings.smoothing or 0.0
+        self._curves[name] = past * self._curves[name] + (1 - past) * curve if name in self._curves else curve
         self._energy[name] = self._smoothed(self._energy.get(name), float(squares.sum()) / (1 - error**2))
         return True
 
@@ -125,8 +126,8 @@ class EdgcMeasured(Windowed):
 
     def _hold_error(self, target: float) -> None:
         for name, curve in self._curves.items():
-            enough = [rank for rank, left in enumerate(curve) if left <= target**2]
-            self._move(name, enough[0] if enough else len(curve))
+            enough = np.flatnonzero(curve <= target**2)
+            self._move(name, int(enough[0]) if len(enough) else len(curve))
 
     def _spend_budget(self) -> None:
         """A matrix that was never measured keeps its rank."""
@@ -156,12 +157,12 @@ class EdgcMeasured(Windowed):
         return "r_min" if self._ranks[name] == low else "r_max" if self._ranks[name] == high else "step"
 
     def state_dict(self) -> dict[str, Any]:
-        curves = {name: list(curve) for name, curve in self._curves.items()}
+        curves = {name: curve.tolist() for name, curve in self._curves.items()}
         return super().state_dict() | {"curves": curves, "energy": dict(self._energy)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._curves = {name: list(curve) for name, curve in state["curves"].items()}
+        self._curves = {name: np.array(curve) for name, curve in state["curves"].items()}
         self._energy = dict(state["energy"])
 
 
@@ -169,6 +170,7 @@ MAX_EXPONENT = 50.0  #: of a power law: nothing beyond what was sent
 Tail = Callable[[float, float, int, tuple[int, ...]], Array]
 
 
+@lru_cache(maxsize=1024)  # matrices of one shape and spectrum: of a simulated gradient, many
 def power_law_tail(left: float, last: float, rank: int, shape: tuple[int, ...]) -> Array:
     """Energy left at `rank` + 1, … min(m, n) where it is `left` at `rank`, and the last singular value's was `last`.
 
@@ -194,7 +196,7 @@ TAILS: dict[str, Tail] = {"power_law": power_law_tail, "iid": iid_tail}
 
 def energy_left(
     squares: Array, error: float, shape: tuple[int, ...], highest: int, tail: Tail = power_law_tail
-) -> list[float]:
+) -> Array:
     """Share of an m×n matrix's energy that ranks 0, 1, … `highest` leave behind, falling from 1.
 
     `squares`: of the singular values of what was sent, falling; `error`: relative error of sending it.
@@ -202,11 +204,13 @@ def energy_left(
     shares, rank = (1 - error**2) * squares / squares.sum(), len(squares)
     measured = error**2 + np.append(np.cumsum(shares[::-1])[::-1], 0.0)
     beyond = tail(error**2, shares[-1], rank, shape) if rank < min(shape) else np.empty(0)
-    return np.maximum(np.concatenate([measured, beyond])[: highest + 1], 0.0).tolist()
+    return np.maximum(np.concatenate([measured, beyond])[: highest + 1], 0.0)
 
 
 def falling(gains: Array) -> list[float]:
     """The gains of the curve's convex hull: where a gain exceeds the one before, both count as their mean."""
+    if (np.diff(gains) <= 0).all():
+        return gains.tolist()
     blocks: list[tuple[float, int]] = []  # (sum, how many)
     for gain in gains:
         block = (float(gain), 1)

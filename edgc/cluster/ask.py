@@ -1,0 +1,100 @@
+"""From the names of a model and a cluster to what is to be predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgc.cluster.transfers import bits_per_second
+from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
+from edgc.errors import UserError
+from edgc.settings import validate
+
+METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc", "edgc_measured")
+TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default
+LAYER_PARAMETERS = 12  #: times hidden², of a transformer layer
+ITERATIONS, MICRO_BATCHES = 230_000, 8  #: where no experiment says otherwise: the paper's, and as many a data rank
+
+
+def question(
+    model: str,
+    cluster: str,
+    link: str | None = None,
+    parallel: Mapping[str, int | None] | None = None,
+    training: Mapping[str, int | None] | None = None,
+    configs: Path = CONFIGS,
+) -> RunSpec:
+    """The run of method `dense` to predict: as an experiment of this model on this cluster has it, else by defaults.
+
+    Args:
+        link: rate of a node's link, e.g. 200gbit; None: the cluster file's.
+        parallel, training: degrees and batches that replace those.
+    """
+    found = _experiment(model, cluster, configs)
+    machines = load(Cluster, cluster, configs)
+    if link is not None:
+        links = machines.links and machines.links.model_copy(update={"rate": None})
+        machines = machines.model_copy(update={"link_gbit": bits_per_second(link) / 1e9, "links": links})
+    own_model = load(Model, model, configs)
+    degrees = {k: v for k, v in (parallel or {}).items() if v is not None}
+    batches = {k: v for k, v in (training or {}).items() if v is not None}
+    if found and not degrees:
+        degrees = found.parallel.model_dump()
+    degrees = _degrees(degrees, own_model, machines)
+    plain = found.training.model_dump() if found else {"iterations": ITERATIONS, "micro_batch": 4}
+    plain |= batches
+    plain.setdefault("global_batch", MICRO_BATCHES * plain["micro_batch"] * degrees["data"])
+    return validate(
+        RunSpec,
+        {
+            "model": own_model.model_dump(),
+            "method": load(Method, "dense", configs).model_dump(),
+            "corpus": {"name": "any", "source": "hub", "dataset": "any", "tokenizer": {"kind": "gpt2"}},
+            "cluster": machines.model_dump(),
+            "parallel": degrees,
+            "training": plain,
+            "seed": 1,
+        },
+        f"{model} on {cluster}",
+    )
+
+
+def calibration_of(cluster: Cluster, name: str | None = None, configs: Path = CONFIGS) -> Calibration:
+    """The calibration of this name; without one, that of the cluster's devices, a calibrated one if there are both.
+
+    Raises `UserError` if there is none.
+    """
+    if name is not None:
+        return load(Calibration, name, configs)
+    every = [load(Calibration, each, configs) for each in available(Calibration, configs)]
+    fitting = [each for each in every if each.device_model == cluster.device_model]
+    if not fitting:
+        raise UserError(
+            f"cluster {cluster.name}: device_model = {cluster.device_model!r}: no calibration of it; there are "
+            f"{', '.join(sorted({each.device_model for each in every}))}; measure one with `edgc calibrate`, or choose "
+            "one by --calibration"
+        )
+    return min(fitting, key=lambda each: each.source == "assumed")
+
+
+def chosen(methods: Sequence[str], configs: Path = CONFIGS) -> list[Method]:
+    """These methods (none: the usual ones), with dense and its best form among them, for there is no saving without."""
+    names = [*dict.fromkeys([*METHODS[:3], *(methods or METHODS)])]
+    loaded = [load(Method, name, configs) for name in names]
+    if controls := [method.name for method in loaded if method.control]:
+        raise UserError(f"method {', '.join(controls)}: a control of timings; nobody trains with it")
+    return loaded
+
+
+def _experiment(model: str, cluster: str, configs: Path) -> Experiment | None:
+    every = (load(Experiment, name, configs) for name in available(Experiment, configs))
+    return next((e for e in every if model in e.models and e.cluster == cluster), None)
+
+
+def _degrees(given: dict[str, int], model: Model, cluster: Cluster) -> dict[str, int]:
+    """All three: by default a large model is split over its nodes' devices, and data parallelism is the rest."""
+    parameters = LAYER_PARAMETERS * model.num_layers * model.hidden_size**2
+    tensor = given.get("tensor") or (cluster.processes_per_node if parameters >= TENSOR_FROM else 1)
+    pipeline = given.get("pipeline") or 1
+    data = given.get("data") or max(1, cluster.processes // (tensor * pipeline))
+    return Parallel(tensor=tensor, pipeline=pipeline, data=data).model_dump()

@@ -1,0 +1,202 @@
+"""Does compressing gradients pay on this cluster? What each method would take, what bounds it, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from edgc.cluster.memory import check_memory
+from edgc.cluster.step import StepModel
+from edgc.cluster.trajectory import Trajectory
+from edgc.cluster.whole_run import WholeRun, simulate
+from edgc.config import Calibration, Method, RunSpec
+from edgc.policies.base import Amount
+
+SENSITIVE = ("link_efficiency", "gemm_efficiency", "thin_tflops")  #: what the saving depends on most
+DEVIATION = 0.2  #: of each of them, up and down
+CLEAR = 0.5  #: points of saving that count as none
+HIGHEST_GBIT, LOWEST_GBIT = 1e5, 1e-4
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One method on the cluster."""
+
+    method: str
+    title: str
+    iteration_s: float  #: mean over the run
+    floor_s: float  #: without exchange of gradients
+    settled: dict[str, float]  #: parts of a step once the policy has settled, in seconds
+    latency_s: dict[str, float]  #: communication latency by definition, mean over the run
+    days: float
+    amounts: tuple[Amount, ...]  #: mean rank or ratio by stage, once settled
+    saving_percent: float  #: of the run's time, against the fastest dense method
+    low_percent: float  #: the least and the most of it, when what is sensitive is off by a fifth
+    high_percent: float
+    saving_fp32_percent: float  #: the same against dense in fp32
+    latency_reduction_percent: dict[str, float]  #: against dense in fp32, by definition
+    break_even_gbit: float | None  #: link on which it takes as long as the fastest dense method; None: there is none
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All methods, in the order asked for, and the verdict."""
+
+    forecasts: tuple[Forecast, ...]
+    baseline: str  #: the fastest method that compresses nothing
+    baseline_s: float
+    dense_s: float  #: dense in fp32
+    bound_percent: float  #: what no exchange at all would save against dense in fp32: no method saves more
+    gpus: int
+    best: str  #: the fastest method of all
+
+    @property
+    def verdict(self) -> str:
+        """pays, does not pay, or undecided: of the fastest method that compresses."""
+        forecast = self.candidate
+        if forecast is None or forecast.high_percent < CLEAR:
+            return "does not pay"
+        return "pays" if forecast.low_percent >= CLEAR else "undecided"
+
+    @property
+    def candidate(self) -> Forecast | None:
+        """The fastest of the methods that compress."""
+        compressing = [f for f in self.forecasts if any(amount is not None for amount in f.amounts)]
+        return min(compressing, key=lambda f: f.iteration_s, default=None)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        forecast, baseline = self.candidate, self.by_name(self.baseline).title
+        if forecast is None:
+            return "does not pay: no method was asked for, or none compresses anything on these links"
+        span = f"{forecast.low_percent:.0f}–{forecast.high_percent:.0f} %"
+        if self.verdict == "pays":
+            return f"pays: {forecast.title} takes {span} less time than {baseline}"
+        if self.verdict == "does not pay":
+            return f"does not pay: {baseline} is faster, or as fast as {forecast.title} ({span} saved)"
+        less = -forecast.high_percent, -forecast.low_percent
+        return f"undecided: {forecast.title} takes between {less[0]:+.0f} and {less[1]:+.0f} % against {baseline}"
+
+    def by_name(self, method: str) -> Forecast:
+        """A method's forecast."""
+        return next(f for f in self.forecasts if f.method == method)
+
+
+def plan(
+    spec: RunSpec, methods: Sequence[Method], calibration: Calibration, trajectory: Trajectory, precision: str
+) -> Plan:
+    """Forecasts of all `methods`, of which `dense` must be one, for what `spec` trains and where.
+
+    Raises `UserError` where the model does not fit, or the calibration does not know a rate.
+    """
+    specs = {m.name: spec.model_copy(update={"method": m}) for m in methods}
+    for own in specs.values():
+        check_memory(own, calibration, precision)
+    models = {name: StepModel(own, calibration, precision) for name, own in specs.items()}
+    runs = {name: simulate(model, trajectory) for name, model in models.items()}
+    dense = {m.name for m in methods if m.aggregator.name == "dense"}  # type: ignore[attr-defined]
+    baseline = min(dense, key=lambda name: runs[name].seconds)
+    varied = {
+        name: [_seconds(specs[name], runs[name], c, precision) for c in _variations(calibration)] for name in specs
+    }
+    forecasts = tuple(
+        Forecast(
+            method=m.name,
+            title=m.title,
+            iteration_s=runs[m.name].seconds / runs[m.name].iterations,
+            floor_s=models[m.name].floor,
+            settled=_parts(runs[m.name]),
+            latency_s={kind: runs[m.name].mean(kind) for kind in runs[m.name].compressed.step.latencies},
+            days=runs[m.name].seconds / 86400,
+            amounts=runs[m.name].compressed.amounts,
+            saving_percent=_saved(runs[m.name].seconds, runs[baseline].seconds),
+            low_percent=min(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),
+            high_percent=max(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),
+            saving_fp32_percent=_saved(runs[m.name].seconds, runs["dense"].seconds),
+            latency_reduction_percent={
+                kind: _saved(runs[m.name].mean(kind), runs["dense"].mean(kind))
+                for kind in runs[m.name].compressed.step.latencies
+            },
+            break_even_gbit=None
+            if m.name in dense
+            else break_even(specs[m.name], runs[m.name], specs[baseline], runs[baseline], calibration, precision),
+            notes=runs[m.name].notes,
+        )
+        for m in methods
+    )
+    return Plan(
+        forecasts=forecasts,
+        baseline=baseline,
+        baseline_s=runs[baseline].seconds / runs[baseline].iterations,
+        dense_s=runs["dense"].seconds / runs["dense"].iterations,
+        bound_percent=_saved(models["dense"].floor, runs["dense"].seconds / runs["dense"].iterations),
+        gpus=spec.cluster.processes,
+        best=min(runs, key=lambda name: runs[name].seconds),
+    )
+
+
+def _saved(seconds: float, baseline: float) -> float:
+    return 100 * (1 - seconds / baseline) if baseline else 0.0
+
+
+def _parts(run: WholeRun) -> dict[str, float]:
+    step = run.compressed.step
+    names = ("compute", "bubble", "encode", "wire", "decode", "exposed", "embedding", "optimizer", "other_traffic")
+    return {name: getattr(step, name) for name in names} | {"seconds": step.seconds}
+
+
+def _variations(calibration: Calibration) -> Iterable[Calibration]:
+    """The calibration with every combination of its sensitive rates a fifth higher or lower."""
+    for factors in product((1 - DEVIATION, 1 + DEVIATION), repeat=len(SENSITIVE)):
+        changed = {name: getattr(calibration, name) * factor for name, factor in zip(SENSITIVE, factors, strict=True)}
+        stages = [
+            timed.model_copy(
+                update={k: tuple(s / factors[1] for s in getattr(timed, k)) for k in ("forward_s", "backward_s")}
+            )
+            for timed in calibration.stages
+        ]
+        yield calibration.model_copy(update=changed | {"stages": tuple(stages)})
+
+
+def _seconds(spec: RunSpec, run: WholeRun, calibration: Calibration, precision: str) -> float:
+    """The run's time at other rates, by its first window's and its last one's decisions."""
+    model = StepModel(spec, calibration, precision)
+    compressed = sum(w.steps for w in run.windows if w.step.payload_bytes < run.windows[0].step.payload_bytes)
+    settled = model.step(run.compressed.decisions).seconds
+    if not compressed:
+        return run.iterations * settled
+    return compressed * settled + (run.iterations - compressed) * model.step(run.windows[0].decisions).seconds
+
+
+def break_even(
+    spec: RunSpec, run: WholeRun, other: RunSpec, other_run: WholeRun, calibration: Calibration, precision: str
+) -> float | None:
+    """Link in Gbit/s on which both take as long, with the decisions of these runs; None: the first never wins.
+
+    On slower links the first is faster. Infinity where it is faster on every link.
+    """
+
+    def gain(gbit: float) -> float:
+        first, second = (
+            _seconds(at_rate(s, gbit), r, calibration, precision) for s, r in ((spec, run), (other, other_run))
+        )
+        return second - first
+
+    low, high = LOWEST_GBIT, HIGHEST_GBIT
+    if gain(low) <= 0:
+        return None
+    if gain(high) > 0:
+        return float("inf")
+    while high / low > 1.01:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if gain(middle) > 0 else (low, middle)
+    return (low * high) ** 0.5
+
+
+def at_rate(spec: RunSpec, gbit: float) -> RunSpec:
+    """The same run on nodes with links of another rate."""
+    links = spec.cluster.links and spec.cluster.links.model_copy(update={"rate": None})
+    return spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"link_gbit": gbit, "links": links})})
