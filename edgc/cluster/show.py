@@ -65,7 +65,8 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     console.print(
         f"[bold]{spec.model.name}[/bold] on {spec.cluster.name}: {plan.gpus} × {spec.cluster.device_model}, tensor "
         f"{p.tensor} × pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a node, "
-        f"{precision}, {spec.micro_batches} micro-batches of {spec.training.micro_batch}, {spec.training.iterations} iterations"
+        f"{precision}, {spec.micro_batches} micro-batches of {spec.training.micro_batch}, "
+        f"{spec.training.iterations} iterations"
     )
     console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}). Entropy: {trajectory}.")
     console.print(_methods(plan))

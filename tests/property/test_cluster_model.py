@@ -1,0 +1,163 @@
+"""Laws of the cluster model: what can only get slower or faster, and limits where the answer is known."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from edgc.cli import app
+from edgc.cluster.ask import calibration_of, chosen, question
+from edgc.cluster.memory import check_memory, memory
+from edgc.cluster.plan import at_rate, plan
+from edgc.cluster.step import Step, StepModel
+from edgc.cluster.trajectory import Parametric
+from edgc.cluster.whole_run import simulate
+from edgc.config import Calibration, Method, RunSpec, load
+from edgc.errors import UserError
+from edgc.policies.base import DENSE, Decision
+
+STAGES = 4
+
+
+@cache
+def spec(method: str = "powersgd", **degrees: int) -> RunSpec:
+    asked = question("gpt2-2.5b", "v100x32", parallel=degrees)
+    return asked.model_copy(update={"method": load(Method, method)})
+
+
+@cache
+def rates() -> Calibration:
+    return calibration_of(spec().cluster)
+
+
+def step(method: str = "powersgd", rank: int | None = 32, gbit: float = 32, **changed: Any) -> Step:
+    model = StepModel(at_rate(spec(method), gbit), rates().model_copy(update=changed))
+    return model.step([Decision(rank)] * STAGES)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "powersgd_bf16"]), st.floats(0.01, 1000)
+)
+def test_no_step_is_faster_than_its_floor_and_a_faster_link_is_never_slower(method: str, gbit: float) -> None:
+    slow, fast = step(method, gbit=gbit), step(method, gbit=2 * gbit)
+    floor = StepModel(at_rate(spec(method), gbit), rates()).floor
+    assert slow.seconds >= floor
+    assert floor >= slow.compute
+    assert fast.seconds <= slow.seconds
+    assert fast.wire <= slow.wire
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 400), st.floats(0, 1000))
+def test_more_rank_and_more_latency_are_never_faster(rank: int, latency: float) -> None:
+    assert step(rank=rank).seconds <= step(rank=rank + 1).seconds
+    assert step(rank=rank).payload_bytes < step(rank=rank + 1).payload_bytes
+    low, high = step(rank=rank, link_latency_us=latency), step(rank=rank, link_latency_us=latency + 10)
+    assert low.seconds < high.seconds
+
+
+def test_a_rank_that_would_not_be_smaller_is_dense() -> None:
+    assert step(rank=10**6) == step("dense", rank=None)
+    assert step(rank=None) == step("dense", rank=None)
+
+
+def test_one_data_parallel_rank_exchanges_nothing() -> None:
+    alone = question("gpt2-2.5b", "v100x32", parallel={"tensor": 4, "pipeline": 2, "data": 4})
+    one = alone.model_copy(update={"parallel": alone.parallel.model_copy(update={"data": 1})})
+    model = StepModel(one, rates())
+    assert model.step([DENSE] * 2).exposed == pytest.approx(0)
+    assert model.step([DENSE] * 2).payload_bytes == 0
+
+
+def test_an_infinite_link_leaves_only_arithmetic_and_latency() -> None:
+    found = step(gbit=1e9, link_latency_us=0)
+    assert found.wire == pytest.approx(0, abs=1e-6)
+    assert found.exposed == pytest.approx(found.encode + found.decode, rel=1e-3)
+
+
+def test_without_overlap_the_parts_add_up() -> None:
+    found = step()
+    assert found.exposed == pytest.approx(found.encode + found.wire + found.decode)
+    whole = found.compute + found.bubble + found.exposed + found.embedding + found.optimizer
+    assert found.seconds == pytest.approx(whole)
+
+
+def test_overlap_hides_what_it_can_and_sends_the_same() -> None:
+    plain, hidden = step("dense_bf16", None), step("dense_bf16_overlap", None)
+    assert hidden.payload_bytes == plain.payload_bytes
+    assert hidden.seconds < plain.seconds
+
+
+def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:
+    for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"):
+        found = simulate(StepModel(spec(name), rates()), Parametric())
+        assert found.iterations == 230_000
+        assert found.seconds >= 230_000 * StepModel(spec(name), rates()).floor
+        if name.startswith("edgc"):
+            first, last = found.windows[0], found.windows[-1]
+            assert all(amount is None for amount in first.amounts), "warm-up sends everything"
+            assert last.step.payload_bytes < first.step.payload_bytes
+
+
+def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
+    def ask(gbit: float) -> Any:
+        methods = chosen(["powersgd"])
+        return plan(at_rate(spec("dense"), gbit), methods, rates(), Parametric(), "fp32")
+
+    at = ask(32).by_name("powersgd").break_even_gbit
+    assert at is not None
+    assert ask(at / 10).verdict == "pays"
+    assert ask(at / 10).sentence.startswith("pays: ")
+    assert ask(at / 1.05).by_name("powersgd").saving_percent > 0
+    assert ask(at * 1.05).by_name("powersgd").saving_percent < 0
+    assert ask(at * 3).verdict == "does not pay"
+
+
+def test_memory_falls_with_every_degree_of_model_parallelism() -> None:
+    whole = memory(spec(tensor=4, pipeline=2, data=4), "fp32").total
+    assert memory(spec(tensor=4, pipeline=4, data=2), "fp32").total < whole
+    assert (
+        memory(spec(tensor=2, pipeline=4, data=4), "fp32").total
+        > memory(spec(tensor=4, pipeline=4, data=2), "fp32").total
+    )
+
+
+def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:
+    huge = question("gpt2-12.1b", "v100x32", parallel={"tensor": 1, "pipeline": 1, "data": 32})
+    with pytest.raises(UserError, match=r"gpt2-12\.1b does not fit: a V100 has 32 GB.*use more tensor"):
+        check_memory(huge, rates(), "fp32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--link", "200"], "link rate '200': must be a number above 0 and its unit"),
+        (["--link", "-3gbit"], "link rate '-3gbit': must be a number above 0"),
+        (["--tensor", "3"], "= 30 processes, but cluster h100x64 has 16 × 4"),
+        (["--precision", "int3"], "no rate of int3 products; there are fp32, tf32"),
+        (["--method", "nocomm"], "a control of timings"),
+        (["--calibration", "mine"], "calibration 'mine': no file"),
+    ],
+)
+def test_bad_questions_are_refused(arguments: list[str], said: str) -> None:
+    asked = CliRunner().invoke(app, ["plan", "--model", "gpt2-12.1b", "--cluster", "h100x64", *arguments])
+    assert asked.exit_code == 2
+    assert said in asked.output.replace("\n", " ")
+
+
+def test_the_command_prints_what_scripts_need() -> None:
+    asked = ["plan", "--model", "gpt2-12.1b", "--cluster", "h100x64", "--precision", "tf32", "--method", "powersgd"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert {"iteration_s", "baseline_s", "saving_percent", "break_even_gbit", "verdict"} <= set(found)
+    assert set(found["latency_reduction_percent"]) == {"wire", "exchange", "exposed", "everything"}
+    assert found["calibration"]["source"] == "assumed"
+    shown = CliRunner().invoke(app, asked).stdout
+    assert found["verdict"] in shown
+    assert "assumed" in shown
