@@ -72,13 +72,12 @@ class Plan:
         forecast, baseline = self.candidate, self.by_name(self.baseline).title
         if forecast is None:
             return "does not pay: no method was asked for, or none compresses anything on these links"
-        span = f"{forecast.low_percent:.0f}–{forecast.high_percent:.0f} %"
+        span = f"{forecast.low_percent:.1f} to {forecast.high_percent:.1f} %"
         if self.verdict == "pays":
             return f"pays: {forecast.title} takes {span} less time than {baseline}"
-        if self.verdict == "does not pay":
-            return f"does not pay: {baseline} is faster, or as fast as {forecast.title} ({span} saved)"
-        less = -forecast.high_percent, -forecast.low_percent
-        return f"undecided: {forecast.title} takes between {less[0]:+.0f} and {less[1]:+.0f} % against {baseline}"
+        if self.verdict == "undecided":
+            return f"undecided: {forecast.title} saves {span} of {baseline}'s time"
+        return f"does not pay: {baseline} is as fast or faster ({forecast.title} saves {span})"
 
     def by_name(self, method: str) -> Forecast:
         """A method's forecast."""

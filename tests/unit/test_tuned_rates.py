@@ -1,0 +1,25 @@
+"""Experiments about quality train every method at the learning rate that was published as its best."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from edgc.config import Experiment, load, load_experiment
+
+TABLE = Path("results/published/quality-rates/tables/learning_rates.csv")
+SAME_RATE = ("_overlap", "_bf16")  # what only changes when bytes are sent, or in which precision
+
+
+@pytest.mark.parametrize("name", ["quality", "time-to-loss"])
+def test_every_method_has_its_best_learning_rate(name: str) -> None:
+    table = pd.read_csv(TABLE)
+    best = table[table["best"]].set_index("method")["lr"]
+    tuned = load(Experiment, "quality-rates").training
+    for spec in load_experiment(name).runs():
+        method = spec.method.name
+        for suffix in SAME_RATE:
+            method = method.removesuffix(suffix)
+        assert spec.training.lr == best[method], spec.method.name
+        assert spec.training.global_batch == tuned.global_batch
+        assert spec.training.iterations == tuned.iterations
