@@ -38,8 +38,9 @@ def question(
     own_model = load(Model, model, configs)
     degrees = {k: v for k, v in (parallel or {}).items() if v is not None}
     batches = {k: v for k, v in (training or {}).items() if v is not None}
-    if found and not degrees:
-        degrees = found.parallel.model_dump()
+    if found:
+        known = found.parallel.model_dump(exclude={"data"} if degrees else None)
+        degrees = known | degrees
     degrees = _degrees(degrees, own_model, machines)
     plain = found.training.model_dump() if found else {"iterations": ITERATIONS, "micro_batch": 4}
     plain |= batches

@@ -72,8 +72,9 @@ class StepModel:
         rows = vocabulary(spec)
         self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
 
-    def compressible(self, stage: int) -> dict[str, Shape]:
-        """The parameters of a stage that the method may compress."""
+        self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
+
+    def _compressible(self, stage: int) -> dict[str, Shape]:
         placement = self.spec.method.placement
         if placement.stages is not None and stage not in placement.stages:
             return {}
@@ -92,7 +93,7 @@ class StepModel:
             if self.spec.method.overlap:
                 timeline.now -= sum(backward for backward, _ in buckets)
             if sampled:
-                elements = sum(prod(shape) for shape in self.compressible(stage).values())
+                elements = sum(prod(shape) for shape in self.compressible[stage].values())
                 timeline.compute("encode", seconds([passes(sampled * elements, 1)], self.calibration))
             exchange(timeline, buckets)
             timelines.append(timeline)
@@ -175,7 +176,7 @@ class StepModel:
         ranks = self.spec.parallel.data
         if ranks == 1:
             return Workload()
-        may = self.compressible(stage)
+        may = self.compressible[stage]
         amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
         return self._aggregator.workload(shapes, Decision(None, amounts), ranks)
 

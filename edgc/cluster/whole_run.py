@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
     """Drive the method's policy over all iterations of the run."""
     spec, count = model.spec, len(model.stages)
     settings, iterations = spec.method.policy, spec.training.iterations
-    shapes = [model.compressible(stage) for stage in range(count)]
+    shapes = model.compressible
     costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
     kind = POLICIES[settings.name]  # type: ignore[attr-defined]
     policies: list[Policy] = [
@@ -86,7 +87,7 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
 
 def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
     """What `edgc.calibration.measure` would find: a stage's exchange uncompressed and at ranks 2, 4, 8 … that pay."""
-    shapes = model.compressible(stage)
+    shapes = model.compressible[stage]
     highest = max((min(shape) for shape in shapes.values()), default=0)
     if model.spec.parallel.data == 1 or highest < 4:
         return None
@@ -117,7 +118,7 @@ class _Hashable(dict):  # type: ignore[type-arg]
 
 
 def _mean(model: StepModel, stage: int, decision: Decision) -> Amount:
-    amounts = [decision.amount(name) for name in model.compressible(stage)]
+    amounts = [decision.amount(name) for name in model.compressible[stage]]
     compressed = [amount for amount in amounts if amount is not None]
     return float(np.mean(compressed)) if compressed else None
 
@@ -151,9 +152,10 @@ def _observation(
     )
 
 
-def _spectrum(shape: tuple[int, ...], rank: int) -> tuple[list[float], float]:
+@cache
+def _spectrum(shape: tuple[int, ...], rank: int) -> tuple[np.ndarray, float]:
     """The largest singular values of an assumed gradient of norm 1, and what leaving out the others costs."""
     energies = np.arange(1, min(shape) + 1) ** -SPECTRUM_EXPONENT
     energies /= energies.sum()
     left = math.sqrt(max(0.0, 1 - energies[:rank].sum()))
-    return np.sqrt(energies[:rank]).tolist(), min(left, 1 - 1e-9)
+    return np.sqrt(energies[:rank]), min(left, 1 - 1e-9)

@@ -140,7 +140,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:
     [
         (["--link", "200"], "link rate '200': must be a number above 0 and its unit"),
         (["--link", "-3gbit"], "link rate '-3gbit': must be a number above 0"),
-        (["--tensor", "3"], "= 30 processes, but cluster h100x64 has 16 × 4"),
+        (["--tensor", "3"], "tensor 3 × pipeline 4 × data 5 = 60 processes, but cluster h100x64 has 16 × 4"),
         (["--precision", "int3"], "no rate of int3 products; there are fp32, tf32"),
         (["--method", "nocomm"], "a control of timings"),
         (["--calibration", "mine"], "calibration 'mine': no file"),
