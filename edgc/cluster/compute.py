@@ -35,18 +35,23 @@ def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precis
 
     Raises `UserError` for a precision that the calibration has no rate of.
     """
+    check_precision(calibration, precision)
     p = spec.parallel
     for timed in calibration.stages:
         asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
         if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
             each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, strict=True)
             return [StageSeconds(f, b, o, 0.0) for f, b, o in each]
+    return [_computed(spec, calibration, transfers, precision, stage) for stage in range(p.pipeline)]
+
+
+def check_precision(calibration: Calibration, precision: str) -> None:
+    """Raises `UserError` for a precision that the calibration has no rate of."""
     if precision not in calibration.gemm_tflops:
         raise UserError(
             f"calibration {calibration.name}: no rate of {precision} products; there are "
             f"{', '.join(calibration.gemm_tflops)}"
         )
-    return [_computed(spec, calibration, transfers, precision, stage) for stage in range(p.pipeline)]
 
 
 def _computed(

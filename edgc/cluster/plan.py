@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from edgc.cluster.compute import check_precision
 from edgc.cluster.memory import check_memory
 from edgc.cluster.step import StepModel
 from edgc.cluster.trajectory import Trajectory
@@ -91,6 +92,7 @@ def plan(
 
     Raises `UserError` where the model does not fit, or the calibration does not know a rate.
     """
+    check_precision(calibration, precision)
     specs = {m.name: spec.model_copy(update={"method": m}) for m in methods}
     for own in specs.values():
         check_memory(own, calibration, precision)

@@ -18,7 +18,10 @@ from edgc.errors import UserError
 class Trajectory(Protocol):
     """Entropy and loss by the share of the run that has passed."""
 
-    origin: str  #: where the numbers are from, in a sentence
+    @property
+    def origin(self) -> str:
+        """Where the numbers are from, in a sentence."""
+        ...
 
     def entropy(self, share: float, stage: int, stages: int) -> float:
         """Mean entropy of a stage's gradients in nats, at `share` (0 to 1) of the run."""

@@ -41,7 +41,7 @@ class Calibration(Named):
     )
     origin: str = Field(description="Where the numbers are from")
     device_model: str = Field(description="What the device is, as `device_model` of configs/clusters has it")
-    gemm_tflops: dict[str, PositiveFloat] = Field(
+    gemm_tflops: dict[Literal["fp32", "tf32", "fp16", "bf16"], PositiveFloat] = Field(
         min_length=1, description="Peak rate of large matrix products in TFLOP/s, by precision of compute"
     )
     gemm_efficiency: float = Field(gt=0, le=1, description="Share of the peak that a model's layers reach")
