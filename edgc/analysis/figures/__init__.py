@@ -14,7 +14,8 @@ TIME_FIGURES = ("exposed", "step_parts_on_links")
 #: … and those of these that its file names.
 MORE_FIGURES = (
     "gap_bytes",
-    "pareto",
+    "pareto_bytes",
+    "pareto_seconds",
     "parts",
     "sampling_time",
     "sampling_error",

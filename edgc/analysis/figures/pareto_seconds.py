@@ -1,0 +1,24 @@
+"""Final loss against training time: which methods nothing else beats in both."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.figures.fronts import NOTE, WIDTH, build_front, draw_front
+from edgc.analysis.study import Study
+
+TITLE = "Final loss against time"
+ROWS = 1
+
+__all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw"]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """See `build_front`; seconds of a run's steps, without start-up, evaluation and checkpoints."""
+    return build_front(study, "seconds")
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model."""
+    draw_front(data, ax, "seconds", "training time (s)")
