@@ -176,11 +176,15 @@ def figure(name: str, experiment: ExperimentArgument, results: Results = Path("r
 
 
 @app.command()
-def publish(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+def publish(
+    experiment: ExperimentArgument,
+    results: Results = Path("results"),
+    leave_out: Annotated[list[str] | None, typer.Option(help="A table or figure; may be given several times")] = None,
+) -> None:
     """Copy an experiment's tables, figures and manifests to results/published, which git tracks."""
     from edgc.analysis.publish import publish as publish_results
 
-    typer.echo(publish_results(load_experiment(experiment), results))
+    typer.echo(publish_results(load_experiment(experiment), results, leave_out or ()))
 
 
 @bench.command()

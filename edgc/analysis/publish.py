@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgc import files
@@ -14,17 +15,23 @@ KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 RECORDS = ("spec.json", "manifest.json", "status.json")
 
 
-def publish(experiment: Experiment, results: Path) -> Path:
+def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()) -> Path:
     """Replace `results/published/<experiment>/` by what `results/<experiment>/` holds now. Returns the folder.
 
-    Raises `UserError` if a run is missing, or was made from code that is not committed.
+    `leave_out`: tables and figures that are not worth publishing, e.g. of time on a machine that had other work.
+
+    Raises `UserError` if a run is missing, was made from code that is not committed, or there is none of that name.
     """
     source, target = results / experiment.name, results / "published" / experiment.name
     runs = [source / "runs" / spec.run_id for spec in experiment.runs()]
     for run in runs:
         _check(run)
     names = {"tables": tables_of(experiment), "figures": figures_of(experiment)}
-    shown = [source / room / f"{name}.{kind}" for room in KEPT for name in names[room] for kind in KEPT[room]]
+    if unknown := set(leave_out) - {name for room in names.values() for name in room}:
+        there = ", ".join(dict.fromkeys(name for room in names.values() for name in room))
+        raise UserError(f"--leave-out {', '.join(sorted(unknown))}: {experiment.name} has {there}")
+    kept = {room: [name for name in names[room] if name not in leave_out] for room in KEPT}
+    shown = [source / room / f"{name}.{kind}" for room in KEPT for name in kept[room] for kind in KEPT[room]]
     if missing := [str(path) for path in shown if not path.is_file()]:
         raise UserError(f"{source}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     partial = target.with_name(f".partial-{target.name}")
