@@ -58,7 +58,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
 
     for step in range(first, iterations):
         finished = step + 1
-        grad_norm, decided = take_step(step, spec, engine, batches, recorder)
+        grad_norm, decided, _ = take_step(step, spec, engine, batches, recorder)
         if not math.isfinite(grad_norm):
             recorder.flush()
             probed.flush()

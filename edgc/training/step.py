@@ -16,8 +16,11 @@ Engine = MegatronEngine | DDPEngine
 
 def take_step(
     step: int, spec: RunSpec, engine: Engine, batches: Batches, recorder: Recorder, **marks: Any
-) -> tuple[float, list[dict[str, Any]]]:
-    """Take 0-based `step` and keep its row, with `marks` in it. Returns the gradient norm and decision records."""
+) -> tuple[float, list[dict[str, Any]], dict[str, float]]:
+    """Take 0-based `step` and keep its row, with `marks` in it.
+
+    Returns the gradient norm, decision records, and this rank's seconds by region.
+    """
     recorder.begin_step()
     engine.clock.start()
     lr = learning_rate(step, spec.training)
@@ -28,4 +31,4 @@ def take_step(
     end = engine.clock.last_end("encode", "wire", "decode")
     charges = engine.ledger.take()
     recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)
-    return grad_norm, decided
+    return grad_norm, decided, seconds

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import math
 import os
+import statistics
 import time
+from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +26,7 @@ from edgc.training.batches import Batches
 from edgc.training.links import network_of
 from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
-from edgc.training.recorder import Recorder
+from edgc.training.recorder import REGIONS, Recorder
 from edgc.training.session import Session, run_folder
 from edgc.training.step import Engine, take_step
 from edgc.training.stopping import Stopping
@@ -72,6 +75,7 @@ class Contender:
         self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
         self._leads = place.data == 0 and place.tensor == 0
         self._step, self._message = 0, ""
+        self._seconds: dict[str, list[dict[str, float]]] = defaultdict(list)  # of counted steps by region, by rate
 
     def begin(self) -> None:
         """Write what holds before the first step."""
@@ -87,8 +91,12 @@ class Contender:
         for i in range(steps):
             counted = i >= settle
             marks = {"round": cell.round, "rate": cell.rate, "counted": counted}
-            norm, decided = take_step(self._step, self.spec, self.engine, self._batches, self._recorder, **marks)
+            norm, decided, seconds = take_step(
+                self._step, self.spec, self.engine, self._batches, self._recorder, **marks
+            )
             norms.append(norm)
+            if counted:
+                self._seconds[cell.rate].append(seconds)
             self._step += 1
             if decided:
                 self._recorder.decisions(decided, self._leads)
@@ -113,6 +121,26 @@ class Contender:
         status = "diverged" if self._message else reason or "done"
         iterations, parameters = self.spec.training.iterations, self.engine.num_parameters
         self._recorder.write_status(status, self._step, iterations, self._message, num_parameters=parameters)
+        self._write_stages()
+
+    def _write_stages(self) -> None:
+        """Each stage's median seconds by region and rate, the mean of its ranks: `stages.json`. Collective."""
+        own = {
+            rate: {region: statistics.median(step.get(region, 0.0) for step in steps) for region in REGIONS}
+            for rate, steps in self._seconds.items()
+        }
+        everybody: list[Any] = [None] * self._place.world
+        dist.all_gather_object(everybody, own)
+        ranks = len(everybody) // self._place.num_stages  # megatron numbers a stage's ranks one after another
+        record = {
+            rate: [
+                {region: statistics.fmean(one[rate][region] for one in everybody[i : i + ranks]) for region in REGIONS}
+                for i in range(0, len(everybody), ranks)
+            ]
+            for rate in own
+        }
+        if self._place.rank == 0:
+            files.write_json(self._run_dir / "stages.json", record)
 
 
 class Links:

@@ -70,6 +70,18 @@ def test_every_method_has_its_steps_on_every_link_in_every_round(runs: dict[str,
 
 
 @needs_links
+def test_every_stages_time_is_kept(runs: dict[str, Path]) -> None:
+    for method, folder in runs.items():
+        stages = read_json(folder / "stages.json")
+        assert set(stages) == set(RATES)
+        for rate, (stage,) in stages.items():
+            steps = [step for step in counted(folder) if step["rate"] == rate]
+            assert sum(stage.values()) < 2 * max(step["t_step"] for step in steps)
+            assert min(stage["forward"], stage["backward"], stage["optimizer"]) > 0
+            assert (stage["wire"] > 0) == (method != "nocomm")
+
+
+@needs_links
 def test_the_ledger_agrees_with_the_interfaces(runs: dict[str, Path]) -> None:
     sent = {method: counted(folder) for method, folder in runs.items()}
     for step in sent["dense"]:
