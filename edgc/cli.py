@@ -227,6 +227,29 @@ def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; ex
 
 
 @app.command()
+def calibrate(
+    name: Annotated[str, typer.Argument(help="Of the calibration: it is written to configs/calibrations/<name>.yaml")],
+    experiment: Annotated[
+        list[str], typer.Option("--experiment", "-e", help="A finished timing on this machine; several")
+    ],
+    results: Results = Path("results"),
+) -> None:
+    """Make a calibration of this machine from timing sessions that were run on it."""
+    import yaml
+
+    from edgc import files
+    from edgc.cluster.calibrate import calibrate as fit
+    from edgc.cluster.calibrate import read_session
+    from edgc.config import CONFIGS
+
+    timed = [one for each in experiment for one in read_session(load_experiment(each), results)]
+    found = fit(name, timed, f"measured on this machine by {', '.join(experiment)}")
+    path = CONFIGS / found.folder / f"{name}.yaml"
+    files.write_text(path, yaml.safe_dump(found.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+    typer.echo(path)
+
+
+@app.command()
 def plan(
     model: Annotated[str, typer.Option(help="File in configs/models")],
     cluster: Annotated[str, typer.Option(help="File in configs/clusters")],

@@ -108,8 +108,13 @@ class StepModel:
     def exchange_seconds(self, stage: int, decision: Decision) -> float:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
         timeline = Timeline(lambda kernels: seconds(kernels, self.calibration), self._message(stage), 0.0)
-        exchange(timeline, [(0.0, self._workload(self.shapes[stage], stage, decision))])
+        exchange(timeline, [(0.0, self.workload(stage, decision))])
         return timeline.now
+
+    def workload(self, stage: int, decision: Decision) -> Workload:
+        """What a stage's exchange asks of its device and link, in one bucket."""
+        shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+        return self._workload(shapes, stage, decision)
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
@@ -153,7 +158,7 @@ class StepModel:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""
         shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
         if not self.spec.method.overlap:
-            return [(0.0, self._workload(shapes, stage, decision))]
+            return [(0.0, self.workload(stage, decision))]
         seconds_each = self.stages[stage].backward / self.chunks / count(shapes)
         return [(seconds_each * count(bucket), self._workload(bucket, stage, decision)) for bucket in self._cut(shapes)]
 
