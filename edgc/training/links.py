@@ -41,6 +41,9 @@ def enter(cluster: Cluster, local_rank: int) -> None:
         made.enter(made.nodes[local_rank])
 
 
+HEADERS = 14 + 20 + 32  #: bytes of a packet: Ethernet, IPv4, TCP with its time stamps
+
+
 class Interface:
     """What this process's own interface has sent; nothing where it has none of its own."""
 
@@ -48,11 +51,12 @@ class Interface:
         self._own = cluster.links is not None
 
     def sent(self) -> int | None:
-        """Bytes since the interface exists, frames and acknowledgements included."""
+        """Bytes that its packets carried since it exists, without their headers: an acknowledgement carries nothing."""
         if not self._own:
             return None
         for line in Path("/proc/self/net/dev").read_text().splitlines():
             name, _, counters = line.partition(":")
             if name.strip() == INTERFACE:
-                return int(counters.split()[8])
+                sent, packets = (int(count) for count in counters.split()[8:10])
+                return sent - HEADERS * packets
         raise RuntimeError(f"no interface {INTERFACE} in /proc/self/net/dev")

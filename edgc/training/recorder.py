@@ -53,8 +53,12 @@ class Recorder:
         return SummaryWriter(str(self._run_dir / "tensorboard"))
 
     def begin_step(self) -> None:
-        """Call it before every step: what the interface sends from here on is the step's."""
-        self._sent = self._interface.sent()
+        """Call it before every step: what the interface sends from here on is the step's.
+
+        Or, after another step, from that one's end on: a slow link still carries a step's last bytes when it is over.
+        """
+        if not self._rows:
+            self._sent = self._interface.sent()
 
     def step(
         self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
@@ -71,6 +75,7 @@ class Recorder:
         sums += [charges.get(tag, Charge()).payload_bytes for tag in TAGS]
         if (sent := self._interface.sent()) is not None and self._sent is not None:
             sums.append(sent - self._sent)
+            self._sent = sent
         known = torch.tensor([*sums, peak_memory(self._device), exchange_end], dtype=torch.float64, device=self._device)
         self._local.append(torch.cat([known, loss.double().view(1) if self._has_loss else known.new_zeros(1)]))
         times = {f"t_{region}": seconds.get(region, 0.0) for region in REGIONS}

@@ -85,10 +85,10 @@ def test_every_stages_time_is_kept(runs: dict[str, Path]) -> None:
 def test_the_ledger_agrees_with_the_interfaces(runs: dict[str, Path]) -> None:
     sent = {method: counted(folder) for method, folder in runs.items()}
     for step in sent["dense"]:
-        assert step["wire_bytes"] <= step["interface_bytes"] <= 1.03 * step["wire_bytes"]
+        assert 0.995 * step["wire_bytes"] <= step["interface_bytes"] <= 1.03 * step["wire_bytes"]
     assert all(step["wire_bytes"] == 0 and step["interface_bytes"] < 1000 for step in sent["nocomm"])
-    for step in sent["low"]:  # so few bytes that the packets' headers and acknowledgements are a part of them
-        assert step["wire_bytes"] <= step["interface_bytes"] <= 1.5 * step["wire_bytes"]
+    for step in sent["low"]:  # so few bytes that what gloo says for itself is a part of them
+        assert step["wire_bytes"] <= step["interface_bytes"] <= 1.2 * step["wire_bytes"]
         assert 0 < step["payload_bytes"] < step["dense_bytes"] / 2
 
 
