@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from edgc.cluster.ask import question
 from edgc.cluster.step import StepModel
-from edgc.config import CONFIGS, Calibration, RunSpec, load
+from edgc.config import CONFIGS, Calibration, RunSpec
 from edgc.settings import merge, validate
 
 MICRO_BATCH, CHUNKS = 1, 2  #: the table names neither; interleaving as in the paper, where the layers allow it
@@ -33,7 +33,7 @@ def fitted_efficiency(calibration: Calibration, configs: Path = CONFIGS) -> floa
         tried = calibration.model_copy(update={"gemm_efficiency": efficiency})
         return float(megatron_table(tried, configs)["error"].abs().max())
 
-    return float(minimize_scalar(largest, bounds=(0.3, 1.0), method="bounded", options={"xatol": 1e-3}).x)
+    return float(minimize_scalar(largest, bounds=(0.3, 1.0), method="bounded", options={"xatol": 5e-3}).x)
 
 
 def _tflops(row: dict[str, Any], reference: dict[str, Any], calibration: Calibration, configs: Path) -> float:
@@ -67,9 +67,3 @@ def _spec(row: dict[str, Any], reference: dict[str, Any], configs: Path) -> RunS
         "training": {"micro_batch": MICRO_BATCH, "global_batch": row["batch"], "recompute": True, "precision": "bf16"},
     }  # fmt: skip
     return validate(RunSpec, merge(plain, changes), f"a model of {row['parameters_billion']} billion parameters")
-
-
-def sc21(configs: Path = CONFIGS) -> pd.DataFrame:
-    """The table with the one constant fitted to it."""
-    a100 = load(Calibration, "a100", configs)
-    return megatron_table(a100.model_copy(update={"gemm_efficiency": fitted_efficiency(a100, configs)}), configs)
