@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
@@ -34,12 +34,21 @@ class Judgement(Settings):
     )
 
 
+def _or_of_another(schema: dict[str, Any]) -> None:
+    """A file that is `of` another needs nothing but its name."""
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["name", "of"]}]
+
+
 class Experiment(Named):
     """A matrix of runs and what is shown of them (configs/experiments/)."""
 
+    model_config = ConfigDict(json_schema_extra=_or_of_another)
     folder: ClassVar[str] = "experiments"
 
     name: str = Field(description="Name of the experiment, equal to the file's")
+    of: str | None = Field(
+        None, description="Another file in configs/experiments: this one is as that, but for what it says itself"
+    )
     title: str = Field(description="As printed on the report")
     shows: str = Field(description="What the experiment shows, in a sentence")
     minutes: float = Field(gt=0, description="Rough duration on the named cluster, in minutes")

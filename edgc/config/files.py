@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 
 from edgc.errors import UserError
-from edgc.settings import Settings, validate
+from edgc.settings import Settings, merge, validate
 
 CONFIGS = Path("configs")
 
@@ -44,10 +44,31 @@ def load(kind: type[N], name: str, configs: Path = CONFIGS) -> N:
 
 def read(kind: type[N], path: Path) -> N:
     """Read a file that may lie anywhere. Raises `UserError` if it cannot be read or is not valid."""
+    values = _values(path)
+    if "of" in kind.model_fields:
+        values = _inherited(values, path, (path.stem,))
+    return validate(kind, values, str(path))
+
+
+def _inherited(values: Any, path: Path, chain: tuple[str, ...]) -> Any:
+    """The values laid over those of the file beside it that they are `of`, if they say so."""
+    if not isinstance(values, dict) or not isinstance(values.get("of"), str):
+        return values
+    base = values["of"]
+    if base in chain:
+        raise UserError(f"{path}: of {base!r}: {' of '.join((*chain, base))} never ends")
+    found = path.with_name(f"{base}.yaml")
+    if not found.is_file():
+        there = ", ".join(sorted(other.stem for other in path.parent.glob("*.yaml")))
+        raise UserError(f"{path}: of = {base!r}: no file {found}; there are: {there}")
+    inherited = _inherited(_values(found), path, (*chain, base))
+    return merge(inherited, values) if isinstance(inherited, dict) else values
+
+
+def _values(path: Path) -> Any:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid YAML: {error}") from None
-    return validate(kind, values, str(path))

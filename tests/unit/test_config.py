@@ -340,3 +340,19 @@ def test_every_setting_is_described() -> None:
 
     for kind in KINDS:
         fields(kind.model_json_schema())
+
+
+def test_an_experiment_may_be_another_with_changes(tmp_path: Path) -> None:
+    smoke, lab = (load(Experiment, name).model_dump() for name in ("smoke", "smoke-lab"))
+    own = {"name", "of", "title", "shows", "cluster"}
+    assert {key: value for key, value in smoke.items() if key not in own} == {
+        key: value for key, value in lab.items() if key not in own
+    }
+    assert lab["cluster"] == "lab"
+    for name, of in (("a", "b"), ("b", "a"), ("c", "nobody")):
+        (tmp_path / "experiments").mkdir(exist_ok=True)
+        (tmp_path / "experiments" / f"{name}.yaml").write_text(f"name: {name}\nof: {of}\n")
+    with pytest.raises(UserError, match="a of b of a never ends"):
+        load(Experiment, "a", tmp_path)
+    with pytest.raises(UserError, match=r"of = 'nobody': no file .*there are: a, b, c"):
+        load(Experiment, "c", tmp_path)
