@@ -150,11 +150,16 @@ def status(
 
 @app.command()
 def collect(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Gather an experiment's runs into tidy parquet frames."""
+    """Gather an experiment's runs, or the cluster model's forecasts (mode simulate), into tidy parquet frames."""
     from edgc.analysis.collect import collect as collect_frames
 
-    folder = results / experiment
-    collect_frames(load_experiment(experiment), folder / "runs", folder / "frames")
+    folder, loaded = results / experiment, load_experiment(experiment)
+    rows = []
+    if loaded.mode == "simulate":
+        from edgc.cluster.simulate import forecasts
+
+        rows = forecasts(loaded)
+    collect_frames(loaded, folder / "runs", folder / "frames", forecasts=rows)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,14 @@ from edgc.config import CONFIGS, Experiment, RunSpec
 NOT_RUN, UNFINISHED = "not run", "unfinished"
 
 
-def collect(experiment: Experiment, runs_dir: Path, out: Path, configs: Path = CONFIGS) -> Frames:
-    """Gather the experiment's runs below `runs_dir` and write one parquet file a frame into `out`."""
-    frames = gather(experiment.runs(configs), runs_dir)
+def collect(
+    experiment: Experiment, runs_dir: Path, out: Path, configs: Path = CONFIGS, forecasts: Sequence[dict] = ()
+) -> Frames:
+    """Gather the experiment's runs below `runs_dir` and write one parquet file a frame into `out`.
+
+    `forecasts`: of mode simulate, which has no runs.
+    """
+    frames = replace(gather(experiment.runs(configs), runs_dir), forecasts=frame("forecasts", list(forecasts)))
     frames.write(out)
     return frames
 

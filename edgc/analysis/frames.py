@@ -32,6 +32,9 @@ OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_byte
 SESSION = ("rate", "round", "counted", "foreign_load")
 STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES)
 
+#: Definitions of communication latency in a forecast.
+LATENCIES = ("wire", "exchange", "exposed", "everything")
+
 #: Columns each frame has even when no run wrote a record.
 COLUMNS = {
     "runs": (
@@ -94,6 +97,32 @@ COLUMNS = {
         "previous",
         "alike",
     ),
+    "forecasts": (
+        "model",
+        "assumption",
+        "precision",
+        "calibration",
+        "source",
+        "sweep",
+        "link_gbit",
+        "method",
+        "title",
+        "amounts",
+        "baseline",
+        "verdict",
+        "sentence",
+        "iteration_s",
+        "floor_s",
+        "saving_percent",
+        "low_percent",
+        "high_percent",
+        "saving_fp32_percent",
+        "bound_percent",
+        "break_even_gbit",
+        "days",
+        "gpu_hours",
+        *(f"latency_{kind}_{unit}" for kind in LATENCIES for unit in ("s", "percent")),
+    ),
 }
 
 TEXT = {
@@ -114,6 +143,15 @@ TEXT = {
     "singular_values",
     "histogram",
     "alike",
+    "assumption",
+    "precision",
+    "calibration",
+    "source",
+    "sweep",
+    "amounts",
+    "baseline",
+    "verdict",
+    "sentence",
 }
 TEXT_OF_STEPS = {"rate"}  # a probe's rate is a number
 
@@ -129,6 +167,9 @@ class Frames:
     matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that were
     read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a step
     and matrix; lists as JSON, `alike` cosines by the other's name.
+
+    Of mode simulate, otherwise empty. forecasts: a row a model, set of assumptions, method and point of a sweep (see
+    `edgc.cluster.simulate`); nothing of it was measured.
     """
 
     runs: pd.DataFrame
@@ -138,6 +179,7 @@ class Frames:
     zero_shot: pd.DataFrame
     entropies: pd.DataFrame = field(default_factory=lambda: frame("entropies", []))
     spectra: pd.DataFrame = field(default_factory=lambda: frame("spectra", []))
+    forecasts: pd.DataFrame = field(default_factory=lambda: frame("forecasts", []))
 
     def write(self, folder: Path) -> None:
         """Write `<folder>/<frame>.parquet`."""

@@ -53,7 +53,17 @@ def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
 
 def _setting(study: Study) -> str:
     """What a reader must know who sees the table or picture alone: experiment, models, n, hardware."""
+    if study.experiment.mode == "simulate":
+        return _assumed(study)
     runs, timing = study.frames.runs, study.experiment.timing
     models = ", ".join(runs["model"].unique())
     cells = f", {timing.rounds} rounds × {timing.steps} steps a rate" if timing else ""
     return f"Experiment {study.experiment.name}: {models}, {counts(runs)}{cells}, {hardware(runs)}"
+
+
+def _assumed(study: Study) -> str:
+    """The same of what was simulated."""
+    rows = study.frames.forecasts
+    rates = ", ".join(f"{name} ({source})" for name, source in rows.groupby("calibration")["source"].first().items())
+    models = ", ".join(rows["model"].unique())
+    return f"Experiment {study.experiment.name}: {models}, by the cluster model with rates of {rates}; nothing was measured"

@@ -14,6 +14,7 @@ from edgc.config.files import CONFIGS, Named, available, load
 from edgc.config.method import Method, Placement
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
+from edgc.config.simulation import Assumption, Simulation
 from edgc.config.task import Task
 from edgc.config.timing import Cell, Timing
 from edgc.config.training import Probe, Training
@@ -24,6 +25,7 @@ KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Ta
 __all__ = [
     "CONFIGS",
     "KINDS",
+    "Assumption",
     "Calibration",
     "Cell",
     "Cluster",
@@ -39,6 +41,7 @@ __all__ = [
     "Probe",
     "RunSpec",
     "Schedule",
+    "Simulation",
     "Stages",
     "Task",
     "Timing",

@@ -14,6 +14,7 @@ from edgc.config.files import CONFIGS, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
+from edgc.config.simulation import Simulation
 from edgc.config.task import Task
 from edgc.config.timing import UNSHAPED, Timing
 from edgc.config.training import Training
@@ -78,6 +79,7 @@ class Experiment(Named):
     parallel: Parallel = Field(description="Degrees of parallelism")
     training: Training = Field(description="How to train")
     timing: Timing | None = Field(None, description="What mode time measures, and how often")
+    simulation: Simulation | None = Field(None, description="What mode simulate assumes")
     overrides: dict[str, dict[str, Any]] = Field(
         {}, description="By method: settings that replace parts of its RunSpec, e.g. {topk: {training: {lr: 1e-3}}}"
     )
@@ -109,6 +111,12 @@ class Experiment(Named):
     def _mode_fits(self) -> Experiment:
         if (self.timing is None) == (self.mode == "time"):
             raise ValueError("`timing` belongs to mode: time, and mode: time needs it; give both or neither")
+        if (self.simulation is None) == (self.mode == "simulate"):
+            raise ValueError(
+                "`simulation` belongs to mode: simulate, and mode: simulate needs it; give both or neither"
+            )
+        if self.mode == "simulate" and "dense" not in self.methods:
+            raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
         if self.loop == "ddp" and self.mode != "time":
             raise ValueError("loop: ddp is for mode: time only; its replicas are neither evaluated nor saved")
         if self.judgement.gaps_from and self.mode != "time":
@@ -191,8 +199,6 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     experiment = load(Experiment, name, configs)
     for task in experiment.tasks:
         load(Task, task, configs)
-    if experiment.mode == "simulate":
-        raise UserError(f"experiment {name}: mode = simulate: the cluster model is not built yet; allowed: train, time")
     methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
     if experiment.judgement.baseline not in methods:
         raise UserError(

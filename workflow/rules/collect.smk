@@ -10,5 +10,6 @@ rule collect:
         experiment=EXPERIMENT.name,
         runs=list(SPECS),
         titles=[spec.method.title for spec in SPECS.values()],
+        simulation=EXPERIMENT.simulation and EXPERIMENT.simulation.model_dump_json(),
     shell:
         '"$EDGC_PYTHON" -m edgc collect {params.experiment:q} > {log:q} 2>&1'

@@ -38,8 +38,12 @@ try:
 except UserError as error:
     raise WorkflowError(str(error))
 
-# What every run has to have before anything is made of it.
-RECORDS = ["timed"] if EXPERIMENT.timing else ["trained", "zero_shot.json"]
+# What every run has to have before anything is made of it; what is simulated has no runs.
+RECORDS = {
+    "train": ["trained", "zero_shot.json"],
+    "time": ["timed"],
+    "simulate": [],
+}[EXPERIMENT.mode]
 
 RESULTS = f"results/{EXPERIMENT.name}"
 RUN = f"{RESULTS}/runs/{{run}}"

@@ -11,6 +11,9 @@ FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown
 #: … every one of mode time has these …
 TIME_FIGURES = ("exposed", "step_parts_on_links")
 
+#: … every one of mode simulate has these …
+SIMULATED_FIGURES = ("saving_by_link", "saving_by_rank")
+
 #: … and those of these that its file names.
 MORE_FIGURES = (
     "gap_bytes",

@@ -10,6 +10,9 @@ TABLES = ("latency", "time", "accuracy", "paper", "deviations")
 #: … every one of mode time has these …
 TIME_TABLES = ("links",)
 
+#: … every one of mode simulate has these …
+SIMULATED_TABLES = ("forecast", "claims")
+
 #: … and those of these that its file names.
 MORE_TABLES = (
     "variants",

@@ -1,0 +1,50 @@
+"""What each method saves of the training time against the rate of the links, by the cluster model."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
+
+from edgc.analysis.study import Study
+from edgc.analysis.style import look
+from edgc.analysis.tables.claims import NUMBER
+
+TITLE = "Training time saved, by the rate of the links"
+NOTE = (
+    "Against the fastest method that compresses nothing. By the cluster model: nothing was measured. Shaded: what 20 % "
+    "more\nor less of the sensitive rates changes. Above the line compression pays."
+)
+ROWS = 1
+LOWEST = -30.0  #: percent; what loses more is at the edge
+COLUMNS = ["model", "panel", "method", "title", "link_gbit", "saving_percent", "low_percent", "high_percent"]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Rows of the sweep over links, of methods that compress somewhere in it; a panel a set of rates.
+
+    Assumptions that differ by the link alone are one panel: the sweep has all links.
+    """
+    forecasts = study.frames.forecasts
+    swept = forecasts[forecasts["sweep"] == "link"]
+    compressing = set(swept.loc[swept["amounts"].str.contains(NUMBER), "method"])
+    own = swept[swept["method"].isin(compressing)]
+    own = own.drop_duplicates(["model", "precision", "calibration", "method", "link_gbit"])
+    panel = own["precision"] + " compute, " + own["calibration"] + " (" + own["source"] + ")"
+    several = own["model"].nunique() > 1
+    return own.assign(panel=own["model"] + ", " + panel if several else panel)[COLUMNS].reset_index(drop=True)
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One panel."""
+    for (method, title), rows in data.groupby(["method", "title"], sort=False):
+        style, own = look(str(method)), rows.sort_values("link_gbit")
+        x, low, high = own["link_gbit"] * 1e9, own["low_percent"], own["high_percent"]
+        saved = own["saving_percent"].clip(lower=LOWEST)
+        ax.plot(x, saved, color=style.colour, marker=style.marker, linestyle=style.dash, label=str(title))
+        ax.fill_between(x, low.clip(lower=LOWEST), high.clip(lower=LOWEST), color=style.colour, alpha=0.08, linewidth=0)
+    ax.axhline(0, color="#444444", linewidth=1)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(EngFormatter(unit="bit/s", sep=" "))
+    ax.set_xlabel("a node's link")
+    ax.set_ylabel("training time saved (%)")

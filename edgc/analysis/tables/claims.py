@@ -1,0 +1,74 @@
+"""The paper's headline claims under each set of assumptions: reproduced or not by the cluster model, and the bound."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from edgc.analysis.reference import Claim
+from edgc.analysis.render import percent
+from edgc.analysis.study import Study
+from edgc.analysis.tables.forecast import LATENCY_HEADINGS
+
+TITLE = "The paper's claims, simulated"
+
+CAPTION = (
+    "Each claim against the cluster model, by method and set of assumptions; communication latency under each "
+    "definition, for the paper does not say which is meant. Reductions are against dense in fp32 without overlap, over "
+    "the whole run. Bound: what no exchange of gradients at all would save of the time; a claim above it is out of "
+    "reach. reproduced: ours reaches the printed number, or differs by less than its rounding."
+)
+
+REPRODUCED, NOT_REPRODUCED, OUT_OF_REACH = "reproduced", "not reproduced", "out of reach"
+MEASURES = {
+    "communication_reduction": {heading: f"latency_{kind}_percent" for kind, heading in LATENCY_HEADINGS.items()},
+    "training_time_saving": {"training time": "saving_fp32_percent"},
+}
+LINE = ["model", "assumption", "source", "method", "title"]
+COLUMNS = ["claim", "text", "paper", *LINE, "measure", "ours", "bound", "verdict"]
+NUMBER = r"\d"  #: what the ranks of a method hold that compresses on some stage
+
+
+def build(study: Study) -> pd.DataFrame:
+    """A row a claim with a number, method that compresses, set of assumptions and definition; percent."""
+    forecasts = study.frames.forecasts
+    whole = forecasts[(forecasts["sweep"] == "none") & forecasts["amounts"].str.contains(NUMBER)]
+    claims = [claim for claim in study.reference.claims if claim.value is not None and claim.measure in MEASURES]
+    rows = [row for claim in claims for _, line in whole.iterrows() for row in _rows(claim, line)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _rows(claim: Claim, line: pd.Series) -> list[dict[str, object]]:
+    assert claim.value is not None
+    assert claim.measure is not None
+    bound = float(line["bound_percent"]) if claim.measure == "training_time_saving" else 100.0
+    rows = []
+    for measure, column in MEASURES[claim.measure].items():
+        ours = float(line[column])
+        reached = ours >= claim.value - 0.5 * 10**-claim.decimals
+        verdict = REPRODUCED if reached else OUT_OF_REACH if bound < claim.value else NOT_REPRODUCED
+        own = {"claim": claim.id, "text": claim.text, "paper": claim.value, "measure": measure, "ours": ours}
+        rows.append(own | {"bound": bound, "verdict": verdict} | {name: line[name] for name in LINE})
+    return rows
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """For each claim, under which assumptions the paper's own method reaches it."""
+    own = table[table["method"].str.startswith("edgc")]
+    texts = []
+    for (model, text, paper), rows in own.groupby(["model", "text", "paper"], sort=False):
+        reached = rows[rows["verdict"] == REPRODUCED]
+        where = [f"{r['assumption']} ({r['title']}, {r['measure']}: {r['ours']:.1f} %)" for _, r in reached.iterrows()]
+        bounds = rows.groupby("assumption", sort=False)["bound"].first()
+        told = ", ".join(f"{bound:.1f} % ({assumption})" for assumption, bound in bounds.items())
+        most = f"; the bounds are {told}" if bounds.max() < 100 else ""
+        texts.append(f"{text} by {paper:g} % ({model}): reproduced under {'; '.join(where) or 'none'}{most}.")
+    return " ".join(texts)
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """As it is read."""
+    shown = pd.DataFrame({"Model": table["model"], "Claim": table["text"], "Paper": table["paper"].map(percent)})
+    shown["Assumptions"], shown["Method"], shown["Measure"] = table["assumption"], table["title"], table["measure"]
+    shown["Ours"], shown["Bound"] = table["ours"].map(percent), table["bound"].map(percent)
+    shown["Verdict"] = table["verdict"]
+    return shown

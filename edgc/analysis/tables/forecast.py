@@ -1,0 +1,72 @@
+"""What the cluster model says of every method, under each set of assumptions: time, where it goes, and whether it pays."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+from edgc.analysis.frames import LATENCIES
+from edgc.analysis.render import cell, percent
+from edgc.analysis.study import Study
+
+TITLE = "Training time and communication latency, simulated"
+
+LATENCY_HEADINGS = {
+    "wire": "wire",
+    "exchange": "encode + wire + decode",
+    "exposed": "exposed",
+    "everything": "all traffic",
+}
+
+CAPTION = (
+    "By the cluster model; nothing here was measured. Step: mean over the run, with the policy's warm-up. Saved: of "
+    "the run's time, against the fastest method that compresses nothing, and how far this goes when the links' "
+    "efficiency and the rates of the model's and of the exchange's arithmetic are each 20 % higher or lower. Of fp32: "
+    "against dense in fp32 without overlap. Pays below: the link on which it takes as long as the fastest dense method. "
+    "Latency: communication of a step under every definition in use, mean over the run, and how much less it is than "
+    "dense fp32's. wire: the gradients' messages; exposed: by how much the step would be shorter without the gradients' "
+    "exchange; all traffic: wire, the tied embedding's exchange, tensor and pipeline parallelism."
+)
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Rows of the frame `forecasts` that belong to no sweep."""
+    forecasts = study.frames.forecasts
+    return forecasts[forecasts["sweep"] == "none"].drop(columns="sweep").reset_index(drop=True)
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """The verdict under each set of assumptions."""
+    said = table.drop_duplicates(["model", "assumption"])
+    return " ".join(
+        f"{row['model']}, {row['assumption']}: {row['sentence']} ({row['source']})." for _, row in said.iterrows()
+    )
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """As it is read: seconds and percent, rounded."""
+    rows = [row for _, row in table.iterrows()]
+    shown = pd.DataFrame({"Model": table["model"], "Assumptions": table["assumption"], "Method": table["title"]})
+    shown["Rank by stage"] = table["amounts"].map(_amounts)
+    shown["Step (s)"] = table["iteration_s"].map(cell)
+    shown["Saved"] = table["saving_percent"].map(percent)
+    shown["± 20 %"] = [f"{row['low_percent']:.1f} to {row['high_percent']:.1f} %" for row in rows]
+    shown["Of fp32"] = table["saving_fp32_percent"].map(percent)
+    shown["Pays below (Gbit/s)"] = table["break_even_gbit"].map(cell)
+    shown["Days"] = table["days"].map(cell)
+    shown["GPU-hours"] = table["gpu_hours"].map(lambda hours: f"{hours:.0f}")
+    for kind in LATENCIES:
+        heading = f"Latency: {LATENCY_HEADINGS[kind]} (s)"
+        shown[heading] = [_latency(row[f"latency_{kind}_s"], row[f"latency_{kind}_percent"]) for row in rows]
+    return shown
+
+
+def _latency(seconds: float, less: float) -> str:
+    return f"{cell(seconds)} ({-less:+.1f} %)".replace("-", "−") if less else cell(seconds)
+
+
+def _amounts(text: str) -> str:
+    """Ranks or ratios by stage; one where all are the same."""
+    told = ["dense" if amount is None else f"{amount:.3g}" for amount in json.loads(text)]
+    return told[0] if len(set(told)) == 1 else ", ".join(told)

@@ -1,0 +1,80 @@
+"""An experiment of `mode: simulate`: forecasts of its methods under every set of assumptions, with sweeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from edgc.cluster.ask import calibration_of
+from edgc.cluster.plan import Plan, at_rate, plan
+from edgc.cluster.trajectory import Parametric, Trajectory
+from edgc.cluster.transfers import bits_per_second
+from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
+from edgc.settings import merge, validate
+
+
+def forecasts(experiment: Experiment, configs: Path = CONFIGS) -> list[dict[str, Any]]:
+    """A row a model, set of assumptions, method, and point of a sweep (`sweep`: none, link or rank)."""
+    return list(_rows(experiment, Parametric(), configs))
+
+
+def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iterator[dict[str, Any]]:
+    assert experiment.simulation is not None
+    specs = [spec for spec in experiment.runs(configs) if spec.seed == experiment.seeds[0]]
+    for model in experiment.models:
+        own = {spec.method.name: spec for spec in specs if spec.model.name == model}
+        base, methods = own["dense"], [spec.method for spec in own.values()]
+        for assumption in experiment.simulation.assumptions:
+            rates = calibration_of(base.cluster, assumption.calibration, configs)
+            spec = at_rate(base, bits_per_second(assumption.link) / 1e9) if assumption.link else base
+            precision = assumption.precision or spec.training.precision
+            known = {"model": model, "assumption": assumption.title, "precision": precision}
+            known |= {"calibration": rates.name, "source": rates.source}
+            found = plan(spec, methods, rates, trajectory, precision)
+            yield from (known | row for row in _of(found, spec, "none"))
+            for link in experiment.simulation.links:
+                at = at_rate(base, bits_per_second(link) / 1e9)
+                yield from (known | row for row in _of(plan(at, methods, rates, trajectory, precision), at, "link"))
+            ranked = [*_dense(methods), *_ranked(experiment.simulation.ranks, configs)]
+            if experiment.simulation.ranks:
+                yield from (known | row for row in _of(plan(spec, ranked, rates, trajectory, precision), spec, "rank"))
+
+
+def _dense(methods: list[Method]) -> list[Method]:
+    return [method for method in methods if method.aggregator.name == "dense"]  # type: ignore[attr-defined]
+
+
+def _ranked(ranks: tuple[int, ...], configs: Path) -> list[Method]:
+    """PowerSGD at each rank."""
+    plain = load(Method, "powersgd", configs).model_dump()
+    changes = [{"name": f"powersgd_r{r}", "title": f"PowerSGD, rank {r}", "policy": {"rank": r}} for r in ranks]
+    return [validate(Method, merge(plain, change), "a sweep of ranks") for change in changes]
+
+
+def _of(found: Plan, spec: RunSpec, sweep: str) -> Iterator[dict[str, Any]]:
+    for each in found.forecasts:
+        yield {
+            "sweep": sweep,
+            "link_gbit": spec.cluster.link_gbit,
+            "method": each.method,
+            "title": each.title,
+            "amounts": json.dumps(each.amounts),
+            "iteration_s": each.iteration_s,
+            "floor_s": each.floor_s,
+            "baseline": found.baseline,
+            "bound_percent": found.bound_percent,
+            "verdict": found.verdict,
+            "sentence": found.sentence,
+            "days": each.days,
+            "gpu_hours": 24 * found.gpus * each.days,
+            "saving_percent": each.saving_percent,
+            "low_percent": each.low_percent,
+            "high_percent": each.high_percent,
+            "saving_fp32_percent": each.saving_fp32_percent,
+            "break_even_gbit": each.break_even_gbit,
+            **{f"{part}_s": seconds for part, seconds in each.settled.items()},
+            **{f"latency_{kind}_s": seconds for kind, seconds in each.latency_s.items()},
+            **{f"latency_{kind}_percent": share for kind, share in each.latency_reduction_percent.items()},
+        }
