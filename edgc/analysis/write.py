@@ -66,4 +66,4 @@ def _assumed(study: Study) -> str:
     rows = study.frames.forecasts
     rates = ", ".join(f"{name} ({source})" for name, source in rows.groupby("calibration")["source"].first().items())
     models = ", ".join(rows["model"].unique())
-    return f"Experiment {study.experiment.name}: {models}, by the cluster model with rates of {rates}; nothing was measured"
+    return f"Experiment {study.experiment.name}: {models}, simulated with rates of {rates}; nothing was measured"

@@ -1,4 +1,4 @@
-"""What the cluster model says of every method, under each set of assumptions: time, where it goes, and whether it pays."""
+"""What the cluster model says of every method under each set of assumptions: time, latency, and whether it pays."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CAPTION = (
     "By the cluster model; nothing here was measured. Step: mean over the run, with the policy's warm-up. Saved: of "
     "the run's time, against the fastest method that compresses nothing, and how far this goes when the links' "
     "efficiency and the rates of the model's and of the exchange's arithmetic are each 20 % higher or lower. Of fp32: "
-    "against dense in fp32 without overlap. Pays below: the link on which it takes as long as the fastest dense method. "
+    "against dense in fp32 without overlap. Pays below: the link on which it takes as long as the fastest dense. "
     "Latency: communication of a step under every definition in use, mean over the run, and how much less it is than "
-    "dense fp32's. wire: the gradients' messages; exposed: by how much the step would be shorter without the gradients' "
-    "exchange; all traffic: wire, the tied embedding's exchange, tensor and pipeline parallelism."
+    "dense fp32's. wire: the gradients' messages; exposed: by how much the step would be shorter without the "
+    "gradients' exchange; all traffic: wire, the tied embedding's exchange, tensor and pipeline parallelism."
 )
 
 
