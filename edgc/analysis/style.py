@@ -50,6 +50,10 @@ LOOKS = {
     "powersgd_r32_bf16_overlap": Look("#5E4FA2", "s", (0, (1, 1.2))),
     "edgc_measured_bf16": Look("#004D38", "p", (0, (4, 1.5))),
     "edgc_measured_bf16_overlap": Look("#004D38", "s", (0, (1, 1.2))),
+    "topk_warm": Look("#B8860B", "v", (0, (4, 1.5))),
+    "edgc_r128": Look("#D55E00", "s", (0, (4, 1.5))),
+    "powersgd_r64": Look("#08519C", "D", (0, (5, 1, 1, 1))),
+    "optimus_cc": Look("#CC79A7", "X", (0, (4, 1.5))),
     "torch_powersgd": Look("#8C6BB1", "P", (0, (5, 1, 1, 1))),
 }
 

@@ -100,9 +100,9 @@ def plan(
     runs = {name: simulate(model, trajectory) for name, model in models.items()}
     dense = {m.name for m in methods if m.aggregator.name == "dense"}  # type: ignore[attr-defined]
     baseline = min(dense, key=lambda name: runs[name].seconds)
-    varied = {
-        name: [_seconds(specs[name], runs[name], c, precision) for c in _variations(calibration)] for name in specs
-    }
+    at = {name: Elsewhere(own, runs[name], calibration, precision) for name, own in specs.items()}
+    others = [*_variations(calibration)]
+    varied = {name: [there.seconds(calibration=other) for other in others] for name, there in at.items()}
     forecasts = tuple(
         Forecast(
             method=m.name,
@@ -121,9 +121,7 @@ def plan(
                 kind: _saved(runs[m.name].mean(kind), runs["dense"].mean(kind))
                 for kind in runs[m.name].compressed.step.latencies
             },
-            break_even_gbit=None
-            if m.name in dense
-            else break_even(specs[m.name], runs[m.name], specs[baseline], runs[baseline], calibration, precision),
+            break_even_gbit=None if m.name in dense else break_even(at[m.name], at[baseline]),
             notes=runs[m.name].notes,
         )
         for m in methods
@@ -162,29 +160,37 @@ def _variations(calibration: Calibration) -> Iterable[Calibration]:
         yield calibration.model_copy(update=changed | {"stages": tuple(stages)})
 
 
-def _seconds(spec: RunSpec, run: WholeRun, calibration: Calibration, precision: str) -> float:
-    """The run's time at other rates, by its first window's and its last one's decisions."""
-    model = StepModel(spec, calibration, precision)
-    compressed = sum(w.steps for w in run.windows if w.step.payload_bytes < run.windows[0].step.payload_bytes)
-    settled = model.step(run.compressed.decisions).seconds
-    if not compressed:
-        return run.iterations * settled
-    return compressed * settled + (run.iterations - compressed) * model.step(run.windows[0].decisions).seconds
+class Elsewhere:
+    """A run's time at other rates or on other links, with the decisions that it took.
+
+    From its first and its last window's decisions alone, corrected by what that gives for the run as it was.
+    """
+
+    def __init__(self, spec: RunSpec, run: WholeRun, calibration: Calibration, precision: str) -> None:
+        self._spec, self._run, self._calibration, self._precision = spec, run, calibration, precision
+        self._correction = 1.0
+        self._correction = run.seconds / self.seconds()
+
+    def seconds(self, calibration: Calibration | None = None, gbit: float | None = None) -> float:
+        """The whole run's seconds."""
+        spec = self._spec if gbit is None else at_rate(self._spec, gbit)
+        model, windows = StepModel(spec, calibration or self._calibration, self._precision), self._run.windows
+        compressed = sum(w.steps for w in windows if w.step.payload_bytes < windows[0].step.payload_bytes)
+        settled = model.step(windows[-1].decisions).seconds
+        if not compressed:
+            return self._correction * self._run.iterations * settled
+        before = (self._run.iterations - compressed) * model.step(windows[0].decisions).seconds
+        return self._correction * (compressed * settled + before)
 
 
-def break_even(
-    spec: RunSpec, run: WholeRun, other: RunSpec, other_run: WholeRun, calibration: Calibration, precision: str
-) -> float | None:
-    """Link in Gbit/s on which both take as long, with the decisions of these runs; None: the first never wins.
+def break_even(one: Elsewhere, other: Elsewhere) -> float | None:
+    """Link in Gbit/s on which both take as long; None: the first never wins.
 
     On slower links the first is faster. Infinity where it is faster on every link.
     """
 
     def gain(gbit: float) -> float:
-        first, second = (
-            _seconds(at_rate(s, gbit), r, calibration, precision) for s, r in ((spec, run), (other, other_run))
-        )
-        return second - first
+        return other.seconds(gbit=gbit) - one.seconds(gbit=gbit)
 
     low, high = LOWEST_GBIT, HIGHEST_GBIT
     if gain(low) <= 0:

@@ -12,8 +12,8 @@ from edgc.analysis.tables.claims import NUMBER
 
 TITLE = "Training time saved, by the rate of the links"
 NOTE = (
-    "Against the fastest method that compresses nothing. By the cluster model: nothing was measured. Shaded: what 20 % "
-    "more\nor less of the sensitive rates changes. Above the line compression pays."
+    "Against the fastest method that compresses nothing.\nBy the cluster model: nothing was measured. Shaded: what "
+    "20 % more or less of the\nsensitive rates changes. Above the line compression pays."
 )
 ROWS = 1
 LOWEST = -30.0  #: percent; what loses more is at the edge

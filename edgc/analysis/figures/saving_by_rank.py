@@ -11,8 +11,8 @@ from edgc.analysis.style import PALETTE
 
 TITLE = "Training time saved, by PowerSGD's rank"
 NOTE = (
-    "Against the fastest method that compresses nothing. By the cluster model: nothing was measured. Shaded: what 20 % "
-    "more\nor less of the sensitive rates changes. Above the line compression pays."
+    "Against the fastest method that compresses nothing.\nBy the cluster model: nothing was measured. Shaded: what "
+    "20 % more or less of the\nsensitive rates changes. Above the line compression pays."
 )
 ROWS = 1
 COLUMNS = ["model", "assumption", "rank", "saving_percent", "low_percent", "high_percent"]

@@ -52,17 +52,21 @@ def _rows(claim: Claim, line: pd.Series) -> list[dict[str, object]]:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """For each claim, under which assumptions the paper's own method reaches it."""
+    """For each claim, under how many sets of assumptions the variants of the paper's method reach it."""
     own = table[table["method"].str.startswith("edgc")]
     texts = []
     for (model, text, paper), rows in own.groupby(["model", "text", "paper"], sort=False):
-        reached = rows[rows["verdict"] == REPRODUCED]
-        where = [f"{r['assumption']} ({r['title']}, {r['measure']}: {r['ours']:.1f} %)" for _, r in reached.iterrows()]
         bounds = rows.groupby("assumption", sort=False)["bound"].first()
         told = ", ".join(f"{bound:.1f} % ({assumption})" for assumption, bound in bounds.items())
-        most = f"; the bounds are {told}" if bounds.max() < 100 else ""
-        texts.append(f"{text} by {paper:g} % ({model}): reproduced under {'; '.join(where) or 'none'}{most}.")
+        most = f" What could be saved at most: {told}." if bounds.max() < 100 else ""
+        found = "; ".join(_reached(str(title), line) for title, line in rows.groupby("title", sort=False))
+        texts.append(f"{text} by {paper:g} % ({model}), in how many of {len(bounds)} assumptions: {found}.{most}")
     return " ".join(texts)
+
+
+def _reached(title: str, rows: pd.DataFrame) -> str:
+    reached = (rows["verdict"] == REPRODUCED).groupby(rows["measure"], sort=False).sum()
+    return f"{title}: " + ", ".join(f"{count} ({measure})" for measure, count in reached.items())
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:
