@@ -1,0 +1,38 @@
+"""What the cluster model believes of a job, against the job itself."""
+
+from __future__ import annotations
+
+import pytest
+from torchrun import torchrun
+
+from edgc.cluster.parameters import stage_parameters, vocabulary
+from edgc.cluster.step import StepModel
+from edgc.cluster.transfers import Transfers
+from edgc.config import Calibration, Method, RunSpec, load
+
+
+@pytest.mark.parametrize("degrees", [(1, 1, 1), (2, 2, 1), (1, 2, 2)])
+def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int, int, int]) -> None:
+    tensor, pipeline, data = degrees
+    report = torchrun("stage_shapes.py", tensor * pipeline * data, *map(str, degrees))
+    spec = job(*degrees)
+    for stage in range(pipeline):
+        known = stage_parameters(spec.model, vocabulary(spec), tensor, pipeline, stage)
+        assert {name: list(shape) for name, shape in known.items()} == report["stages"][str(stage)]
+    transfers = Transfers.of(spec, load(Calibration, "v100"))
+    for rank, (stage, t, d) in enumerate(report["places"]):
+        assert transfers._rank(stage, d, t) == rank
+
+
+def test_buckets_are_those_of_megatron() -> None:
+    report = torchrun("engine_losses.py", 2, "1", "1", "2", "overlap", "dense")
+    model = StepModel(job(1, 1, 2), load(Calibration, "v100"))
+    assert len(model._cut(model.shapes[0])) == report["dense"]["buckets"]
+
+
+def job(tensor: int, pipeline: int, data: int) -> RunSpec:
+    """The job of `engine_losses.py`, on nodes with a link."""
+    from tests.distributed.programs.engine_losses import run_spec
+
+    spec = run_spec(tensor, pipeline, data, load(Method, "dense").model_dump())
+    return spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"link_gbit": 1.0})})
