@@ -52,7 +52,9 @@ def _read(folder: Path, spec: RunSpec) -> Timed:
     medians = steps[steps["counted"]].groupby("rate")["t_in_flight"].median()
     links = files.read_json(folder / "manifest.json")["link"]["rates"]
     sent = {link["rate"]: link["all_reduce_bytes_per_second"] for link in links}
-    return Timed(spec, files.read_json(folder / "stages.json"), medians.to_dict(), sent)
+    return Timed(
+        spec, files.read_json(folder / "stages.json"), {str(rate): float(s) for rate, s in medians.items()}, sent
+    )
 
 
 def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:

@@ -60,7 +60,7 @@ def _computed(
     model, p = spec.model, spec.parallel
     b, s, h, a, t = spec.training.micro_batch, model.seq_length, model.hidden_size, model.num_heads, p.tensor
     layers, itemsize = model.num_layers / p.pipeline, ITEMSIZE[precision]
-    gemm = 1e12 * calibration.gemm_tflops[precision] * calibration.gemm_efficiency
+    gemm = 1e12 * calibration.gemm_tflops[precision] * calibration.gemm_efficiency  # type: ignore[index]
     memory = 1e9 * calibration.memory_gbyte_s
     products = layers * (24 * b * s * h**2 + 4 * b * s**2 * h) / t / gemm
     others = layers * (b * s * h * (12 + 14 / t) + 5 * b * (a / t) * s**2) * itemsize / memory

@@ -33,7 +33,8 @@ def fitted_efficiency(calibration: Calibration, configs: Path = CONFIGS) -> floa
         tried = calibration.model_copy(update={"gemm_efficiency": efficiency})
         return float(megatron_table(tried, configs)["error"].abs().max())
 
-    return float(minimize_scalar(largest, bounds=(0.3, 1.0), method="bounded", options={"xatol": 5e-3}).x)
+    found: Any = minimize_scalar(largest, bounds=(0.3, 1.0), method="bounded", options={"xatol": 5e-3})
+    return float(found.x)
 
 
 def _tflops(row: dict[str, Any], reference: dict[str, Any], calibration: Calibration, configs: Path) -> float:
