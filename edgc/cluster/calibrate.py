@@ -20,7 +20,7 @@ from edgc import files
 from edgc.cluster.compute import seconds
 from edgc.cluster.step import StepModel
 from edgc.cluster.transfers import bits_per_second
-from edgc.config import Calibration, Experiment, RunSpec, Stages
+from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.timing import UNSHAPED
 from edgc.errors import UserError
 from edgc.policies.base import Decision
@@ -65,7 +65,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     """
     first = timed[0].spec.cluster
     floors = [one for one in timed if one.spec.method.aggregator.name == "none"]  # type: ignore[attr-defined]
-    others = [one for one in timed if one not in floors]
+    others = [one for one in timed if _plain(one.spec.method)]
     limited = sorted({rate for one in others for rate in one.in_flight if rate != UNSHAPED})
     if not floors or len(others) < 2 or not limited:
         raise UserError(
@@ -84,6 +84,11 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     free = [one.link_bytes_s[UNSHAPED] for one in timed if one.link_bytes_s.get(UNSHAPED)]
     known["inside_gbyte_s"] = float(np.median(free)) / 1e9 if free else FREE / 8
     return validate(Calibration, known, f"calibration {name}")
+
+
+def _plain(method: Method) -> bool:
+    """Whether the method's work is the same in every step and its parts follow one another."""
+    return not method.control and not method.overlap and method.policy.name == "fixed"  # type: ignore[attr-defined]
 
 
 def _stages(one: Timed) -> Stages:
