@@ -10,7 +10,7 @@ from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model
 from edgc.errors import UserError
 from edgc.settings import validate
 
-METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc", "edgc_measured")
+METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")
 TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default
 LAYER_PARAMETERS = 12  #: times hidden², of a transformer layer
 ITERATIONS, MICRO_BATCHES = 230_000, 8  #: where no experiment says otherwise: the paper's, and as many a data rank

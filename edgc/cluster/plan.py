@@ -167,14 +167,15 @@ class Elsewhere:
     """
 
     def __init__(self, spec: RunSpec, run: WholeRun, calibration: Calibration, precision: str) -> None:
-        self._spec, self._run, self._calibration, self._precision = spec, run, calibration, precision
+        self._spec, self._run, self._calibration = spec, run, calibration
+        self._model = StepModel(spec, calibration, precision)
         self._correction = 1.0
         self._correction = run.seconds / self.seconds()
 
     def seconds(self, calibration: Calibration | None = None, gbit: float | None = None) -> float:
         """The whole run's seconds."""
         spec = self._spec if gbit is None else at_rate(self._spec, gbit)
-        model, windows = StepModel(spec, calibration or self._calibration, self._precision), self._run.windows
+        model, windows = self._model.elsewhere(spec, calibration or self._calibration), self._run.windows
         compressed = sum(w.steps for w in windows if w.step.payload_bytes < windows[0].step.payload_bytes)
         settled = model.step(windows[-1].decisions).seconds
         if not compressed:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from edgc.aggregators.workload import Message, Workload, orthonormalisations, passes, products
 from edgc.cluster import schedule
@@ -72,7 +74,18 @@ class StepModel:
         rows = vocabulary(spec)
         self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
 
+        self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
+
+    def elsewhere(self, spec: RunSpec, calibration: Calibration) -> StepModel:
+        """The same run with other rates, or on a cluster whose links have another one."""
+        other = copy(self)
+        for name in ("floor", "_pipeline"):
+            other.__dict__.pop(name, None)
+        other.spec, other.calibration = spec, calibration
+        other.transfers = Transfers.of(spec, calibration)
+        other.stages = stages(spec, calibration, other.transfers, self.precision)
+        return other
 
     def _compressible(self, stage: int) -> dict[str, Shape]:
         placement = self.spec.method.placement
@@ -156,11 +169,15 @@ class StepModel:
 
     def _buckets(self, stage: int, decision: Decision) -> list[tuple[float, Workload]]:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""
-        shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
-        if not self.spec.method.overlap:
-            return [(0.0, self.workload(stage, decision))]
-        seconds_each = self.stages[stage].backward / self.chunks / count(shapes)
-        return [(seconds_each * count(bucket), self._workload(bucket, stage, decision)) for bucket in self._cut(shapes)]
+        key = (stage, decision.default, *decision.by_parameter.items())
+        if key not in self._workloads:
+            shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+            cut = self._cut(shapes) if self.spec.method.overlap else [shapes]
+            self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
+        buckets = self._workloads[key]
+        overlapped = self.stages[stage].backward / self.chunks if self.spec.method.overlap else 0.0
+        each = overlapped / sum(parameters for parameters, _ in buckets)
+        return [(each * parameters, workload) for parameters, workload in buckets]
 
     def _cut(self, shapes: dict[str, Shape]) -> list[dict[str, Shape]]:
         """Buckets as megatron fills them, from the last parameter to the first."""
