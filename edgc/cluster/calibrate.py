@@ -19,7 +19,8 @@ from scipy.optimize import least_squares
 from edgc import files
 from edgc.cluster.compute import seconds
 from edgc.cluster.step import StepModel
-from edgc.cluster.transfers import bits_per_second
+from edgc.cluster.transfers import bits_per_second, ring_hops
+from edgc.comm import wire_factor
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.timing import UNSHAPED
 from edgc.errors import UserError
@@ -134,8 +135,8 @@ def _links(timed: Iterable[Timed], limited: Sequence[str], known: dict[str, Any]
     for one in timed:
         data = one.spec.parallel.data
         messages = [m for phase in _workload(one.spec, 0, known).phases for m in phase.messages]
-        hops = sum((2 if m.collective == "all_reduce" else 1) * (data - 1) for m in messages)
-        sent = sum((2 * (data - 1) / data if m.collective == "all_reduce" else data - 1) * m.payload for m in messages)
+        hops = sum(ring_hops(m.collective, data) for m in messages)
+        sent = sum(wire_factor(m.collective, data) * m.payload for m in messages)
         cases += [
             (hops, 8 * sent / bits_per_second(rate), one.in_flight[rate]) for rate in limited if rate in one.in_flight
         ]

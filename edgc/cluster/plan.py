@@ -49,9 +49,8 @@ class Plan:
     baseline: str  #: the fastest method that compresses nothing
     baseline_s: float
     dense_s: float  #: dense in fp32
-    bound_percent: float  #: what no exchange at all would save against dense in fp32: no method saves more
+    bound_percent: float  #: what no exchange of gradients at all would save against dense in fp32
     gpus: int
-    best: str  #: the fastest method of all
 
     @property
     def verdict(self) -> str:
@@ -133,7 +132,6 @@ def plan(
         dense_s=runs["dense"].seconds / runs["dense"].iterations,
         bound_percent=_saved(models["dense"].floor, runs["dense"].seconds / runs["dense"].iterations),
         gpus=spec.cluster.processes,
-        best=min(runs, key=lambda name: runs[name].seconds),
     )
 
 

@@ -73,8 +73,9 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     console.print(_parts(plan))
     console.print(_latencies(plan))
     console.print(
-        f"Without any exchange of gradients a step would take {plan.by_name('dense').floor_s:.4g} s: no method saves "
-        f"more than {plan.bound_percent:.1f} % of dense fp32's {plan.dense_s:.4g} s."
+        f"Without any exchange of gradients a step would take {plan.by_name('dense').floor_s:.4g} s, "
+        f"{plan.bound_percent:.1f} % less than dense fp32's {plan.dense_s:.4g} s: only what compresses other traffic, "
+        "too, can save more."
     )
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")

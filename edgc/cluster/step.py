@@ -38,7 +38,7 @@ class Step:
     exposed: float  #: by how much the step would be shorter without the gradients' exchange
     embedding: float  #: the tied embedding's second exchange
     optimizer: float
-    other_traffic: float  #: tensor- and pipeline-parallel messages of that stage
+    other_traffic: float  #: messages of that stage for tensor parallelism, and to its neighbours in the pipeline
     payload_bytes: int  #: that one of its ranks hands to collectives
     stage: int  #: that stage
     ends: tuple[float, ...]  #: the end of backward, by stage
@@ -73,7 +73,6 @@ class StepModel:
         p = spec.parallel
         rows = vocabulary(spec)
         self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
-
         self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
 
@@ -132,11 +131,17 @@ class StepModel:
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
         """All tasks, and when each stage's backward ends."""
-        hops = [self._hop(codec) for codec in (self.spec.method.pipeline.forward, self.spec.method.pipeline.backward)]
+        hops = self._hops
         forward, backward = [s.forward for s in self.stages], [s.backward for s in self.stages]
         tasks = schedule.run(forward, backward, self.spec.micro_batches, *hops, chunks=self.chunks)
         ends = [max(task.end for task in tasks if task.stage == stage) for stage in range(len(self.stages))]
         return tuple(tasks), tuple(ends)
+
+    @property
+    def _hops(self) -> tuple[float, float]:
+        """Seconds to the next stage, and to the one before."""
+        traffic = self.spec.method.pipeline
+        return self._hop(traffic.forward), self._hop(traffic.backward)
 
     def _hop(self, codec: LinkCodecSettings) -> float:
         """Seconds from a stage's output to the next one's input, or from a gradient to the stage before: the slowest.
@@ -210,6 +215,8 @@ class StepModel:
         optimizer = max(stage.optimizer for stage in self.stages)
         total = timeline.now + self._embedding + optimizer
         compute = self.spec.micro_batches * (own.forward + own.backward)
+        to_next, to_last = self._hops
+        to_neighbours = to_next * (last < len(timelines) - 1) + to_last * (last > 0)
         return Step(
             seconds=total,
             compute=compute,
@@ -220,7 +227,7 @@ class StepModel:
             exposed=total - self.floor,
             embedding=self._embedding,
             optimizer=optimizer,
-            other_traffic=self.spec.micro_batches * own.tensor_traffic,
+            other_traffic=self.spec.micro_batches * (own.tensor_traffic + to_neighbours),
             payload_bytes=timeline.payload,
             stage=last,
             ends=ends,

@@ -23,6 +23,11 @@ def bits_per_second(rate: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
+def ring_hops(kind: str, size: int) -> int:
+    """Messages that follow one another in a ring collective of `size` ranks."""
+    return (2 if kind == "all_reduce" else 1) * (size - 1)
+
+
 @dataclass(frozen=True)
 class Group:
     """Ranks of one collective, as its links see them."""
@@ -85,9 +90,8 @@ class Transfers:
         """Seconds of a ring over `group` to which every rank hands `payload` bytes."""
         if group.size == 1 or not payload:
             return 0.0
-        hops = (2 if kind == "all_reduce" else 1) * (group.size - 1)
         latency, bytes_s = self._rates(group)
-        return hops * latency + wire_factor(kind, group.size) * payload / bytes_s
+        return ring_hops(kind, group.size) * latency + wire_factor(kind, group.size) * payload / bytes_s
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""

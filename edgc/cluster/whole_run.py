@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -70,11 +71,11 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
     begins = sorted({*range(0, iterations, length), *_changes(settings, iterations)})
     sampling = policies[0].sampling
     sampled = sampling.rate / sampling.every if sampling else 0.0
-    known: dict[tuple[Decision, ...], Step] = {}
+    known: dict[tuple[tuple[Any, ...], ...], Step] = {}
     windows = []
     for begin, end in zip(begins, [*begins[1:], iterations], strict=True):
         decisions = tuple(policy.decide(begin) for policy in policies)
-        key = tuple(_frozen(decision) for decision in decisions)
+        key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
         if key not in known:
             known[key] = model.step(decisions, sampled)
         amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
@@ -105,16 +106,6 @@ def _changes(settings: object, iterations: int) -> Sequence[int]:
     """Steps at which a policy without windows changes by itself."""
     start = getattr(settings, "start_step", 0)
     return [start] if 0 < start < iterations else []
-
-
-def _frozen(decision: Decision) -> Decision:
-    """The decision as what can be looked up."""
-    return Decision(decision.default, _Hashable(decision.by_parameter))
-
-
-class _Hashable(dict):  # type: ignore[type-arg]
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(self.items()))
 
 
 def _mean(model: StepModel, stage: int, decision: Decision) -> Amount:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,11 @@ from edgc.cluster.ask import calibration_of, chosen, question
 from edgc.cluster.memory import check_memory, memory
 from edgc.cluster.plan import at_rate, plan
 from edgc.cluster.step import Step, StepModel
-from edgc.cluster.trajectory import Parametric
+from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load
 from edgc.errors import UserError
+from edgc.files import write_jsonl
 from edgc.policies.base import DENSE, Decision
 
 STAGES = 4
@@ -161,3 +163,24 @@ def test_the_command_prints_what_scripts_need() -> None:
     shown = CliRunner().invoke(app, asked).stdout
     assert found["verdict"] in shown
     assert "assumed" in shown
+
+
+def test_all_traffic_counts_what_stages_send_each_other() -> None:
+    alone = StepModel(spec("dense", tensor=1, pipeline=4, data=8), rates())
+    found = alone.step([DENSE] * STAGES)
+    to_next, to_last = alone._hops
+    hops = {0: to_next, 1: to_next + to_last, 2: to_next + to_last, 3: to_last}[found.stage]
+    assert found.other_traffic == pytest.approx(alone.spec.micro_batches * hops)
+    assert found.latencies["everything"] == pytest.approx(found.wire + found.embedding + found.other_traffic)
+
+
+def test_a_recorded_run_is_stretched_to_the_one_that_is_simulated(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "steps.jsonl", [{"step": 100, "loss": 5.0}, {"step": 200, "loss": 4.0}])
+    entropies = {(100, 0): -4.0, (100, 1): -5.0, (200, 0): -6.0, (200, 1): -5.5}
+    rows = [{"step": at, "stage": stage, "entropy": nats} for (at, stage), nats in entropies.items()]
+    write_jsonl(tmp_path / "decisions.jsonl", rows)
+    recorded = Recorded.read(tmp_path)
+    assert (recorded.entropy(0.75, 0, 2), recorded.entropy(1.0, 3, 4), recorded.loss(0.75)) == (-5.0, -5.5, 4.5)
+    write_jsonl(tmp_path / "decisions.jsonl", [])
+    with pytest.raises(UserError, match="no entropy on record"):
+        Recorded.read(tmp_path)
