@@ -11,10 +11,8 @@ GPT2_VOCABULARY = 50257  #: tokens of GPT-2's own tokenizer
 
 
 def vocabulary(spec: RunSpec) -> int:
-    """Rows of the word embedding: the corpus's tokens, padded so that tensor-parallel ranks hold equal shares."""
-    tokens = spec.corpus.tokenizer.vocab_size or GPT2_VOCABULARY
-    multiple = math.lcm(spec.model.vocab_multiple, spec.parallel.tensor)
-    return math.ceil(tokens / multiple) * multiple
+    """Rows of the word embedding: the corpus's tokens, padded."""
+    return spec.padded_vocabulary(spec.corpus.tokenizer.vocab_size or GPT2_VOCABULARY)
 
 
 def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> dict[str, Shape]:

@@ -17,11 +17,11 @@ from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, RunSpec
 from edgc.config.method import MECHANISMS
+from edgc.config.model import TIED
 from edgc.exchange import compressible
 from edgc.link_codecs import LinkCodecSettings
 from edgc.policies.base import DENSE, Decision
 
-TIED = ("embedding.word_embeddings.weight", "output_layer.weight")
 BUCKET_PARAMETERS = (40_000_000, 1_000_000)  #: megatron's default: the larger of this, and of that a data-parallel rank
 
 

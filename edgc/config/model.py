@@ -8,6 +8,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from edgc.config.files import Named
 
+#: The tied word embedding's names on the first and on the last of several pipeline stages.
+TIED = ("embedding.word_embeddings.weight", "output_layer.weight")
+
 
 class Model(Named):
     """A GPT-2: learned positions, pre-layer-norm, GELU, tied embeddings (configs/models/)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -90,6 +91,15 @@ class RunSpec(Settings):
     def micro_batches(self) -> int:
         """Micro-batches a data-parallel rank runs in a step."""
         return self.training.global_batch // (self.training.micro_batch * self.parallel.data)
+
+    def padded_vocabulary(self, tokens: int) -> int:
+        """Rows of the word embedding: `tokens`, padded so that tensor-parallel ranks hold equal shares.
+
+        The least common multiple, not megatron's product: padding takes part in the softmax, so that the loss would
+        depend on the tensor degree.
+        """
+        multiple = math.lcm(self.model.vocab_multiple, self.parallel.tensor)
+        return math.ceil(tokens / multiple) * multiple
 
     def identity(self) -> dict[str, Any]:
         """What the result depends on, as plain values: without descriptions, the batch system's settings, and what has

@@ -16,10 +16,11 @@ from edgc.policies.base import Decision
 
 TRUTH = Calibration(
     name="truth", source="calibrated", origin="made up", device_model="CPU", gemm_tflops={"fp32": 1.0},
-    gemm_efficiency=1.0, thin_tflops=0.05, memory_gbyte_s=8.0, launch_us=30.0, link_efficiency=0.9,
+    gemm_efficiency=1.0, thin_tflops=0.05, memory_gbyte_s=8.0, memory_gbyte=None, launch_us=30.0, link_efficiency=0.9,
     link_latency_us=200.0, inside_gbyte_s=1.0, inside_latency_us=0.0,
     stages=(
-        Stages(model="gpt2-nano", micro_batch=2, forward_s=(0.04,), backward_s=(0.05,), optimizer_s=(0.02,)),
+        Stages(model="gpt2-nano", tensor=1, precision="fp32", micro_batch=2,
+               forward_s=(0.04,), backward_s=(0.05,), optimizer_s=(0.02,)),
     ),
 )  # fmt: skip
 RATES = ("50mbit", "200mbit", "none")

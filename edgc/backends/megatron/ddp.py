@@ -21,9 +21,6 @@ from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator
 from edgc.exchange import GradientExchange
 
-#: The tied word embedding's names on the first and on the last of several stages.
-TIED = ("embedding.word_embeddings.weight", "output_layer.weight")
-
 
 class CompressedBucketGroup(_ParamAndGradBucketGroup):
     """A bucket group whose gradients are averaged by a GradientExchange: those of the parameters in `names`."""

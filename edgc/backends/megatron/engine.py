@@ -18,7 +18,7 @@ from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.aggregators.base import Aggregator
-from edgc.backends.megatron.ddp import TIED, CompressedDDP, embedding_group, finalize_gradients
+from edgc.backends.megatron.ddp import CompressedDDP, embedding_group, finalize_gradients
 from edgc.backends.megatron.model import build_model, global_names, is_split
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
@@ -27,6 +27,7 @@ from edgc.calibration import measure, share
 from edgc.comm import Communicator, TorchCommunicator
 from edgc.config import RunSpec
 from edgc.config.method import MECHANISMS
+from edgc.config.model import TIED
 from edgc.exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.base import Context

@@ -21,16 +21,6 @@ INIT_STD = 0.02  # GPT-2's, as in Radford et al. 2019; residual projections are 
 RESIDUAL_PROJECTIONS = ("linear_proj.weight", "linear_fc2.weight")
 
 
-def padded_vocab(vocab_size: int, spec: RunSpec) -> int:
-    """Vocabulary padded so that tensor-parallel ranks hold equal shares.
-
-    The least common multiple, not megatron's product: padding takes part in the softmax, so that the loss would
-    depend on the tensor degree.
-    """
-    multiple = math.lcm(spec.model.vocab_multiple, spec.parallel.tensor)
-    return math.ceil(vocab_size / multiple) * multiple
-
-
 def transformer_config(spec: RunSpec) -> TransformerConfig:
     """Megatron's configuration of the model. Fused CUDA kernels stay off: the local layer spec needs none."""
     bf16 = spec.training.precision == "bf16"
@@ -64,7 +54,7 @@ def build_model(spec: RunSpec, place: Place, vocab_size: int) -> torch.nn.Module
     model = GPTModel(
         config=config,
         transformer_layer_spec=get_gpt_layer_local_spec(),
-        vocab_size=padded_vocab(vocab_size, spec),
+        vocab_size=spec.padded_vocabulary(vocab_size),
         max_sequence_length=spec.model.seq_length,
         pre_process=place.first_stage,
         post_process=place.last_stage,

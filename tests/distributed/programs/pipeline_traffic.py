@@ -16,11 +16,11 @@ import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
-from edgc.backends.megatron.ddp import TIED
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
+from edgc.config.model import TIED
 from edgc.data.dataset import rank_batches
 from edgc.link_codecs import PipelineTraffic
 from edgc.settings import merge
