@@ -92,6 +92,17 @@ class Recorder:
         for row in self._rows:
             row |= marks
 
+    def drain(self) -> None:
+        """Count what the links still carry of the last step as that step's. Collective.
+
+        A rank's own part of an all-reduce may be complete while its last message waits at its interface.
+        """
+        if self._sent is None or not self._local:
+            return
+        dist.barrier()  # whoever passes it has received everything: so nothing is on its way
+        before, self._sent = self._sent, self._interface.sent() or 0
+        self._local[-1][len(SUMS)] += self._sent - before
+
     def flush(self) -> None:
         """Gather all ranks' rows and append them to steps.jsonl. Collective."""
         if not self._local:

@@ -90,6 +90,8 @@ class Contender:
         watch, own, norms = Watch(), own_seconds(), [0.0]
         for i in range(steps):
             counted = i >= settle
+            if i == settle:
+                self._recorder.drain()
             marks = {"round": cell.round, "rate": cell.rate, "counted": counted}
             norm, decided, seconds = take_step(
                 self._step, self.spec, self.engine, self._batches, self._recorder, **marks
@@ -102,6 +104,7 @@ class Contender:
                 self._recorder.decisions(decided, self._leads)
         own_worst = max(norms, key=lambda norm: (not math.isfinite(norm), norm))
         used, worst = self._over_ranks(own_seconds() - own, own_worst)
+        self._recorder.drain()
         alone = self.spec.cluster.nodes == 1  # only then are all of the machine's processes this job's
         self._recorder.mark(foreign_load=watch.foreign_share(used) if alone else None)
         self._recorder.flush()
