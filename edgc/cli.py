@@ -156,9 +156,13 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
     folder, loaded = results / experiment, load_experiment(experiment)
     rows = []
     if loaded.mode == "simulate":
-        from edgc.cluster.simulate import forecasts
+        from edgc.cluster.simulate import write_forecasts
 
-        rows = forecasts(loaded)
+        rows = write_forecasts(loaded, results)
+    elif loaded.predict_from:
+        from edgc import files
+
+        rows = files.read_json(folder / "prediction.json")["rows"]
     collect_frames(loaded, folder / "runs", folder / "frames", forecasts=rows)
 
 
@@ -255,11 +259,27 @@ def calibrate(
 
 
 @app.command()
+def predict(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Write down what the cluster model says of a timing, from the timings in its `predict_from`, before it is run."""
+    from edgc.cluster.predict import write_prediction
+
+    typer.echo(write_prediction(load_experiment(experiment), results))
+
+
+@app.command()
 def plan(
     model: Annotated[str, typer.Option(help="File in configs/models")],
     cluster: Annotated[str, typer.Option(help="File in configs/clusters")],
     link: Annotated[
         str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; else the cluster file's")
+    ] = None,
+    latency: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; else the calibration's"),
+    ] = None,
+    stage_speed: Annotated[
+        list[float] | None,
+        typer.Option(help="Of a pipeline stage's devices against the calibration's; once for each stage, in order"),
     ] = None,
     method: Annotated[
         list[str] | None, typer.Option(help="File in configs/methods; may be given several times")
@@ -273,6 +293,9 @@ def plan(
     iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
     calibration: Annotated[str | None, typer.Option(help="File in configs/calibrations; else of the devices")] = None,
     entropy: Annotated[Path | None, typer.Option(help="Folder of a run whose recorded entropy policies follow")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Figure to write, .svg, .png or .pdf: what every stage does in a step, and when")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Does compression pay on this cluster? Predicted by the cluster model, without running anything."""
@@ -280,13 +303,23 @@ def plan(
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
 
+    if timeline is not None:
+        from edgc.analysis.timeline_figure import check_path
+
+        check_path(timeline)
     degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
     spec = ask.question(model, cluster, link, degrees, batches)
-    rates = ask.calibration_of(spec.cluster, calibration)
+    rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
     trajectory = Recorded.read(entropy) if entropy else Parametric()
     compute = precision or spec.training.precision
-    found = predict(spec, ask.chosen(method or []), rates, trajectory, compute)
+    methods = ask.chosen(method or [])
+    found = predict(spec, methods, rates, trajectory, compute)
+    if timeline is not None:
+        from edgc.analysis.timeline_figure import write_timeline
+        from edgc.cluster.timeline import timeline as spans
+
+        write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
     if as_json:
         typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
     else:

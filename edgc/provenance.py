@@ -26,17 +26,19 @@ DeviceKind = Literal["cpu", "cuda"]
 def manifest_base(kind: DeviceKind | None = None) -> dict[str, Any]:
     """The part of manifest.json that is equal for all runs of a job; `kind` None: cuda if there is one.
 
-    Keys: git_commit, git_dirty (null: clean or no repository), source_hash, packages, python,
-    device {kind, model, count}, job_id (null: not a SLURM job).
+    Keys: those of `code_base`, device {kind, model, count}, job_id (null: not a SLURM job).
     """
+    return code_base() | {"device": device(kind), "job_id": os.environ.get("SLURM_JOB_ID")}
+
+
+def code_base() -> dict[str, Any]:
+    """What computes: git_commit, git_dirty (null: clean or no repository), source_hash, packages, python."""
     return {
         "git_commit": git_commit(),
         "git_dirty": git_dirty(),
         "source_hash": source_hash(),
         "packages": versions(),
         "python": platform.python_version(),
-        "device": device(kind),
-        "job_id": os.environ.get("SLURM_JOB_ID"),
     }
 
 

@@ -15,6 +15,7 @@ IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
 STEP_SECONDS = (
     "t_forward",
     "t_backward",
+    "t_bubble",
     "t_pipeline",
     "t_entropy",
     "t_observe",
@@ -104,6 +105,9 @@ COLUMNS = {
         "calibration",
         "source",
         "sweep",
+        "rate",
+        "known",
+        "latency_ms",
         "link_gbit",
         "method",
         "title",
@@ -153,7 +157,7 @@ TEXT = {
     "verdict",
     "sentence",
 }
-TEXT_OF_STEPS = {"rate"}  # a probe's rate is a number
+RATE_AS_TEXT = ("steps", "forecasts")  # as `tc` spells it; a probe's rate is a number
 
 
 @dataclass(frozen=True)
@@ -168,8 +172,8 @@ class Frames:
     read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a step
     and matrix; lists as JSON, `alike` cosines by the other's name.
 
-    Of mode simulate, otherwise empty. forecasts: a row a model, set of assumptions, method and point of a sweep (see
-    `edgc.cluster.simulate`); nothing of it was measured.
+    Of mode simulate, and of timings that were predicted (sweep: measured); otherwise empty. forecasts: a row a model,
+    set of assumptions, method and point of a sweep (see `edgc.cluster.simulate` and `.predict`); not measured.
     """
 
     runs: pd.DataFrame
@@ -204,7 +208,7 @@ def frame(kind: str, records: list[dict]) -> pd.DataFrame:
     table = pd.DataFrame(records)
     others = [column for column in table.columns if column not in COLUMNS[kind]]
     table = table.reindex(columns=[*COLUMNS[kind], *others])
-    text = TEXT | TEXT_OF_STEPS if kind == "steps" else TEXT
+    text = TEXT | {"rate"} if kind in RATE_AS_TEXT else TEXT
     for column in table.columns:
         if column in text:
             table[column] = table[column].astype("string")

@@ -12,7 +12,8 @@ from edgc.config import Experiment
 from edgc.errors import UserError
 
 KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
-RECORDS = ("spec.json", "manifest.json", "status.json")
+RECORDS = ("spec.json", "manifest.json", "status.json")  #: of every run
+FORECASTS, PREDICTION = "forecasts.json", "prediction.json"  #: of an experiment by the cluster model, where it has one
 
 
 def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()) -> Path:
@@ -23,9 +24,13 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     Raises `UserError` if a run is missing, was made from code that is not committed, or there is none of that name.
     """
     source, target = results / experiment.name, results / "published" / experiment.name
-    runs = [source / "runs" / spec.run_id for spec in experiment.runs()]
+    simulated = experiment.mode == "simulate"
+    runs = [] if simulated else [source / "runs" / spec.run_id for spec in experiment.runs()]
     for run in runs:
         _check(run)
+    by_model = [source / name for name in (FORECASTS, PREDICTION) if (source / name).is_file()]
+    for path in by_model:
+        _check_code(path)
     names = {"tables": tables_of(experiment), "figures": figures_of(experiment)}
     if unknown := set(leave_out) - {name for room in names.values() for name in room}:
         there = ", ".join(dict.fromkeys(name for room in names.values() for name in room))
@@ -41,6 +46,8 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     for run in runs:
         for name in RECORDS:
             _copy(run / name, partial / "manifests" / f"{run.name}.{name}")
+    for path in by_model:
+        _copy(path, partial / path.name)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     return target
@@ -49,11 +56,16 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
 def _check(run: Path) -> None:
     if missing := [name for name in RECORDS if not (run / name).is_file()]:
         raise UserError(f"{run}: no {', '.join(missing)}; run the experiment to its end before publishing it")
-    manifest = files.read_json(run / "manifest.json")
-    if manifest["git_commit"] is None or manifest["git_dirty"]:
+    _check_code(run / "manifest.json")
+
+
+def _check_code(record: Path) -> None:
+    """Raise `UserError` unless what made this record is in a commit."""
+    made = files.read_json(record)
+    if made["git_commit"] is None or made["git_dirty"]:
         raise UserError(
-            f"{run}: made from code that is in no commit (git_commit {manifest['git_commit']}, git_dirty "
-            f"{manifest['git_dirty']}), so nobody can make it again; commit, remove the run's folder and run it anew"
+            f"{record}: made from code that is in no commit (git_commit {made['git_commit']}, git_dirty "
+            f"{made['git_dirty']}), so nobody can make it again; commit, remove the folder it is in and run it anew"
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgc.analysis.figures import FIGURES, MORE_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
-from edgc.analysis.tables import MORE_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
+from edgc.analysis.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
+from edgc.analysis.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
 from edgc.config import Experiment
 from edgc.errors import UserError
 
@@ -11,12 +11,14 @@ from edgc.errors import UserError
 def tables_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's tables. Raises `UserError` if it names one that there is not."""
     own = {"train": TABLES, "time": TIME_TABLES, "simulate": SIMULATED_TABLES}[experiment.mode]
+    own += PREDICTED_TABLES if experiment.predict_from else ()
     return own + _named(experiment, "tables", experiment.tables, MORE_TABLES)
 
 
 def figures_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's figures. Raises `UserError` if it names one that there is not."""
     own = {"train": FIGURES, "time": TIME_FIGURES, "simulate": SIMULATED_FIGURES}[experiment.mode]
+    own += PREDICTED_FIGURES if experiment.predict_from else ()
     return own + _named(experiment, "figures", experiment.figures, MORE_FIGURES)
 
 

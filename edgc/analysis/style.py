@@ -74,6 +74,7 @@ def look(method: str) -> Look:
 REGIONS = {
     "forward": "#BBBBBB",
     "backward": "#999999",
+    "bubble": "#DCCBB8",
     "pipeline": "#661100",
     "entropy": "#AA4499",
     "observe": "#CC6677",
@@ -82,7 +83,7 @@ REGIONS = {
     "decode": "#44AA99",
     "embedding": "#DDCC77",
     "optimizer": "#999933",
-    "other": "#E3E3E3",
+    "other": "#EEEEEE",
 }
 
 #: Matplotlib settings of every figure. The salt and the missing date make equal data give equal files.

@@ -78,6 +78,14 @@ def calibration_of(cluster: Cluster, name: str | None = None, configs: Path = CO
     return min(fitting, key=lambda each: each.source == "assumed")
 
 
+def elsewhere(rates: Calibration, latency_ms: float | None = None, speeds: Sequence[float] = ()) -> Calibration:
+    """The calibration with nodes so far from each other, and stages of such speeds, as far as they are given."""
+    changed: dict[str, object] = {} if latency_ms is None else {"link_latency_us": 1e3 * latency_ms}
+    if speeds:
+        changed["stage_speeds"] = tuple(speeds)
+    return validate(Calibration, rates.model_dump() | changed, f"calibration {rates.name}")
+
+
 def chosen(methods: Sequence[str], configs: Path = CONFIGS) -> list[Method]:
     """These methods (none: the usual ones), with dense and its best form among them, for there is no saving without."""
     names = [*dict.fromkeys([*METHODS[:3], *(methods or METHODS)])]

@@ -33,16 +33,24 @@ class StageSeconds:
 def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precision: str) -> list[StageSeconds]:
     """Every stage's seconds: as measured, where the calibration has this model's; else from rates and operations.
 
-    Raises `UserError` for a precision that the calibration has no rate of.
+    Raises `UserError` for a precision that the calibration has no rate of, and for speeds of other stages.
     """
     check_precision(calibration, precision)
-    p = spec.parallel
+    p, speed = spec.parallel, speeds(calibration, spec.parallel.pipeline)
     for timed in calibration.stages:
         asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
         if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
             each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, strict=True)
-            return [StageSeconds(f, b, o, 0.0) for f, b, o in each]
-    return [_computed(spec, calibration, transfers, precision, stage) for stage in range(p.pipeline)]
+            return [StageSeconds(f / v, b / v, o / v, 0.0) for (f, b, o), v in zip(each, speed, strict=True)]
+    return [_computed(spec, calibration, transfers, precision, stage, v) for stage, v in enumerate(speed)]
+
+
+def speeds(calibration: Calibration, stages: int) -> tuple[float, ...]:
+    """Each stage's speed against the calibration's rates. Raises `UserError` for those of another number of stages."""
+    found = calibration.stage_speeds or (1.0,) * stages
+    if len(found) != stages:
+        raise UserError(f"stage speeds {', '.join(f'{v:g}' for v in found)}: must be one for each of {stages} stages")
+    return found
 
 
 def check_precision(calibration: Calibration, precision: str) -> None:
@@ -55,13 +63,13 @@ def check_precision(calibration: Calibration, precision: str) -> None:
 
 
 def _computed(
-    spec: RunSpec, calibration: Calibration, transfers: Transfers, precision: str, stage: int
+    spec: RunSpec, calibration: Calibration, transfers: Transfers, precision: str, stage: int, speed: float
 ) -> StageSeconds:
     model, p = spec.model, spec.parallel
     b, s, h, a, t = spec.training.micro_batch, model.seq_length, model.hidden_size, model.num_heads, p.tensor
     layers, itemsize = model.num_layers / p.pipeline, ITEMSIZE[precision]
-    gemm = 1e12 * calibration.gemm_tflops[precision] * calibration.gemm_efficiency  # type: ignore[index]
-    memory = 1e9 * calibration.memory_gbyte_s
+    gemm = 1e12 * calibration.gemm_tflops[precision] * calibration.gemm_efficiency * speed  # type: ignore[index]
+    memory = 1e9 * calibration.memory_gbyte_s * speed
     products = layers * (24 * b * s * h**2 + 4 * b * s**2 * h) / t / gemm
     others = layers * (b * s * h * (12 + 14 / t) + 5 * b * (a / t) * s**2) * itemsize / memory
     traffic = 2 * layers * transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,7 +13,7 @@ from edgc.cluster.step import StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import WholeRun, simulate
 from edgc.config import Calibration, Method, RunSpec
-from edgc.policies.base import Amount
+from edgc.policies.base import Amount, Decision
 
 SENSITIVE = ("link_efficiency", "gemm_efficiency", "thin_tflops")  #: what the saving depends on most
 DEVIATION = 0.2  #: of each of them, up and down
@@ -38,6 +39,7 @@ class Forecast:
     saving_fp32_percent: float  #: the same against dense in fp32
     latency_reduction_percent: dict[str, float]  #: against dense in fp32, by definition
     break_even_gbit: float | None  #: link on which it takes as long as the fastest dense method; None: there is none
+    highest_rank: int | None  #: of all matrices, up to which it is faster than that; None: none, or it has no rank
     notes: tuple[str, ...]
 
 
@@ -121,6 +123,7 @@ def plan(
                 for kind in runs[m.name].compressed.step.latencies
             },
             break_even_gbit=None if m.name in dense else break_even(at[m.name], at[baseline]),
+            highest_rank=highest_rank(models[m.name], runs[baseline].seconds / runs[baseline].iterations),
             notes=runs[m.name].notes,
         )
         for m in methods
@@ -200,6 +203,18 @@ def break_even(one: Elsewhere, other: Elsewhere) -> float | None:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if gain(middle) > 0 else (low, middle)
     return (low * high) ** 0.5
+
+
+def highest_rank(model: StepModel, seconds: float) -> int | None:
+    """Largest rank of all matrices with which a step takes less than `seconds`; None: there is none."""
+    if model.spec.method.aggregator.name != "lowrank":  # type: ignore[attr-defined]
+        return None
+
+    def pays(rank: int) -> bool:
+        return model.step([Decision(rank)] * len(model.stages)).seconds < seconds
+
+    full = max((min(shape) for shapes in model.compressible for shape in shapes.values()), default=0)
+    return bisect_left(range(1, full + 1), True, key=lambda rank: not pays(rank)) or None
 
 
 def at_rate(spec: RunSpec, gbit: float) -> RunSpec:

@@ -61,13 +61,8 @@ def _finite(value: float | None) -> float | None:
 
 def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, trajectory: str) -> None:
     """Print it."""
-    console, p = Console(highlight=False), spec.parallel
-    console.print(
-        f"[bold]{spec.model.name}[/bold] on {spec.cluster.name}: {plan.gpus} × {spec.cluster.device_model}, tensor "
-        f"{p.tensor} × pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a node, "
-        f"{precision}, {spec.micro_batches} micro-batches of {spec.training.micro_batch}, "
-        f"{spec.training.iterations} iterations"
-    )
+    console = Console(highlight=False)
+    console.print(f"[bold]{about(plan, spec, precision)}[/bold]")
     console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}). Entropy: {trajectory}.")
     console.print(_methods(plan))
     console.print(_parts(plan))
@@ -82,10 +77,29 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     console.print(f"[bold]{plan.sentence}[/bold] ({calibration.source})")
 
 
+def about(plan: Plan, spec: RunSpec, precision: str) -> str:
+    """What is planned, in a line."""
+    p = spec.parallel
+    return (
+        f"{spec.model.name} on {spec.cluster.name}: {plan.gpus} × {spec.cluster.device_model}, tensor {p.tensor} × "
+        f"pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a node, {precision}, "
+        f"{spec.micro_batches} micro-batches of {spec.training.micro_batch}, {spec.training.iterations} iterations"
+    )
+
+
 def _methods(plan: Plan) -> Table:
     table = Table(box=box.SIMPLE, title=f"Saved against {plan.by_name(plan.baseline).title}", title_justify="left")
     table.add_column("Method")
-    for heading in ("Step (s)", "Saved", "(± 20 %)", "of fp32", "Pays below", "Days", "GPU-hours saved"):
+    for heading in (
+        "Step (s)",
+        "Saved",
+        "(± 20 %)",
+        "of fp32",
+        "Pays below",
+        "Pays to rank",
+        "Days",
+        "GPU-hours saved",
+    ):
         table.add_column(heading, justify="right")
     base = plan.by_name(plan.baseline)
     for each in plan.forecasts:
@@ -96,6 +110,7 @@ def _methods(plan: Plan) -> Table:
             f"{each.low_percent:.0f} … {each.high_percent:.0f} %",
             f"{each.saving_fp32_percent:.1f} %",
             _below(each.break_even_gbit),
+            "–" if each.highest_rank is None else f"{each.highest_rank}",
             f"{each.days:.3g}",
             f"{24 * plan.gpus * (base.days - each.days):.0f}",
         )

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgc.cluster.ask import calibration_of
+from edgc import files
+from edgc.cluster.ask import calibration_of, elsewhere
 from edgc.cluster.plan import Plan, at_rate, plan
 from edgc.cluster.trajectory import Parametric, Trajectory
 from edgc.cluster.transfers import bits_per_second
 from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
+from edgc.config.simulation import Assumption
+from edgc.provenance import code_base
 from edgc.settings import merge, validate
 
 
-def forecasts(experiment: Experiment, configs: Path = CONFIGS) -> list[dict[str, Any]]:
-    """A row a model, set of assumptions, method, and point of a sweep (`sweep`: none, link or rank)."""
-    return list(_rows(experiment, Parametric(), configs))
+def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[dict[str, Any]]:
+    """A row a model, set of assumptions, method, and point of a sweep.
+
+    `sweep`: none, link, rank, or map (links by latencies). The rows are written to
+    `<results>/<experiment>/forecasts.json`, too, with the code that made them.
+    """
+    rows = list(_rows(experiment, Parametric(), configs))
+    files.write_json(results / experiment.name / "forecasts.json", code_base() | {"rows": rows})
+    return rows
 
 
 def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iterator[dict[str, Any]]:
@@ -28,10 +38,11 @@ def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iter
         base, methods = own["dense"], [spec.method for spec in own.values()]
         for assumption in experiment.simulation.assumptions:
             rates = calibration_of(base.cluster, assumption.calibration, configs)
+            rates = elsewhere(rates, assumption.latency_ms, assumption.stage_speeds)
             spec = at_rate(base, bits_per_second(assumption.link) / 1e9) if assumption.link else base
             precision = assumption.precision or spec.training.precision
             known = {"model": model, "assumption": assumption.title, "precision": precision}
-            known |= {"calibration": rates.name, "source": rates.source}
+            known |= {"calibration": ", ".join([rates.name, *_changes(assumption)]), "source": rates.source}
             found = plan(spec, methods, rates, trajectory, precision)
             yield from (known | row for row in _of(found, spec, "none"))
             for link in experiment.simulation.links:
@@ -40,6 +51,40 @@ def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iter
             ranked = [*_dense(methods), *_ranked(experiment.simulation.ranks, configs)]
             if experiment.simulation.ranks:
                 yield from (known | row for row in _of(plan(spec, ranked, rates, trajectory, precision), spec, "rank"))
+            for link, latency in product(experiment.simulation.links, experiment.simulation.latencies_ms):
+                at, far = at_rate(base, bits_per_second(link) / 1e9), elsewhere(rates, latency)
+                found = plan(at, methods, far, trajectory, precision)
+                rows = [*_of(found, at, "map"), *_local(found, at, experiment.simulation.local_steps)]
+                yield from (known | row | {"latency_ms": latency} for row in rows)
+
+
+def _changes(assumption: Assumption) -> Iterator[str]:
+    """How an assumption differs from its calibration, in words."""
+    if assumption.latency_ms is not None:
+        yield f"{assumption.latency_ms:g} ms"
+    if assumption.stage_speeds:
+        yield "stages " + ":".join(f"{speed:g}" for speed in assumption.stage_speeds)
+
+
+def _local(found: Plan, spec: RunSpec, steps: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Replicas that train alone and exchange what changed, dense and in fp32, every so many steps.
+
+    Source: DiLoCo, Douillard et al. 2023, arXiv 2311.08105. Of time alone: what it costs in quality is not predicted.
+    """
+    dense = found.by_name("dense")
+    for every in steps:
+        seconds = dense.floor_s + (dense.iteration_s - dense.floor_s) / every
+        yield {
+            "sweep": "map",
+            "link_gbit": spec.cluster.link_gbit,
+            "method": f"local_{every}",
+            "title": f"Local steps, {every}",
+            "amounts": json.dumps([None]),
+            "iteration_s": seconds,
+            "floor_s": dense.floor_s,
+            "baseline": found.baseline,
+            "saving_percent": 100 * (1 - seconds / found.baseline_s),
+        }
 
 
 def _dense(methods: list[Method]) -> list[Method]:
@@ -64,7 +109,7 @@ def _of(found: Plan, spec: RunSpec, sweep: str) -> Iterator[dict[str, Any]]:
             "iteration_s": each.iteration_s,
             "floor_s": each.floor_s,
             "baseline": found.baseline,
-            "bound_percent": found.bound_percent,
+            "bound_percent": 100 * (1 - each.floor_s / found.dense_s),
             "verdict": found.verdict,
             "sentence": found.sentence,
             "days": each.days,

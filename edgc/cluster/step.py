@@ -11,7 +11,7 @@ from typing import Any
 
 from edgc.aggregators.workload import Message, Workload, orthonormalisations, passes, products
 from edgc.cluster import schedule
-from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, stages
+from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
 from edgc.cluster.exchange import Span, Timeline, exchange
 from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
@@ -100,13 +100,13 @@ class StepModel:
         tasks, ends = self._pipeline
         timelines = []
         for stage, end in enumerate(ends):
-            timeline = Timeline(lambda kernels: seconds(kernels, self.calibration), self._message(stage), end)
+            timeline = self._timeline(stage, end)
             buckets = self._buckets(stage, decisions[stage] if decisions else DENSE)
             if self.spec.method.overlap:
                 timeline.now -= sum(backward for backward, _ in buckets)
             if sampled:
                 elements = sum(prod(shape) for shape in self.compressible[stage].values())
-                timeline.compute("encode", seconds([passes(sampled * elements, 1)], self.calibration))
+                timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
             exchange(timeline, buckets)
             timelines.append(timeline)
         return self._put_together(tasks, ends, timelines)
@@ -119,7 +119,7 @@ class StepModel:
 
     def exchange_seconds(self, stage: int, decision: Decision) -> float:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
-        timeline = Timeline(lambda kernels: seconds(kernels, self.calibration), self._message(stage), 0.0)
+        timeline = self._timeline(stage, 0.0)
         exchange(timeline, [(0.0, self.workload(stage, decision))])
         return timeline.now
 
@@ -127,6 +127,10 @@ class StepModel:
         """What a stage's exchange asks of its device and link, in one bucket."""
         shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
         return self._workload(shapes, stage, decision)
+
+    def _timeline(self, stage: int, now: float) -> Timeline:
+        speed = speeds(self.calibration, len(self.stages))[stage]
+        return Timeline(lambda kernels: seconds(kernels, self.calibration) / speed, self._message(stage), now)
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:

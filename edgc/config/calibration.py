@@ -58,3 +58,6 @@ class Calibration(Named):
     inside_gbyte_s: PositiveFloat = Field(description="What a device sends to others of its node, in GB/s")
     inside_latency_us: NonNegativeFloat = Field(description="A message's latency inside a node, in µs")
     stages: tuple[Stages, ...] = Field((), description="Models whose stages were timed here")
+    stage_speeds: tuple[PositiveFloat, ...] = Field(
+        (), description="Speed of each pipeline stage's devices against these rates, e.g. [1, 1, 0.5, 1]; empty: all 1"
+    )

@@ -80,6 +80,11 @@ class Experiment(Named):
     training: Training = Field(description="How to train")
     timing: Timing | None = Field(None, description="What mode time measures, and how often")
     simulation: Simulation | None = Field(None, description="What mode simulate assumes")
+    predict_from: tuple[str, ...] = Field(
+        (),
+        description="mode time only: experiments of mode time that the cluster model is calibrated on; what it "
+        "predicts of this one is written down before this one runs, and shown beside what was measured",
+    )
     overrides: dict[str, dict[str, Any]] = Field(
         {}, description="By method: settings that replace parts of its RunSpec, e.g. {topk: {training: {lr: 1e-3}}}"
     )
@@ -121,6 +126,8 @@ class Experiment(Named):
             raise ValueError("loop: ddp is for mode: time only; its replicas are neither evaluated nor saved")
         if self.judgement.gaps_from and self.mode != "time":
             raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
+        if self.predict_from and self.mode != "time":
+            raise ValueError("predict_from is for mode: time only; only a timing can be held against a prediction")
         if self.timing is None:
             return self
         if len(self.seeds) > 1 or self.learning_rates or self.tasks:
@@ -209,9 +216,23 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         raise UserError(
             f"experiment {name}: judgement.gaps_from {other!r}: allowed are {', '.join(available(Experiment, configs))}"
         )
+    for source in experiment.predict_from:
+        _check_source(experiment, source, configs)
     controls = [method.name for method in methods.values() if method.control]
     if controls and experiment.mode != "time":
         raise UserError(
             f"experiment {name}: {', '.join(controls)}: for mode: time only; nothing can be trained with it"
         )
     return experiment
+
+
+def _check_source(experiment: Experiment, name: str, configs: Path) -> None:
+    """Raise `UserError` unless a timing of this name was made on what the experiment runs on."""
+    source = load(Experiment, name, configs)
+    own, theirs = [(each.mode, each.cluster, each.corpus) for each in (experiment, source)]
+    if own != theirs or source.predict_from:
+        raise UserError(
+            f"experiment {experiment.name}: predict_from {name}: must be of mode time on cluster {experiment.cluster} "
+            f"with corpus {experiment.corpus}, and predict nothing itself; it is of mode {source.mode} on "
+            f"{source.cluster} with {source.corpus}"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from edgc.config.cluster import Rate
 from edgc.settings import Settings
@@ -19,6 +19,12 @@ class Assumption(Settings):
     precision: Precision | None = Field(None, description="Of compute; null: the training's")
     link: Rate | None = Field(None, description="Rate of a node's link, e.g. 200gbit; null: the cluster's")
     calibration: str | None = Field(None, description="File in configs/calibrations; null: of the cluster's devices")
+    latency_ms: NonNegativeFloat | None = Field(
+        None, description="Of a message between nodes, one way; null: the calibration's"
+    )
+    stage_speeds: tuple[PositiveFloat, ...] = Field(
+        (), description="Speed of each pipeline stage's devices against the calibration's; empty: all 1"
+    )
 
 
 class Simulation(Settings):
@@ -27,6 +33,14 @@ class Simulation(Settings):
     assumptions: tuple[Assumption, ...] = Field(min_length=1, description="Sets of assumptions, by their titles")
     links: tuple[Rate, ...] = Field((), description="Rates of a node's link at which every method is predicted, too")
     ranks: tuple[PositiveInt, ...] = Field((), description="Ranks of PowerSGD that are predicted, too")
+    latencies_ms: tuple[NonNegativeFloat, ...] = Field(
+        (), description="Latencies of a message between nodes; every method is predicted at each of `links` with each"
+    )
+    local_steps: tuple[PositiveInt, ...] = Field(
+        (),
+        description="Steps between two exchanges of methods that train locally meanwhile (DiLoCo, arXiv 2311.08105), "
+        "predicted beside the others at every latency",
+    )
 
     @model_validator(mode="after")
     def _titles_differ(self) -> Simulation:

@@ -23,7 +23,7 @@ TAGS = ("agree", "observe", "embedding", "pipeline")
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
 REGIONS = (
-    "forward", "backward", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
+    "forward", "backward", "bubble", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
     "optimizer", "other",
 )  # fmt: skip
 

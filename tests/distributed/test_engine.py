@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
-from torchrun import torchrun
+from ranks import run_ranks
 
 METHODS = [
     "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
@@ -13,14 +14,20 @@ METHODS = [
 ]  # fmt: skip
 
 
+@cache
+def losses(tensor: int, pipeline: int, data: int, overlap: str, *methods: str) -> dict:
+    degrees = (str(tensor), str(pipeline), str(data))
+    return run_ranks("engine_losses.py", tensor * pipeline * data, *degrees, overlap, *methods)
+
+
 @pytest.fixture(scope="module")
 def alone() -> dict:
-    return torchrun("engine_losses.py", 1, "1", "1", "1", "plain", "dense")["dense"]
+    return losses(1, 1, 1, "plain", "dense")["dense"]
 
 
 @pytest.mark.parametrize(("pipeline", "data"), [(1, 2), (2, 2)])
 def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pipeline: int, data: int) -> None:
-    report = torchrun("engine_losses.py", pipeline * data, "1", str(pipeline), str(data), "plain", "stock", *METHODS)
+    report = losses(1, pipeline, data, "plain", "stock", *METHODS)
     assert report["dense"]["losses"] == report["stock"]["losses"]
     assert report["dense"]["norms"] == report["stock"]["norms"]
     assert report["dense"]["validation"] == report["stock"]["validation"]
@@ -35,9 +42,9 @@ def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pi
 
 
 def test_overlap_changes_nothing_and_several_buckets_finish(alone: dict) -> None:
-    plain = torchrun("engine_losses.py", 2, "1", "1", "2", "plain", *METHODS)
-    overlapped = torchrun("engine_losses.py", 2, "1", "1", "2", "overlap", "stock", *METHODS)
-    in_turn = torchrun("engine_losses.py", 2, "1", "1", "2", "in_turn", *METHODS)
+    plain = losses(1, 1, 2, "plain", "stock", *METHODS)
+    overlapped = losses(1, 1, 2, "overlap", "stock", *METHODS)
+    in_turn = losses(1, 1, 2, "in_turn", *METHODS)
     assert overlapped["dense"]["losses"] == overlapped["stock"]["losses"] == plain["dense"]["losses"]
     for method in METHODS:
         assert overlapped[method]["losses"] == pytest.approx(plain[method]["losses"], rel=1e-6), method
@@ -47,13 +54,13 @@ def test_overlap_changes_nothing_and_several_buckets_finish(alone: dict) -> None
 
 
 def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
-    report = torchrun("engine_losses.py", 4, "2", "2", "1", "plain", "dense")
+    report = losses(2, 2, 1, "plain", "dense")
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)
 
 
 def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alone: dict) -> None:
-    report = torchrun("engine_losses.py", 4, "2", "1", "2", "plain", *METHODS)
+    report = losses(2, 1, 2, "plain", *METHODS)
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     for method in METHODS:
         charged, predicted, _ = report[method]["bytes"]
@@ -62,7 +69,7 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
 
 
 def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
-    report = torchrun("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
+    report = run_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
     for method, seen in report.items():
         assert seen["equal"], method
         assert len(seen["ranks"]) > 2, "ranks did change"
@@ -70,7 +77,7 @@ def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
 
 def test_export_has_megatrons_logits_and_does_not_depend_on_the_topology(tmp_path: Path) -> None:
     whole, sharded = tmp_path / "whole", tmp_path / "sharded"
-    assert torchrun("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5
-    torchrun("export_initial.py", 4, "2", "2", "1", str(sharded))
+    assert run_ranks("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5
+    run_ranks("export_initial.py", 4, "2", "2", "1", str(sharded))
     model = Path("export") / "model.safetensors"
     assert (whole / model).read_bytes() == (sharded / model).read_bytes()

@@ -18,14 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 from edgc.config import Method, load
 from edgc.errors import UserError
 from edgc.torch_ddp import compress
-from tests.distributed.torchrun import torchrun
+from tests.distributed.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    return torchrun("ddp_hook.py", 2)
+    return run_ranks("ddp_hook.py", 2)
 
 
 def test_dense_is_plain_ddp_bit_for_bit(found: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def test_megatron_is_not_needed(found: dict[str, Any]) -> None:
 
 
 def test_several_buckets_keep_one_order_of_collectives() -> None:
-    done = torchrun("several_buckets.py", 3, "edgc")
+    done = run_ranks("several_buckets.py", 3, "edgc")
     assert done["buckets"] >= 3
     assert done["equal"]
 
@@ -106,7 +106,7 @@ def test_several_buckets_keep_one_order_of_collectives() -> None:
 def test_pytorch_s_hook_does_not() -> None:
     """The reason for finishing in the last bucket's call. Once it passes, PyTorch has mended its hook."""
     with pytest.raises(AssertionError, match="ChildFailedError"):
-        torchrun("several_buckets.py", 2, "torch")
+        run_ranks("several_buckets.py", 2, "torch")
 
 
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:

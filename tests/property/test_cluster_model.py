@@ -65,6 +65,17 @@ def test_more_rank_and_more_latency_are_never_faster(rank: int, latency: float) 
     assert low.seconds < high.seconds
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, STAGES - 1), st.floats(0.1, 1.0))
+def test_a_slower_stage_is_never_faster_and_equal_speeds_change_nothing(stage: int, speed: float) -> None:
+    speeds = tuple(speed if i == stage else 1.0 for i in range(STAGES))
+    assert step(stage_speeds=speeds).seconds >= step().seconds
+    assert step(stage_speeds=(1.0,) * STAGES) == step()
+    alike, halved = step(stage_speeds=(0.5,) * STAGES, link_latency_us=0), step(link_latency_us=0)
+    assert alike.encode == pytest.approx(2 * halved.encode)
+    assert alike.wire == pytest.approx(halved.wire)
+
+
 def test_a_rank_that_would_not_be_smaller_is_dense() -> None:
     assert step(rank=10**6) == step("dense", rank=None)
     assert step(rank=None) == step("dense", rank=None)
@@ -122,6 +133,16 @@ def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
     assert ask(at * 3).verdict == "does not pay"
 
 
+def test_the_highest_rank_that_pays_is_the_last_one_that_is_faster_than_the_baseline() -> None:
+    asked = spec("dense")
+    found = plan(asked, chosen(["powersgd"]), rates(), Parametric(), "fp32")
+    rank, model = found.by_name("powersgd").highest_rank, StepModel(spec(), rates(), "fp32")
+    assert rank is not None
+    assert model.step([Decision(rank)] * STAGES).seconds < found.baseline_s
+    assert model.step([Decision(rank + 1)] * STAGES).seconds >= found.baseline_s
+    assert found.by_name("dense").highest_rank is None
+
+
 def test_memory_falls_with_every_degree_of_model_parallelism() -> None:
     whole = memory(spec(tensor=4, pipeline=2, data=4), "fp32").total
     assert memory(spec(tensor=4, pipeline=4, data=2), "fp32").total < whole
@@ -145,6 +166,8 @@ def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:
         (["--tensor", "3"], "tensor 3 × pipeline 4 × data 5 = 60 processes, but cluster h100x64 has 16 × 4"),
         (["--precision", "int3"], "no rate of int3 products; there are fp32, tf32"),
         (["--method", "nocomm"], "a control of timings"),
+        (["--stage-speed", "0.5"], "stage speeds 0.5: must be one for each of 4 stages"),
+        (["--latency", "-1"], "-1.0 is not in the range x>=0"),
         (["--calibration", "mine"], "calibration 'mine': no file"),
     ],
 )

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from edgc.analysis.figures import FIGURES, MORE_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
+from edgc.analysis.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
 from edgc.analysis.publish import publish
 from edgc.analysis.selection import figures_of, tables_of
-from edgc.analysis.tables import MORE_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
+from edgc.analysis.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
 from edgc.analysis.write import write_figure, write_table
 from edgc.config import Experiment, available, load_experiment
 from edgc.errors import UserError
@@ -39,8 +39,8 @@ def test_mode_time_has_tables_and_figures_of_its_own():
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("table", TABLES + TIME_TABLES + SIMULATED_TABLES + MORE_TABLES),
-        ("figure", FIGURES + TIME_FIGURES + SIMULATED_FIGURES + MORE_FIGURES),
+        ("table", TABLES + TIME_TABLES + PREDICTED_TABLES + SIMULATED_TABLES + MORE_TABLES),
+        ("figure", FIGURES + TIME_FIGURES + PREDICTED_FIGURES + SIMULATED_FIGURES + MORE_FIGURES),
     ],
 )
 def test_every_table_and_figure_has_a_caption_in_the_report(kind, names):

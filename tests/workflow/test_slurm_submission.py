@@ -42,6 +42,7 @@ def site(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 def submit(site: Project, experiment: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Have Snakemake submit the training of the experiment's first run."""
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--restart-times", "0"]
+    command += ["--slurm-init-seconds-before-status-checks", "1"]
     command += ["--config", f"experiment={experiment}", *more]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=site.root, env=environment, capture_output=True, text=True, timeout=120)

@@ -2,9 +2,43 @@
 # anew: what is compared has to be timed at one go.
 if EXPERIMENT.timing:
 
+    # The cluster model says beforehand what will be measured, from other sessions that are run for that.
+    if EXPERIMENT.predict_from:
+
+        rule time_for_calibration:
+            input:
+                corpus=f"{CORPUS_DIR}/manifest.json",
+            output:
+                touch("results/{source}/timed"),
+            log:
+                "results/{source}/session/launch.log",
+            wildcard_constraints:
+                source="|".join(map(re.escape, EXPERIMENT.predict_from)),
+            threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+            resources:
+                **whole_nodes(CLUSTER, runs=1),
+            params:
+                corpus=subpath(input.corpus, parent=True),
+            shell:
+                '"$EDGC_PYTHON" -m edgc time {wildcards.source:q} --corpus {params.corpus:q}'
+
+        rule predict:
+            input:
+                expand("results/{source}/timed", source=EXPERIMENT.predict_from),
+            output:
+                f"{RESULTS}/prediction.json",
+            log:
+                f"{RESULTS}/logs/predict.log",
+            localrule: True
+            params:
+                experiment=EXPERIMENT.name,
+            shell:
+                '"$EDGC_PYTHON" -m edgc predict {params.experiment:q} > {log:q} 2>&1'
+
     rule time:
         input:
             corpus=f"{CORPUS_DIR}/manifest.json",
+            prediction=rules.predict.output if EXPERIMENT.predict_from else [],
         output:
             touch(expand(f"{RUN}/timed", run=SPECS)),
         log:

@@ -11,6 +11,9 @@ FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown
 #: … every one of mode time has these …
 TIME_FIGURES = ("exposed", "step_parts_on_links")
 
+#: … and, where the cluster model predicted it, …
+PREDICTED_FIGURES = ("predicted_measured",)
+
 #: … every one of mode simulate has these …
 SIMULATED_FIGURES = ("saving_by_link", "saving_by_rank")
 
@@ -29,4 +32,5 @@ MORE_FIGURES = (
     "low_rank_error",
     "error_prediction",
     "gradient_correlation",
+    "who_wins_where",
 )

@@ -14,7 +14,7 @@ TITLE = "Step time"
 NOTE = f"Means over the steps within the 20–80 % band of step time, the first {WARMUP_STEPS} of a run left out."
 ROWS = 1
 
-LABELS = {"forward": "forward + waiting", "pipeline": "pipeline codec"}
+LABELS = {"bubble": "waiting for stages", "pipeline": "pipeline codec"}
 
 
 def build(study: Study) -> pd.DataFrame:

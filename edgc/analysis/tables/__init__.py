@@ -10,6 +10,9 @@ TABLES = ("latency", "time", "accuracy", "paper", "deviations")
 #: … every one of mode time has these …
 TIME_TABLES = ("links",)
 
+#: … and, where the cluster model predicted it, …
+PREDICTED_TABLES = ("predicted",)
+
 #: … every one of mode simulate has these …
 SIMULATED_TABLES = ("forecast", "claims")
 

@@ -14,9 +14,9 @@ TITLE = "The paper's claims, simulated"
 CAPTION = (
     "Each claim against the cluster model, by method and set of assumptions; communication latency under each "
     "definition, for the paper does not say which is meant. Reductions are against dense in fp32 without overlap, over "
-    "the whole run. Bound: what no exchange of gradients at all would save of the time; only a method that compresses "
-    "other traffic, too, can save more, and for all others a claim above it is out of reach. reproduced: ours reaches "
-    "the printed number, or differs by less than its rounding."
+    "the whole run. Bound: what the method would save if its exchange of gradients took no time at all; a claim above "
+    "it is out of reach. It is higher for a method that compresses other traffic, too. reproduced: ours reaches the "
+    "printed number, or differs by less than its rounding."
 )
 
 REPRODUCED, NOT_REPRODUCED, OUT_OF_REACH = "reproduced", "not reproduced", "out of reach"

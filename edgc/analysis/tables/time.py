@@ -100,8 +100,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Step (ms)"] = [with_band(row, "step_s", 1e3) for _, row in table.iterrows()]
     for part in STEP_SECONDS:
         name = part.removeprefix("t_")
-        heading = {"forward": "forward + waiting"}.get(name, name)
-        shown[f"{heading} (ms)"] = (table[f"{name}_s"] * 1e3).map(cell)
+        shown[f"{name} (ms)"] = (table[f"{name}_s"] * 1e3).map(cell)
     shown["Tokens/s"] = table["tokens_per_s"].map(cell)
     shown["Training (s)"] = table["training_s"].map(cell)
     shown["Saving"] = table["saving_percent"].map(percent)

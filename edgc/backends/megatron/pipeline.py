@@ -13,6 +13,7 @@ from edgc.link_codecs import PipelineTraffic, build
 from edgc.telemetry import Ledger
 
 PIPELINE = "pipeline"  # the ledger's tag of what is sent, and the clock's region of encoding and decoding
+BUBBLE = "bubble"  # the clock's region of waiting for other stages, and for what they send
 
 
 class ChargedP2P(P2PCommunicator):
@@ -38,10 +39,11 @@ class ChargedP2P(P2PCommunicator):
         self.training = True
 
     def _communicate(self, **call: Any) -> Any:
-        if self.training and self._traffic.compresses:
-            return self._communicate_encoded(**call)
-        self._charge(call["tensor_send_next"], call["tensor_send_prev"])
-        return super()._communicate(**call)
+        with self._ledger.clock.region(BUBBLE):
+            if self.training and self._traffic.compresses:
+                return self._communicate_encoded(**call)
+            self._charge(call["tensor_send_next"], call["tensor_send_prev"])
+            return super()._communicate(**call)
 
     @torch.no_grad()
     def _communicate_encoded(

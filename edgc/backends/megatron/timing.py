@@ -16,8 +16,8 @@ def backward_region(clock: StepClock) -> Iterator[None]:
     """Charge every `backward_step` of megatron's schedules inside to the region `backward`.
 
     The last one of a step is EDGC's T_mb: the later stages are done by then, so where stages share a machine's cores
-    it is shorter than the others. Forward passes and waits for other stages stay in the caller's region; an exchange
-    that starts during backward has its own.
+    it is shorter than the others. Forward passes stay in the caller's region; an exchange that starts during backward
+    has its own, and so has waiting for other stages (`pipeline.BUBBLE`).
     """
     plain = schedules.backward_step
 

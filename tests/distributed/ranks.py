@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = Path(__file__).parent / "programs"
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
 
 
-def torchrun(program: str, processes: int, *arguments: str, seconds: float = 240) -> Any:
-    """Start `program` on free ports; returns the JSON of its last line on rank 0. Fails with its output."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+def run_ranks(program: str, processes: int, *arguments: str, seconds: float = 240) -> Any:
+    """Start `program` on a free port; returns the JSON of its last line on rank 0. Fails with its output."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [*command, str(PROGRAMS / program), *arguments],
+        [sys.executable, str(HERE / "fork_ranks.py"), str(processes), str(PROGRAMS / program), *arguments],
         capture_output=True, text=True, timeout=seconds, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]

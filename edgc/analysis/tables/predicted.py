@@ -1,0 +1,88 @@
+"""What the cluster model said of a timing before it ran, beside what was then measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from edgc.analysis import session
+from edgc.analysis.render import NOTHING, cell, percent, with_band
+from edgc.analysis.session import Session
+from edgc.analysis.study import Study, band, reduction_percent
+
+TITLE = "Predicted and measured"
+
+CLEAR = 3.0  #: percent of a step; the sign of a smaller saving is not judged
+
+CAPTION = (
+    "Predicted by the cluster model, and written down, before anything of this experiment was measured: calibrated on "
+    "the sessions that its file names in `predict_from`. Known: the calibration rests on a measurement of that very "
+    "point; all others were held out. Measured: median with the 20 and 80 % quantiles of the counted steps in "
+    "brackets. Error: of the predicted step. Saving: of step time against the experiment's baseline at the same rate; "
+    f"right sign: judged where at least {CLEAR:g} % were saved or lost. What decides by what it sees is not predicted, "
+    "nor are links without a limit."
+)
+
+
+def build(study: Study) -> pd.DataFrame:
+    """A row a model, method and rate that was predicted: seconds, percent, points."""
+    own, forecasts = Session(study), study.frames.forecasts
+    predicted = {
+        (row["model"], row["method"], row["rate"]): row
+        for row in forecasts[forecasts["sweep"] == "measured"].to_dict("records")
+    }
+    rows = []
+    for line in own.lines:
+        baseline = own.baseline(line)
+        for rate in own.rates:
+            if (said := predicted.get((line.model, line.method, rate))) is None:
+                continue
+            steps, theirs = own.steps(line, rate), own.steps(baseline, rate)
+            reference = predicted.get((line.model, study.experiment.judgement.baseline, rate))
+            row = {**line.identity, "rate": rate, "known": bool(said["known"]), "steps": len(steps)}
+            row |= {"predicted_s": said["iteration_s"], "load": steps["foreign_load"].max()}
+            row |= dict(zip(("measured_s", "measured_s_p20", "measured_s_p80"), band(steps["t_step"]), strict=True))
+            row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
+            row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].median())
+            if reference is not None:
+                row["predicted_saving_percent"] = reduction_percent(said["iteration_s"], reference["iteration_s"])
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    if not table.empty:
+        table["saving_error_points"] = table["predicted_saving_percent"] - table["saving_percent"]
+        judged = table["saving_percent"].abs() > CLEAR
+        right = table["saving_percent"] * table["predicted_saving_percent"] > 0
+        table["right_sign"] = right.astype("boolean").where(judged)
+    return table
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """How far off the model was, over what was held out."""
+    if table.empty:
+        return "Nothing was predicted."
+    held_out = table[~table["known"] & table["measured_s"].notna()]
+    if held_out.empty:
+        return "Nothing of what was held out was measured."
+    error, saving = held_out["error_percent"].abs(), held_out["saving_error_points"].abs()
+    worst, judged = held_out.loc[error.idxmax()], held_out["right_sign"].dropna()
+    return (
+        f"Of {len(table)} points {len(held_out)} were held out. The predicted step is off by {percent(error.mean())} "
+        f"on average and by {percent(error.max())} at most ({worst['title']} at {session.spoken(worst['rate'])}); what "
+        f"is saved of it by {cell(saving.mean())} points on average and {cell(saving.max())} at most. Whether a method "
+        f"saves or loses was right in {int(judged.sum())} of {len(judged)}."
+    )
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """As it is read: milliseconds, and rounded."""
+    rows = [row for _, row in table.iterrows()]
+    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
+    shown["Method"], shown["Hardware"] = table["title"], table["device"]
+    shown["Held out"] = ["no" if known else "yes" for known in table["known"]]
+    shown["Predicted step (ms)"] = (1e3 * table["predicted_s"]).map(cell)
+    shown["Measured step (ms)"] = [with_band(row, "measured_s", 1e3) for row in rows]
+    shown["Error"] = table["error_percent"].map(percent)
+    shown["Predicted saving"] = table["predicted_saving_percent"].map(percent)
+    shown["Measured saving"] = table["saving_percent"].map(percent)
+    shown["Off by (points)"] = table["saving_error_points"].map(cell)
+    shown["Right sign"] = [NOTHING if pd.isna(right) else "yes" if right else "no" for right in table["right_sign"]]
+    return shown

@@ -1,0 +1,46 @@
+"""What every stage does in a step, as rows to draw: stages × time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from edgc.cluster.step import Step, StepModel
+from edgc.cluster.trajectory import Trajectory
+from edgc.cluster.whole_run import simulate
+from edgc.config import Calibration, Method, RunSpec
+
+
+def timeline(
+    spec: RunSpec, methods: Sequence[Method], calibration: Calibration, trajectory: Trajectory, precision: str
+) -> list[dict[str, Any]]:
+    """Spans of a step of each method once its policy has settled: title, stage, room, what, begin, end (s).
+
+    room: device or link. what: forward, backward, encode, wire, decode, embedding, optimizer.
+    """
+    rows = []
+    for method in methods:
+        model = StepModel(spec.model_copy(update={"method": method}), calibration, precision)
+        step = simulate(model, trajectory).compressed.step
+        rows += [{"title": method.title} | row for row in _rows(step)]
+    return rows
+
+
+def _rows(step: Step) -> Iterator[dict[str, Any]]:
+    last = len(step.spans) - 1
+    exchanged = step.seconds - step.embedding - step.optimizer
+    for stage, spans in enumerate(step.spans):
+        tasks = [task for task in step.tasks if task.stage == stage]
+        if any(span.what == "backward" for span in spans):
+            tasks.pop()  # the exchange's spans have that backward, with what interrupts it
+        for task in tasks:
+            yield _row(stage, "device", task.kind, task.begin, task.end)
+        for span in spans:
+            yield _row(stage, span.room, span.what, span.begin, span.end)
+        if step.embedding and stage in (0, last):
+            yield _row(stage, "link", "embedding", exchanged, exchanged + step.embedding)
+        yield _row(stage, "device", "optimizer", step.seconds - step.optimizer, step.seconds)
+
+
+def _row(stage: int, room: str, what: str, begin: float, end: float) -> dict[str, Any]:
+    return {"stage": stage, "room": room, "what": what, "begin": begin, "end": end}

@@ -1,0 +1,84 @@
+"""Predictions beside measurements: errors, savings and signs from numbers that can be computed in the head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from edgc.analysis.figures import predicted_measured
+from edgc.analysis.frames import frame
+from edgc.analysis.study import Study
+from edgc.analysis.tables import predicted
+from tests.fixtures.sessions import session
+
+MEASURED = {
+    "dense": {"10mbit": (1.0, 1.0), "1gbit": (0.2, 0.2)},
+    "powersgd": {"10mbit": (0.5, 0.5), "1gbit": (0.22, 0.22)},
+    "dense_bf16": {"10mbit": (0.6, 0.6), "1gbit": (0.199, 0.199)},
+}
+SAID = {
+    ("dense", "10mbit"): 1.1,
+    ("powersgd", "10mbit"): 0.44,
+    ("dense", "1gbit"): 0.2,
+    ("powersgd", "1gbit"): 0.19,
+    ("dense_bf16", "1gbit"): 0.201,
+}
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    measured = session(MEASURED)
+    model = measured.frames.runs["model"].iloc[0]
+    rows = [
+        {"model": model, "method": method, "title": method, "sweep": "measured", "rate": rate, "iteration_s": seconds}
+        | {"known": (method, rate) == ("dense", "10mbit")}
+        for (method, rate), seconds in SAID.items()
+    ]
+    return replace(measured, frames=replace(measured.frames, forecasts=frame("forecasts", rows)))
+
+
+def row(table: pd.DataFrame, method: str, rate: str) -> pd.Series:
+    return table[(table["method"] == method) & (table["rate"] == rate)].iloc[0]
+
+
+def test_errors_and_savings_are_against_what_was_measured(study: Study) -> None:
+    table = predicted.build(study)
+    assert len(table) == len(SAID)
+    slow = row(table, "powersgd", "10mbit")
+    assert slow["error_percent"] == pytest.approx(-12)
+    assert (slow["predicted_saving_percent"], slow["saving_percent"]) == pytest.approx((60, 50))
+    assert slow["saving_error_points"] == pytest.approx(10)
+    assert slow["right_sign"]
+    assert row(table, "dense", "10mbit")["error_percent"] == pytest.approx(10)
+
+
+def test_a_wrong_sign_counts_where_something_was_saved_or_lost(study: Study) -> None:
+    table = predicted.build(study)
+    assert not row(table, "powersgd", "1gbit")["right_sign"]
+    assert pd.isna(row(table, "dense_bf16", "1gbit")["right_sign"]), "0.5 % are not judged"
+
+
+def test_the_paragraph_is_of_what_was_held_out(study: Study) -> None:
+    told = predicted.paragraph(predicted.build(study))
+    assert "Of 5 points 4 were held out" in told
+    assert "13.6 % at most (Powersgd at 1 Gbit/s)" in told
+    assert "right in 1 of 2" in told
+    assert predicted.paragraph(pd.DataFrame()) == "Nothing was predicted."
+
+
+def test_what_was_predicted_and_not_measured_has_no_error(study: Study) -> None:
+    ended = session(MEASURED, ended={"powersgd": "not run"})
+    frames = replace(ended.frames, forecasts=study.frames.forecasts)
+    table = predicted.build(replace(study, frames=frames))
+    assert table.loc[table["method"] == "powersgd", "error_percent"].isna().all()
+    assert "powersgd" not in set(predicted_measured.build(replace(study, frames=frames))["method"])
+
+
+def test_every_point_is_drawn(study: Study) -> None:
+    axes = Figure().subplots(2)
+    predicted_measured.draw(predicted_measured.build(study), axes)
+    drawn = {float(x) for line in axes[1].lines for x in line.get_xdata() if line.get_marker() != "None"}
+    assert drawn == {1e3 * seconds for by_rate in MEASURED.values() for seconds, _ in by_rate.values()} - {600.0}

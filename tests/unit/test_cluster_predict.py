@@ -1,0 +1,68 @@
+"""A prediction is written before the measurement, from sessions of known rates, and says what those rates give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_cluster_calibrate import TRUTH, step
+
+from edgc import files
+from edgc.cluster.predict import write_prediction
+from edgc.config import load_experiment
+from edgc.config.timing import UNSHAPED
+from edgc.errors import UserError
+
+
+def write_source(results: Path) -> None:
+    """What `cluster-calibration` would leave on a machine with the rates of TRUTH."""
+    source = load_experiment("cluster-calibration")
+    assert source.timing is not None
+    for spec in source.runs():
+        parts = {rate: step(spec, rate, TRUTH) for rate in source.timing.rates}
+        folder = results / source.name / "runs" / spec.run_id
+        stages = {
+            rate: [
+                {"forward": 0.04, "backward": 0.05, "optimizer": 0.015, "other": 0.005}
+                | {"encode": found.encode, "decode": found.decode}
+            ]
+            for rate, found in parts.items()
+        }
+        files.write_json(folder / "stages.json", stages)
+        files.write_json(folder / "status.json", {"status": "done"})
+        rows = [{"rate": rate, "counted": True, "t_in_flight": found.wire} for rate, found in parts.items()]
+        files.append_jsonl(folder / "steps.jsonl", rows)
+        links = [{"rate": UNSHAPED, "all_reduce_bytes_per_second": 1e9}]
+        files.write_json(folder / "manifest.json", {"link": {"rates": links}})
+
+
+def test_what_is_predicted_is_what_the_rates_give(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    experiment = load_experiment("cluster-validation")
+    record = files.read_json(write_prediction(experiment, tmp_path))
+    specs = {spec.method.name: spec for spec in experiment.runs()}
+    assert {row["method"] for row in record["rows"]} == set(specs) - {"nocomm"}
+    assert len(record["rows"]) >= 24
+    for row in record["rows"]:
+        truth = step(specs[row["method"]], row["rate"], TRUTH)
+        assert row["iteration_s"] == pytest.approx(truth.seconds, rel=0.02)
+    known = {(row["method"], row["rate"]) for row in record["rows"] if row["known"]}
+    assert known == {(m, "50mbit") for m in ("dense", "dense_bf16", "powersgd_r32", "powersgd_r8")}
+    assert record["written"].endswith("+00:00")
+    assert record["calibration"]["source"] == "calibrated"
+
+
+def test_nothing_is_predicted_of_what_was_measured_already(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    experiment = load_experiment("cluster-validation")
+    measured = tmp_path / experiment.name / "runs" / experiment.runs()[0].run_id / "steps.jsonl"
+    files.append_jsonl(measured, [{"step": 1}])
+    with pytest.raises(UserError, match="measured already, and a prediction comes before"):
+        write_prediction(experiment, tmp_path)
+
+
+def test_a_missing_calibration_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a finished timing; run the experiment"):
+        write_prediction(load_experiment("cluster-validation"), tmp_path)
+    with pytest.raises(UserError, match="predict_from is empty"):
+        write_prediction(load_experiment("links-nano"), tmp_path)
