@@ -7,20 +7,18 @@ taken within a round first, and then the median over rounds.
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
 
 from edgc.analysis.study import Line, Study, lines
+from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
 
 #: What a method is to the others, by the name of its aggregator: the floor exchanges nothing, dense ones compress
 #: nothing. Any other is `OTHER`.
 FLOOR, DENSE, OTHER = "floor", "dense", "other"
 ROLES = {"none": FLOOR, "dense": DENSE}
-
-UNITS = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3}  #: in Mbit/s
 
 
 class Session:
@@ -63,10 +61,7 @@ class Session:
 
 def megabits(rate: str) -> float:
     """Mbit/s of a rate in the spelling of `tc`; inf where links are not limited."""
-    if rate == UNSHAPED:
-        return np.inf
-    number, unit = re.fullmatch(r"([\d.]+)([kmg]bit)", rate).groups()  # type: ignore[union-attr]
-    return float(number) * UNITS[unit]
+    return np.inf if rate == UNSHAPED else bits_per_second(rate) / 1e6
 
 
 def spoken(rate: str | float) -> str:

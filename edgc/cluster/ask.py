@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgc.cluster.transfers import bits_per_second
 from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
+from edgc.config.cluster import bits_per_second
 from edgc.errors import UserError
 from edgc.settings import validate
 

@@ -1,8 +1,10 @@
 """A calibration of the machine at hand, from timing sessions that were run on it (`mode: time`).
 
-- A stage's forward, backward and optimizer: of the method that exchanges nothing, on links without a limit.
+Everything rests on the fastest steps: what disturbs a machine only ever makes a step longer.
+
+- A stage's forward, backward and optimizer: of the method that exchanges nothing.
 - Rates of the exchange's arithmetic: those with which all methods' encode and decode come out best.
-- Efficiency and latency of the links: those with which all methods' messages on limited links come out best.
+- The links: those efficiency, latency, and cost of a byte at its ends with which all methods' steps come out best.
 """
 
 from __future__ import annotations
@@ -19,25 +21,27 @@ from scipy.optimize import least_squares
 from edgc import files
 from edgc.cluster.compute import seconds
 from edgc.cluster.step import StepModel
-from edgc.cluster.transfers import bits_per_second, ring_hops
+from edgc.cluster.transfers import ring_hops
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
+from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
 from edgc.errors import UserError
 from edgc.policies.base import Decision
 from edgc.settings import validate
 
 GUESS = {"thin_tflops": 0.02, "memory_gbyte_s": 5.0, "launch_us": 20.0}  #: where the fit of the rates begins
+NO_TIME = 1e-3  #: ns a byte, at its ends, that count as none
 FREE = 100.0  #: Gbit/s that stand for a link without a limit, until it is known what it carries
 
 
 @dataclass(frozen=True)
 class Timed:
-    """One method of a session: medians of its counted steps, by rate."""
+    """One method of a session: the fastest of its counted steps, by rate."""
 
     spec: RunSpec
     stages: dict[str, list[dict[str, float]]]  #: by rate, then stage: seconds by region
-    in_flight: dict[str, float]  #: by rate: seconds of the first stage's gradient messages, launch to completion
+    step_s: dict[str, float]  #: by rate
     link_bytes_s: dict[str, float]  #: by rate: what a rank sent in a plain all-reduce
 
 
@@ -50,11 +54,11 @@ def _read(folder: Path, spec: RunSpec) -> Timed:
     if not (folder / "stages.json").is_file() or files.read_json(folder / "status.json")["status"] != "done":
         raise UserError(f"{folder}: not a finished timing; run the experiment (mode: time) on this machine first")
     steps = pd.DataFrame(files.read_jsonl(folder / "steps.jsonl"))
-    medians = steps[steps["counted"]].groupby("rate")["t_in_flight"].median()
+    fastest = steps[steps["counted"]].groupby("rate")["t_step"].min()
     links = files.read_json(folder / "manifest.json")["link"]["rates"]
     sent = {link["rate"]: link["all_reduce_bytes_per_second"] for link in links}
     return Timed(
-        spec, files.read_json(folder / "stages.json"), {str(rate): float(s) for rate, s in medians.items()}, sent
+        spec, files.read_json(folder / "stages.json"), {str(rate): float(s) for rate, s in fastest.items()}, sent
     )
 
 
@@ -62,16 +66,16 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     """The calibration that explains these timings best.
 
     Raises `UserError` if what is needed was not timed: the method `nocomm` on every model, methods that compress at two
-    amounts at least, and a link with a limit.
+    amounts at least, and links with two limits.
     """
     first = timed[0].spec.cluster
     floors = [one for one in timed if one.spec.method.aggregator.name == "none"]  # type: ignore[attr-defined]
     others = [one for one in timed if _plain(one.spec.method)]
-    limited = sorted({rate for one in others for rate in one.in_flight if rate != UNSHAPED})
-    if not floors or len(others) < 2 or not limited:
+    limited = sorted({rate for one in others for rate in one.step_s if rate != UNSHAPED})
+    if not floors or len(others) < 2 or len(limited) < 2:
         raise UserError(
-            "to calibrate, a session needs the method nocomm, two methods with different ranks, and a limited rate "
-            f"beside {UNSHAPED}; it has {', '.join(one.spec.method.name for one in timed)} at "
+            "to calibrate, a session needs the method nocomm, two methods with different ranks, and two limited rates; "
+            f"it has {', '.join(one.spec.method.name for one in timed)} at "
             f"{', '.join(limited) or UNSHAPED}"
         )
     known: dict[str, Any] = {
@@ -81,7 +85,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
         "stages": [_stages(one).model_dump() for one in floors],
     }  # fmt: skip
     known |= _arithmetic(others, known)
-    known |= _links(others, limited, known)
+    known |= _links(others, {one.spec.model.name: one.step_s for one in floors}, limited, known)
     free = [one.link_bytes_s[UNSHAPED] for one in timed if one.link_bytes_s.get(UNSHAPED)]
     known["inside_gbyte_s"] = float(np.median(free)) / 1e9 if free else FREE / 8
     return validate(Calibration, known, f"calibration {name}")
@@ -93,7 +97,7 @@ def _plain(method: Method) -> bool:
 
 
 def _stages(one: Timed) -> Stages:
-    spec, stages = one.spec, one.stages[UNSHAPED if UNSHAPED in one.stages else next(iter(one.stages))]
+    spec, stages = one.spec, min(one.stages.values(), key=lambda stages: sum(map(_work, stages)))
     each = spec.micro_batches
     return validate(
         Stages,
@@ -110,16 +114,18 @@ def _stages(one: Timed) -> Stages:
     )
 
 
+def _work(regions: dict[str, float]) -> float:
+    return regions["forward"] + regions["backward"] + regions["optimizer"] + regions["other"]
+
+
 def _arithmetic(timed: Iterable[Timed], known: dict[str, Any]) -> dict[str, float]:
-    """Rates with which the kernels' seconds are what encode and decode took on links without a limit."""
+    """Rates with which the kernels' seconds are what encode and decode took, in the mean over all links."""
     cases = []
     for one in timed:
-        if UNSHAPED not in one.stages:
-            continue
-        for stage, regions in enumerate(one.stages[UNSHAPED]):
+        for stage, by_rate in enumerate(zip(*one.stages.values(), strict=True)):
             workload = _workload(one.spec, stage, known)
             kernels = [k for phase in workload.phases for k in phase.kernels] + [*workload.decode]
-            cases.append((kernels, regions["encode"] + regions["decode"]))
+            cases.append((kernels, float(np.mean([regions["encode"] + regions["decode"] for regions in by_rate]))))
 
     def errors(logs: np.ndarray) -> list[float]:
         rates = validate(Calibration, known | dict(zip(GUESS, np.exp(logs).tolist(), strict=True)), "a fit")
@@ -129,24 +135,33 @@ def _arithmetic(timed: Iterable[Timed], known: dict[str, Any]) -> dict[str, floa
     return dict(zip(GUESS, np.exp(found.x).tolist(), strict=True))
 
 
-def _links(timed: Iterable[Timed], limited: Sequence[str], known: dict[str, Any]) -> dict[str, float]:
-    """Efficiency and latency with which messages on limited links take what they took."""
+def _links(
+    timed: Iterable[Timed], floors: dict[str, dict[str, float]], limited: Sequence[str], known: dict[str, Any]
+) -> dict[str, float]:
+    """What of the links makes steps as long as they were: the floor's, encode and decode, and the messages."""
     cases = []
     for one in timed:
-        data = one.spec.parallel.data
+        data, floor = one.spec.parallel.data, floors[one.spec.model.name]
         messages = [m for phase in _workload(one.spec, 0, known).phases for m in phase.messages]
         hops = sum(ring_hops(m.collective, data) for m in messages)
         sent = sum(wire_factor(m.collective, data) * m.payload for m in messages)
-        cases += [
-            (hops, 8 * sent / bits_per_second(rate), one.in_flight[rate]) for rate in limited if rate in one.in_flight
-        ]
+        for rate in limited:
+            if rate in one.step_s and rate in floor:
+                first = one.stages[rate][0]
+                rest = floor[rate] + first["encode"] + first["decode"]
+                cases.append((rest, hops, sent, 8 * sent / bits_per_second(rate), one.step_s[rate]))
 
     def errors(parameters: np.ndarray) -> list[float]:
-        efficiency, latency = parameters
-        return [(hops * latency * 1e-6 + nominal / efficiency) / took - 1 for hops, nominal, took in cases]
+        slowdown, latency, handling = parameters
+        return [
+            (rest + hops * latency * 1e-6 + nominal * slowdown + sent * handling * 1e-9) / took - 1
+            for rest, hops, sent, nominal, took in cases
+        ]
 
-    found = least_squares(errors, [0.95, 100.0], bounds=([0.1, 0.0], [1.0, 1e5]), x_scale=[0.1, 100.0])
-    return {"link_efficiency": float(found.x[0]), "link_latency_us": float(found.x[1])}
+    found = least_squares(errors, [1.05, 100.0, 1.0], bounds=([1.0, 0.0, 0.0], [10.0, 1e5, 1e3]), x_scale=[0.1, 100, 1])
+    slowdown, latency, handling = (float(x) for x in found.x)
+    endpoint = {"endpoint_gbyte_s": 1 / handling} if handling > NO_TIME else {}
+    return {"link_efficiency": 1 / slowdown, "link_latency_us": latency} | endpoint
 
 
 def _workload(spec: RunSpec, stage: int, known: dict[str, Any]) -> Any:

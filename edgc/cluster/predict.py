@@ -16,9 +16,9 @@ from edgc.cluster.calibrate import Timed, calibrate, read_session
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step import StepModel
 from edgc.cluster.trajectory import Parametric
-from edgc.cluster.transfers import bits_per_second
 from edgc.cluster.whole_run import simulate
 from edgc.config import CONFIGS, Calibration, Experiment, load_experiment
+from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
 from edgc.errors import UserError
 from edgc.provenance import code_base

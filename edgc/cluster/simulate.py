@@ -12,8 +12,8 @@ from edgc import files
 from edgc.cluster.ask import calibration_of, elsewhere
 from edgc.cluster.plan import Plan, at_rate, plan
 from edgc.cluster.trajectory import Parametric, Trajectory
-from edgc.cluster.transfers import bits_per_second
 from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
+from edgc.config.cluster import bits_per_second
 from edgc.config.simulation import Assumption
 from edgc.provenance import code_base
 from edgc.settings import merge, validate

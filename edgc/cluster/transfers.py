@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Cluster, Parallel, RunSpec
+from edgc.config.cluster import bits_per_second
 from edgc.errors import UserError
-
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def bits_per_second(rate: str) -> float:
-    """A rate in the spelling of `tc`, e.g. 200mbit. Raises `UserError` for one without a unit, or not above 0."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.strip().lower())
-    if not found or not float(found[1]):
-        raise UserError(
-            f"link rate {rate!r}: must be a number above 0 and its unit, kbit, mbit or gbit: 200mbit, 32gbit"
-        )
-    return float(found[1]) * UNITS[found[2]]
 
 
 def ring_hops(kind: str, size: int) -> int:
@@ -104,7 +92,8 @@ class Transfers:
         """A message's latency, and the bytes a second that each of the groups gets."""
         c = self.calibration
         if group.crosses:
-            return 1e-6 * c.link_latency_us, self.link_bytes_s / group.sharing
+            handling = 1e-9 / c.endpoint_gbyte_s if c.endpoint_gbyte_s else 0.0
+            return 1e-6 * c.link_latency_us, 1 / (group.sharing / self.link_bytes_s + handling)
         return 1e-6 * c.inside_latency_us, 1e9 * c.inside_gbyte_s
 
     def _rank(self, stage: int, data: int, tensor: int) -> int:

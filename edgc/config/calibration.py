@@ -55,6 +55,11 @@ class Calibration(Named):
         gt=0, le=1, description="Share of a link's nominal rate that a collective's bytes reach"
     )
     link_latency_us: NonNegativeFloat = Field(description="A message's latency between nodes, in µs")
+    endpoint_gbyte_s: PositiveFloat | None = Field(
+        None,
+        description="Rate in GB/s at which a process copies and adds what it sends and receives, where that comes on "
+        "top of the link's time; null: it is hidden behind it",
+    )
     inside_gbyte_s: PositiveFloat = Field(description="What a device sends to others of its node, in GB/s")
     inside_latency_us: NonNegativeFloat = Field(description="A message's latency inside a node, in µs")
     stages: tuple[Stages, ...] = Field((), description="Models whose stages were timed here")

@@ -18,7 +18,8 @@ from edgc.config import RunSpec
 from edgc.telemetry import Charge
 from edgc.training.links import Interface
 
-#: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'.
+#: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
+#: other tag it is what was sent.
 TAGS = ("agree", "observe", "embedding", "pipeline")
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
@@ -72,7 +73,7 @@ class Recorder:
         """
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
-        sums += [charges.get(tag, Charge()).payload_bytes for tag in TAGS]
+        sums += [charges.get(tag, Charge()).wire_bytes for tag in TAGS]
         if (sent := self._interface.sent()) is not None and self._sent is not None:
             sums.append(sent - self._sent)
             self._sent = sent

@@ -127,11 +127,9 @@ class Contender:
         self._write_stages()
 
     def _write_stages(self) -> None:
-        """Each stage's median seconds by region and rate, the mean of its ranks: `stages.json`. Collective."""
-        own = {
-            rate: {region: statistics.median(step.get(region, 0.0) for step in steps) for region in REGIONS}
-            for rate, steps in self._seconds.items()
-        }
+        """By rate, each stage's seconds by region in its ranks' fastest step, their mean: `stages.json`. Collective."""
+        fastest = {rate: min(steps, key=lambda step: step["step"]) for rate, steps in self._seconds.items()}
+        own = {rate: {region: step.get(region, 0.0) for region in REGIONS} for rate, step in fastest.items()}
         everybody: list[Any] = [None] * self._place.world
         dist.all_gather_object(everybody, own)
         ranks = len(everybody) // self._place.num_stages  # megatron numbers a stage's ranks one after another

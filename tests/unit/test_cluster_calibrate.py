@@ -9,15 +9,15 @@ import pytest
 from edgc.cluster.calibrate import Timed, calibrate
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step import Step, StepModel
-from edgc.cluster.transfers import bits_per_second
 from edgc.config import Calibration, RunSpec, Stages, load_experiment
+from edgc.config.cluster import bits_per_second
 from edgc.errors import UserError
 from edgc.policies.base import Decision
 
 TRUTH = Calibration(
     name="truth", source="calibrated", origin="made up", device_model="CPU", gemm_tflops={"fp32": 1.0},
     gemm_efficiency=1.0, thin_tflops=0.05, memory_gbyte_s=8.0, memory_gbyte=None, launch_us=30.0, link_efficiency=0.9,
-    link_latency_us=200.0, inside_gbyte_s=1.0, inside_latency_us=0.0,
+    link_latency_us=200.0, inside_gbyte_s=1.0, inside_latency_us=0.0, endpoint_gbyte_s=0.4,
     stages=(
         Stages(model="gpt2-nano", tensor=1, precision="fp32", micro_batch=2,
                forward_s=(0.04,), backward_s=(0.05,), optimizer_s=(0.02,)),
@@ -46,7 +46,7 @@ def session() -> list[Timed]:
             ]
             for rate, found in parts.items()
         }
-        timed.append(Timed(spec, seconds, {rate: found.wire for rate, found in parts.items()}, {"none": 1e9}))
+        timed.append(Timed(spec, seconds, {rate: found.seconds for rate, found in parts.items()}, {"none": 1e9}))
     return timed
 
 
@@ -57,6 +57,7 @@ def test_the_rates_are_found_again_and_predict_other_links() -> None:
         assert getattr(found.stages[0], part) == pytest.approx(getattr(TRUTH.stages[0], part))
     assert found.link_efficiency == pytest.approx(0.9, rel=0.02)
     assert found.link_latency_us == pytest.approx(200, rel=0.1)
+    assert found.endpoint_gbyte_s == pytest.approx(0.4, rel=0.05)
     held_out = [spec for spec in load_experiment("links-nano").runs() if spec.method.name in ("dense", "powersgd_r8")]
     for spec in held_out:
         assert step(spec, "100mbit", found).seconds == pytest.approx(step(spec, "100mbit", TRUTH).seconds, rel=0.01)
@@ -65,7 +66,7 @@ def test_the_rates_are_found_again_and_predict_other_links() -> None:
 def test_what_a_session_lacks_is_said() -> None:
     whole = session()
     without_floor = [one for one in whole if one.spec.method.name != "nocomm"]
-    unlimited = [replace(one, in_flight={"none": one.in_flight["none"]}) for one in whole]
-    for timed in (without_floor, unlimited):
-        with pytest.raises(UserError, match="needs the method nocomm, two methods with different ranks, and a limited"):
+    one_rate = [replace(one, step_s={rate: one.step_s[rate] for rate in ("none", "50mbit")}) for one in whole]
+    for timed in (without_floor, one_rate):
+        with pytest.raises(UserError, match="needs the method nocomm, two methods with different ranks, and two limit"):
             calibrate("mine", timed, "made up")

@@ -10,7 +10,6 @@ from test_cluster_calibrate import TRUTH, step
 from edgc import files
 from edgc.cluster.predict import write_prediction
 from edgc.config import load_experiment
-from edgc.config.timing import UNSHAPED
 from edgc.errors import UserError
 
 
@@ -30,9 +29,9 @@ def write_source(results: Path) -> None:
         }
         files.write_json(folder / "stages.json", stages)
         files.write_json(folder / "status.json", {"status": "done"})
-        rows = [{"rate": rate, "counted": True, "t_in_flight": found.wire} for rate, found in parts.items()]
+        rows = [{"rate": rate, "counted": True, "t_step": found.seconds} for rate, found in parts.items()]
         files.append_jsonl(folder / "steps.jsonl", rows)
-        links = [{"rate": UNSHAPED, "all_reduce_bytes_per_second": 1e9}]
+        links = [{"rate": rate, "all_reduce_bytes_per_second": 1e6} for rate in parts]
         files.write_json(folder / "manifest.json", {"link": {"rates": links}})
 
 

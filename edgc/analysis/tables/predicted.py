@@ -16,8 +16,10 @@ CLEAR = 3.0  #: percent of a step; the sign of a smaller saving is not judged
 CAPTION = (
     "Predicted by the cluster model, and written down, before anything of this experiment was measured: calibrated on "
     "the sessions that its file names in `predict_from`. Known: the calibration rests on a measurement of that very "
-    "point; all others were held out. Measured: median with the 20 and 80 % quantiles of the counted steps in "
-    "brackets. Error: of the predicted step. Saving: of step time against the experiment's baseline at the same rate; "
+    "point; all others were held out. Measured: the fastest of the counted steps, as in the "
+    "calibration, for what disturbs a machine only ever makes a step longer; and beside it the median with the 20 and "
+    "80 % quantiles in brackets. Error: of the predicted step. Saving: of the fastest step against the baseline's at "
+    "the same rate; "
     f"right sign: judged where at least {CLEAR:g} % were saved or lost. What decides by what it sees is not predicted, "
     "nor are links without a limit."
 )
@@ -40,9 +42,10 @@ def build(study: Study) -> pd.DataFrame:
             reference = predicted.get((line.model, study.experiment.judgement.baseline, rate))
             row = {**line.identity, "rate": rate, "known": bool(said["known"]), "steps": len(steps)}
             row |= {"predicted_s": said["iteration_s"], "load": steps["foreign_load"].max()}
-            row |= dict(zip(("measured_s", "measured_s_p20", "measured_s_p80"), band(steps["t_step"]), strict=True))
+            row["measured_s"] = steps["t_step"].min()
+            row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
             row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
-            row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].median())
+            row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].min())
             if reference is not None:
                 row["predicted_saving_percent"] = reduction_percent(said["iteration_s"], reference["iteration_s"])
             rows.append(row)
@@ -79,7 +82,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Method"], shown["Hardware"] = table["title"], table["device"]
     shown["Held out"] = ["no" if known else "yes" for known in table["known"]]
     shown["Predicted step (ms)"] = (1e3 * table["predicted_s"]).map(cell)
-    shown["Measured step (ms)"] = [with_band(row, "measured_s", 1e3) for row in rows]
+    shown["Measured step (ms)"] = (1e3 * table["measured_s"]).map(cell)
+    shown["Median step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
     shown["Error"] = table["error_percent"].map(percent)
     shown["Predicted saving"] = table["predicted_saving_percent"].map(percent)
     shown["Measured saving"] = table["saving_percent"].map(percent)
