@@ -45,8 +45,7 @@ def test_what_is_predicted_is_what_the_rates_give(tmp_path: Path) -> None:
     for row in record["rows"]:
         truth = step(specs[row["method"]], row["rate"], TRUTH)
         assert row["iteration_s"] == pytest.approx(truth.seconds, rel=0.02)
-    known = {(row["method"], row["rate"]) for row in record["rows"] if row["known"]}
-    assert known == {(m, "50mbit") for m in ("dense", "dense_bf16", "powersgd_r32", "powersgd_r8")}
+    assert not any(row["known"] for row in record["rows"]), "other rates than it was calibrated on"
     assert record["written"].endswith("+00:00")
     assert record["calibration"]["source"] == "calibrated"
 
