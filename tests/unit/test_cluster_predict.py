@@ -50,6 +50,16 @@ def test_what_is_predicted_is_what_the_rates_give(tmp_path: Path) -> None:
     assert record["calibration"]["source"] == "calibrated"
 
 
+def test_points_that_the_calibration_rests_on_are_marked(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    experiment = load_experiment("cluster-validation")
+    assert experiment.timing is not None
+    timing = experiment.timing.model_copy(update={"rates": ("50mbit", "30mbit")})
+    record = files.read_json(write_prediction(experiment.model_copy(update={"timing": timing}), tmp_path))
+    known = {(row["method"], row["rate"]) for row in record["rows"] if row["known"]}
+    assert known == {(m, "50mbit") for m in ("dense", "dense_bf16", "powersgd_r32", "powersgd_r8")}
+
+
 def test_nothing_is_predicted_of_what_was_measured_already(tmp_path: Path) -> None:
     write_source(tmp_path)
     experiment = load_experiment("cluster-validation")
