@@ -13,7 +13,7 @@ from edgc.errors import UserError
 
 KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 RECORDS = ("spec.json", "manifest.json", "status.json")  #: of every run
-FORECASTS, PREDICTION = "forecasts.json", "prediction.json"  #: of an experiment by the cluster model, where it has one
+BY_MODEL = ("manifest.json", "prediction.json")  #: of an experiment whose numbers the cluster model makes, or some
 
 
 def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()) -> Path:
@@ -28,7 +28,9 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     runs = [] if simulated else [source / "runs" / spec.run_id for spec in experiment.runs()]
     for run in runs:
         _check(run)
-    by_model = [source / name for name in (FORECASTS, PREDICTION) if (source / name).is_file()]
+    by_model = [source / name for name in BY_MODEL if (source / name).is_file()]
+    if simulated and not by_model:
+        raise UserError(f"{source}: no {BY_MODEL[0]}; run the experiment to its end before publishing it")
     for path in by_model:
         _check_code(path)
     names = {"tables": tables_of(experiment), "figures": figures_of(experiment)}

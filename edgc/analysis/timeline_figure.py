@@ -67,11 +67,11 @@ def _draw(data: pd.DataFrame, about: str) -> Figure:
 
 def _panel(ax: Axes, data: pd.DataFrame, stages: int) -> None:
     for (stage, room, what), spans in data.groupby(["stage", "room", "what"]):
-        below, height = ROOMS[str(room)]
+        (below, height), row = ROOMS[str(room)], int(stage)  # type: ignore[call-overload]
         widths = spans["end"] - spans["begin"]
         edge = {"edgecolor": "white", "linewidth": 0.3}
         ax.broken_barh(
-            list(zip(spans["begin"], widths, strict=True)), (stage + below, height), color=COLOURS[str(what)], **edge
+            list(zip(spans["begin"], widths, strict=True)), (row + below, height), color=COLOURS[str(what)], **edge
         )
     ax.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
     ax.set_ylim(stages - 0.5, -0.5)

@@ -22,11 +22,11 @@ from edgc.settings import merge, validate
 def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[dict[str, Any]]:
     """A row a model, set of assumptions, method, and point of a sweep.
 
-    `sweep`: none, link, rank, or map (links by latencies). The rows are written to
-    `<results>/<experiment>/forecasts.json`, too, with the code that made them.
+    `sweep`: none, link, rank, or map (links by latencies). The code that made them is written to
+    `<results>/<experiment>/manifest.json`.
     """
     rows = list(_rows(experiment, Parametric(), configs))
-    files.write_json(results / experiment.name / "forecasts.json", code_base() | {"rows": rows})
+    files.write_json(results / experiment.name / "manifest.json", code_base())
     return rows
 
 
@@ -67,13 +67,13 @@ def _changes(assumption: Assumption) -> Iterator[str]:
 
 
 def _local(found: Plan, spec: RunSpec, steps: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Replicas that train alone and exchange what changed, dense and in fp32, every so many steps.
+    """Replicas that train alone and exchange what changed every so many steps, as the fastest dense method would.
 
     Source: DiLoCo, Douillard et al. 2023, arXiv 2311.08105. Of time alone: what it costs in quality is not predicted.
     """
-    dense = found.by_name("dense")
+    base = found.by_name(found.baseline)
     for every in steps:
-        seconds = dense.floor_s + (dense.iteration_s - dense.floor_s) / every
+        seconds = base.floor_s + (base.iteration_s - base.floor_s) / every
         yield {
             "sweep": "map",
             "link_gbit": spec.cluster.link_gbit,
@@ -81,7 +81,7 @@ def _local(found: Plan, spec: RunSpec, steps: Iterable[int]) -> Iterator[dict[st
             "title": f"Local steps, {every}",
             "amounts": json.dumps([None]),
             "iteration_s": seconds,
-            "floor_s": dense.floor_s,
+            "floor_s": base.floor_s,
             "baseline": found.baseline,
             "saving_percent": 100 * (1 - seconds / found.baseline_s),
         }

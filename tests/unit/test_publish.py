@@ -10,7 +10,7 @@ from edgc.analysis.publish import publish
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.config import load_experiment
 from edgc.errors import UserError
-from edgc.files import write_json
+from edgc.files import write_json, write_text
 
 SMOKE = load_experiment("smoke")
 
@@ -62,3 +62,21 @@ def test_a_run_or_a_table_that_is_missing_is_named(tmp_path: Path) -> None:
     (results / "smoke" / "tables" / "time.md").unlink()
     with pytest.raises(UserError, match=r"tables/time\.md; run the experiment to its end"):
         publish(SMOKE, results)
+
+
+def test_a_simulation_is_published_with_the_code_that_made_it(tmp_path: Path) -> None:
+    simulated = load_experiment("paper-v100-simulated")
+    source = tmp_path / simulated.name
+    for room, names, kinds in (
+        ("tables", tables_of(simulated), ("csv", "md")),
+        ("figures", figures_of(simulated), ("svg", "csv")),
+    ):
+        for path in (source / room / f"{name}.{kind}" for name in names for kind in kinds):
+            write_text(path, "numbers")
+    with pytest.raises(UserError, match=r"no manifest\.json; run the experiment to its end"):
+        publish(simulated, tmp_path)
+    write_json(source / "manifest.json", {"git_commit": "abc", "git_dirty": "0123"})
+    with pytest.raises(UserError, match="made from code that is in no commit"):
+        publish(simulated, tmp_path)
+    write_json(source / "manifest.json", {"git_commit": "abc", "git_dirty": None})
+    assert (publish(simulated, tmp_path) / "manifest.json").is_file()

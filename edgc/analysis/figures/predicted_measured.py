@@ -36,7 +36,8 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     above, below = axes
     ends = [0.9e3 * data["measured_s"].min(), 1.1e3 * data["measured_s"].max()]
     above.plot(ends, ends, color="#444444", linewidth=1)
-    above.fill_between(ends, *([end * (1 + side * BAND / 100) for end in ends] for side in (-1, 1)), color="#F0F0F0")
+    low, high = ([end * (1 + side * BAND / 100) for end in ends] for side in (-1, 1))
+    above.fill_between(ends, low, high, color="#F0F0F0")
     below.axhline(0, color="#444444", linewidth=1)
     below.axhspan(-BAND, BAND, color="#F0F0F0", zorder=0)
     for (method, title), rows in data.groupby(["method", "title"], sort=False):
@@ -44,8 +45,9 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
         for ax, y in ((above, 1e3 * rows["predicted_s"]), (below, rows["error_percent"])):
             ax.plot(1e3 * rows["measured_s"], y, style.marker, color=style.colour, label=str(title))
             known = rows["known"].astype(bool)
-            hollow = {"color": style.colour, "markerfacecolor": "white"}
-            ax.plot(1e3 * rows["measured_s"][known], y[known], style.marker, **hollow)
+            ax.plot(
+                1e3 * rows["measured_s"][known], y[known], style.marker, color=style.colour, markerfacecolor="white"
+            )
     above.set_yscale("log")
     for ax in axes:
         ax.set_xscale("log")

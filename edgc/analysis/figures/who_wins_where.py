@@ -12,11 +12,11 @@ from edgc.analysis.style import look
 
 TITLE = "Who wins where"
 NOTE = (
-    "In each field the fastest method, and how much less time it takes than the fastest one that compresses nothing.\n"
+    "In each field the fastest method, and how much less time it takes than the fastest that compresses no gradients.\n"
     "By the cluster model: nothing was measured, and nothing is said of quality, which local steps cost most."
 )
 ROWS = 1
-WIDTH = 5.6
+WIDTH = 3.6
 ALPHA = 0.45
 LOCAL = r"^local_\d+$"
 EVERY_STEP, WITH_LOCAL = "exchange in every step", "with local steps"

@@ -66,7 +66,7 @@ def paragraph(table: pd.DataFrame) -> str:
     if held_out.empty:
         return "Nothing of what was held out was measured."
     error, saving = held_out["error_percent"].abs(), held_out["saving_error_points"].abs()
-    worst, judged = held_out.loc[error.idxmax()], held_out["right_sign"].dropna()
+    worst, judged = held_out.iloc[int(error.to_numpy().argmax())], held_out["right_sign"].dropna()
     return (
         f"Of {len(table)} points {len(held_out)} were held out. The predicted step is off by {percent(error.mean())} "
         f"on average and by {percent(error.max())} at most ({worst['title']} at {session.spoken(worst['rate'])}); what "
