@@ -5,6 +5,7 @@ BIN := .venv/bin
 SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES) --config experiment=smoke
 
 OLDER_TRITON := .venv/triton-3.6.0
+AT_ONCE := tests/unit tests/property tests/ops tests/workflow # --ignore would not apply to pytest's testpaths
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
@@ -20,7 +21,7 @@ smoke: setup ## Every method on a small model, end to end: results/smoke/
 	$(SMOKE)
 
 test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile --ignore tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile $(AT_ONCE)
 	$(BIN)/python -m pytest tests/distributed # which starts processes for all cores by itself
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions

@@ -1,11 +1,12 @@
-"""All ranks of a program, forked from one process that has imported torch and megatron for them: seconds a rank less.
+"""All ranks of a program, forked from one process that has imported for them what takes long: seconds a rank less.
 
-fork_ranks.py RANKS PROGRAM ARGUMENT…    (exit code 1 as soon as one rank fails; the others are ended then)
+fork_ranks.py MODULE RANKS PROGRAM ARGUMENT…    (exit code 1 as soon as one rank fails; the others are ended then)
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -14,12 +15,11 @@ import sys
 import traceback
 from pathlib import Path
 
-import edgc.backends.megatron.engine  # noqa: F401  what all programs need
-
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-def main(ranks: int, program: str, arguments: list[str]) -> int:
+def main(module: str, ranks: int, program: str, arguments: list[str]) -> int:
+    importlib.import_module(module)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -34,6 +34,7 @@ def main(ranks: int, program: str, arguments: list[str]) -> int:
         child, status = os.wait()
         children.discard(child)
         if status:
+            print(f"a rank ended with status {status:#x}", file=sys.stderr, flush=True)
             for other in children:
                 os.kill(other, signal.SIGKILL)
             return 1
@@ -57,4 +58,4 @@ def _run(rank: int, program: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))

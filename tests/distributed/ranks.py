@@ -11,13 +11,17 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
+MEGATRON, DDP = "edgc.backends.megatron.engine", "edgc.torch_ddp"
 
 
-def run_ranks(program: str, processes: int, *arguments: str, seconds: float = 240) -> Any:
-    """Start `program` on a free port; returns the JSON of its last line on rank 0. Fails with its output."""
+def on_ranks(program: str, processes: int, *arguments: str, needs: str = MEGATRON, seconds: float = 240) -> Any:
+    """Start `program` on a free port; returns the JSON of its last line on rank 0. Fails with its output.
+
+    `needs`: the module that it spends its start on; it is imported once for all processes.
+    """
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [sys.executable, str(HERE / "fork_ranks.py"), str(processes), str(PROGRAMS / program), *arguments],
+        [sys.executable, str(HERE / "fork_ranks.py"), needs, str(processes), str(PROGRAMS / program), *arguments],
         capture_output=True, text=True, timeout=seconds, env=environment, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ranks import run_ranks
+from ranks import on_ranks
 
 from edgc.cluster.parameters import stage_parameters, vocabulary
 from edgc.cluster.step import StepModel
@@ -14,7 +14,7 @@ from edgc.config import Calibration, Method, RunSpec, load
 @pytest.mark.parametrize("degrees", [(1, 1, 1), (2, 2, 1), (1, 2, 2)])
 def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int, int, int]) -> None:
     tensor, pipeline, data = degrees
-    report = run_ranks("stage_shapes.py", tensor * pipeline * data, *map(str, degrees))
+    report = on_ranks("stage_shapes.py", tensor * pipeline * data, *map(str, degrees))
     spec = job(*degrees)
     for stage in range(pipeline):
         known = stage_parameters(spec.model, vocabulary(spec), tensor, pipeline, stage)
@@ -25,7 +25,7 @@ def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int
 
 
 def test_buckets_are_those_of_megatron() -> None:
-    report = run_ranks("engine_losses.py", 2, "1", "1", "2", "overlap", "dense")
+    report = on_ranks("engine_losses.py", 2, "1", "1", "2", "overlap", "dense")
     model = StepModel(job(1, 1, 2), load(Calibration, "v100"))
     assert len(model._cut(model.shapes[0])) == report["dense"]["buckets"]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from ranks import run_ranks
+from ranks import on_ranks
 
 
 def test_the_loop_trains_every_method_alike() -> None:
     methods = ["dense", "dense+overlap", "powersgd", "powersgd+overlap", "torch_powersgd", "nocomm"]
-    report = run_ranks("ddp_losses.py", 2, "2", *methods)
-    alone = run_ranks("ddp_losses.py", 1, "1", "dense")["dense"]
+    report = on_ranks("ddp_losses.py", 2, "2", *methods)
+    alone = on_ranks("ddp_losses.py", 1, "1", "dense")["dense"]
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert report["dense+overlap"]["losses"] == pytest.approx(report["dense"]["losses"], rel=1e-6)
     assert report["dense"]["payload"] == report["dense"]["dense"]

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ranks import run_ranks
+from ranks import on_ranks
 
 METHODS = [
     "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
@@ -17,7 +17,7 @@ METHODS = [
 @cache
 def losses(tensor: int, pipeline: int, data: int, overlap: str, *methods: str) -> dict:
     degrees = (str(tensor), str(pipeline), str(data))
-    return run_ranks("engine_losses.py", tensor * pipeline * data, *degrees, overlap, *methods)
+    return on_ranks("engine_losses.py", tensor * pipeline * data, *degrees, overlap, *methods)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
 
 
 def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
-    report = run_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
+    report = on_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
     for method, seen in report.items():
         assert seen["equal"], method
         assert len(seen["ranks"]) > 2, "ranks did change"
@@ -77,7 +77,7 @@ def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
 
 def test_export_has_megatrons_logits_and_does_not_depend_on_the_topology(tmp_path: Path) -> None:
     whole, sharded = tmp_path / "whole", tmp_path / "sharded"
-    assert run_ranks("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5
-    run_ranks("export_initial.py", 4, "2", "2", "1", str(sharded))
+    assert on_ranks("export_initial.py", 1, "1", "1", "1", str(whole)) <= 1e-5
+    on_ranks("export_initial.py", 4, "2", "2", "1", str(sharded))
     model = Path("export") / "model.safetensors"
     assert (whole / model).read_bytes() == (sharded / model).read_bytes()

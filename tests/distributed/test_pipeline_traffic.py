@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 import pytest
-from ranks import run_ranks
+from ranks import on_ranks
 
 ROWS, COLUMNS, GLOBAL, MICRO = 64, 32, 8, 2  # a message is 32 tokens · 2 sequences × hidden 32
 RANK, FULL = 4, 32
@@ -35,7 +35,7 @@ TOPOLOGIES = {  # tensor, pipeline, data, what runs on it
 def topology(request: pytest.FixtureRequest) -> tuple[int, int, dict[str, Any]]:
     """Stages, data-parallel degree and the report."""
     tensor, stages, data, runs = TOPOLOGIES[request.param]
-    return stages, data, run_ranks("pipeline_traffic.py", 4, str(tensor), str(stages), str(data), *runs)
+    return stages, data, on_ranks("pipeline_traffic.py", 4, str(tensor), str(stages), str(data), *runs)
 
 
 def test_bytes_of_each_direction_equal_the_formula(topology: tuple[int, int, dict[str, Any]]) -> None:

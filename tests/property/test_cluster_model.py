@@ -167,7 +167,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:
         (["--precision", "int3"], "no rate of int3 products; there are fp32, tf32"),
         (["--method", "nocomm"], "a control of timings"),
         (["--stage-speed", "0.5"], "stage speeds 0.5: must be one for each of 4 stages"),
-        (["--latency", "-1"], "-1.0 is not in the range x>=0"),
+        (["--latency", "-1"], "Invalid value for '--latency'"),
         (["--calibration", "mine"], "calibration 'mine': no file"),
     ],
 )
