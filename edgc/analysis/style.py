@@ -55,6 +55,8 @@ LOOKS = {
     "powersgd_r64": Look("#08519C", "D", (0, (5, 1, 1, 1))),
     "optimus_cc": Look("#CC79A7", "X", (0, (4, 1.5))),
     "torch_powersgd": Look("#8C6BB1", "P", (0, (5, 1, 1, 1))),
+    "local_16": Look("#999933", "o", (0, (4, 1.5))),
+    "local_128": Look("#117733", "o", (0, (1, 1.2))),
 }
 
 
