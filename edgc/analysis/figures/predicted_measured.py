@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
@@ -18,7 +18,7 @@ NOTE = (
     "all others were held out. Predictions were written down before the measurement. Band: ±10 %."
 )
 ROWS = 2
-WIDTH = 6.4
+WIDTH = 7.6
 BAND = 10.0  #: percent
 COLUMNS = ["model", "method", "title", "rate", "known", "predicted_s", "measured_s", "error_percent"]
 
@@ -51,8 +51,11 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     above.set_yscale("log")
     for ax in axes:
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    above.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.set_xlim(*ends)
+    for axis in (above.xaxis, above.yaxis, below.xaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
     above.set_ylabel("predicted step (ms)")
     below.set_ylabel("error (%)")
     below.set_xlabel("measured step (ms)")
