@@ -85,7 +85,10 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
         "stages": [_stages(one).model_dump() for one in floors],
     }  # fmt: skip
     known |= _arithmetic(others, known)
-    known |= _links(others, {one.spec.model.name: one.step_s for one in floors}, limited, known)
+    floor_s: dict[str, dict[str, float]] = {}  # by model and rate, of all sessions
+    for one in floors:
+        floor_s.setdefault(one.spec.model.name, {}).update(one.step_s)
+    known |= _links(others, floor_s, limited, known)
     free = [one.link_bytes_s[UNSHAPED] for one in timed if one.link_bytes_s.get(UNSHAPED)]
     known["inside_gbyte_s"] = float(np.median(free)) / 1e9 if free else FREE / 8
     return validate(Calibration, known, f"calibration {name}")

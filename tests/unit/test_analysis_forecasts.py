@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from edgc.analysis.collect import gather
-from edgc.analysis.figures import SIMULATED_FIGURES, saving_by_link, saving_by_rank
+from edgc.analysis.figures import SIMULATED_FIGURES, saving_by_link, saving_by_rank, who_wins_where
 from edgc.analysis.frames import LATENCIES, frame
 from edgc.analysis.reference import load_reference
 from edgc.analysis.study import Study
@@ -102,3 +102,28 @@ def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(se
     for name in SIMULATED_FIGURES:
         write_figure(name, several, tmp_path)
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -> None:
+    seconds = {
+        1.0: {"dense": 4.0, "powersgd_r64": 2.0, "topk": 3.0, "local_128": 1.0},
+        10.0: {"dense": 1.0, "powersgd_r64": 1.2, "topk": 1.1, "local_128": 1.05},
+    }
+    points = [
+        row(method, 0.0, 0.0, sweep="map", link_gbit=gbit, latency_ms=20.0, iteration_s=took)
+        for gbit, methods in seconds.items()
+        for method, took in methods.items()
+    ]
+    data = who_wins_where.build(study(*points, row("edgc", 50.0, 0.0, iteration_s=0.1)))
+    won = {panel: rows["method"].tolist() for panel, rows in data.groupby("panel")}
+    assert won == {
+        who_wins_where.EVERY_STEP: ["powersgd_r64", "dense"],
+        who_wins_where.WITH_LOCAL: ["local_128", "dense"],
+    }
+    ax = Figure().subplots()
+    who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL], ax)
+    assert set(ax.get_legend_handles_labels()[1]) == {"Local_128", "Dense"}
+
+
+def test_without_a_map_nobody_wins(several: Study) -> None:
+    assert who_wins_where.build(several).empty

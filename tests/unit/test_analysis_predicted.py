@@ -82,3 +82,11 @@ def test_every_point_is_drawn(study: Study) -> None:
     predicted_measured.draw(predicted_measured.build(study), axes)
     drawn = {float(x) for line in axes[1].lines for x in line.get_xdata() if line.get_marker() != "None"}
     assert drawn == {1e3 * seconds for by_rate in MEASURED.values() for seconds, _ in by_rate.values()} - {600.0}
+
+
+def test_without_a_predicted_baseline_there_is_no_saving(study: Study) -> None:
+    forecasts = study.frames.forecasts[study.frames.forecasts["method"] != "dense"]
+    table = predicted.build(replace(study, frames=replace(study.frames, forecasts=forecasts)))
+    assert table["error_percent"].notna().all()
+    assert table["saving_error_points"].isna().all()
+    assert table["right_sign"].isna().all()

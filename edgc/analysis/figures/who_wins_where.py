@@ -35,8 +35,6 @@ def build(study: Study) -> pd.DataFrame:
         place = ["model", "assumption", "link_gbit", "latency_ms"]
         first = rows.loc[rows.groupby(place)["iteration_s"].idxmin()]
         winners.append(first.assign(panel=first["assumption"] + ", " + kind if several else kind))
-    if not winners:
-        return pd.DataFrame(columns=COLUMNS)
     return pd.concat(winners)[COLUMNS].sort_values(["panel", "latency_ms", "link_gbit"]).reset_index(drop=True)
 
 
