@@ -102,6 +102,27 @@ class Aggregator(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class Stateless:
+    """Base of an Aggregator that compresses nothing, and keeps nothing from step to step."""
+
+    amount: ClassVar[None] = None
+    state_size: ClassVar[str] = "none"
+
+    def effective(self, shape: Shape, amount: Amount) -> None:
+        """Always dense."""
+        return None
+
+    def residual(self, name: str) -> None:
+        """Nothing is kept."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
 def forget(aggregator: Aggregator, names: Collection[str]) -> None:
     """Make `aggregator` as if it had never met the parameters `names`. Copies its state, so not for every step."""
     aggregator.load_state_dict(

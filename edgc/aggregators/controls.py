@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Nothing, Pending, Shape
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, Nothing, Pending, Shape, Stateless
 from edgc.aggregators.workload import Workload
 from edgc.comm import Communicator
-from edgc.policies.base import Amount, Decision
+from edgc.policies.base import Decision
 
 
 class NoExchangeSettings(AggregatorSettings):
@@ -19,12 +19,10 @@ class NoExchangeSettings(AggregatorSettings):
     name: Literal["none"]
 
 
-class NoExchange:
+class NoExchange(Stateless):
     """Every rank keeps its own gradient, so the replicas drift apart: the floor of a step's time, and nothing else."""
 
     Settings = NoExchangeSettings
-    amount: ClassVar[None] = None
-    state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "0"
     conserves = False
 
@@ -36,20 +34,6 @@ class NoExchange:
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         return Workload()
-
-    def effective(self, shape: Shape, amount: Amount) -> None:
-        """Nothing is sent."""
-        return None
-
-    def residual(self, name: str) -> None:
-        """Nothing is kept."""
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
 
 class TorchPowerSGDSettings(AggregatorSettings):

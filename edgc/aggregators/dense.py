@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, adjacent_view
+from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, Stateless, adjacent_view
 from edgc.aggregators.wire import WireDtype, average
 from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
 from edgc.comm import Communicator, Work
 from edgc.lazy import torch
-from edgc.policies.base import Amount, Decision
+from edgc.policies.base import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,12 +27,10 @@ class DenseSettings(AggregatorSettings):
     )
 
 
-class Dense:
+class Dense(Stateless):
     """One all-reduce per bucket. Loses nothing in fp32; bf16 rounds and keeps no residual."""
 
     Settings = DenseSettings
-    amount: ClassVar[None] = None
-    state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
 
     def __init__(self, settings: DenseSettings, seed: int = 0) -> None:
@@ -57,20 +55,6 @@ class Dense:
             return Workload((Phase((scale,), (Message("all_reduce", itemsize * numel),)),))
         convert = passes(numel, 1, itemsize + 2)
         return Workload((Phase((scale, convert), (Message("all_reduce", 2 * numel),)),), (convert,))
-
-    def effective(self, shape: Shape, amount: Amount) -> None:
-        """Always dense."""
-        return None
-
-    def residual(self, name: str) -> None:
-        """Nothing is kept."""
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
 
 class DensePending(OnePhase):

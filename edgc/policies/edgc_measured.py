@@ -18,7 +18,6 @@ A rank stays below the one at which a matrix would be no smaller than uncompress
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -143,7 +142,7 @@ class EdgcMeasured(Windowed):
         self._ranks = allocate(gains, costs, lowest, highest, budget)
         self._clamps = {name: self._clamp(name, lowest, highest) for name in self._ranks}
 
-    def _gains(self, name: str) -> list[float]:
+    def _gains(self, name: str) -> Array:
         """By how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …"""
         m, n = self._context.shapes[name]
         weight = m * n if self._weight == "elements" else self._energy[name]
@@ -207,10 +206,10 @@ def energy_left(
     return np.maximum(np.concatenate([measured, beyond])[: highest + 1], 0.0)
 
 
-def falling(gains: Array) -> list[float]:
+def falling(gains: Array) -> Array:
     """The gains of the curve's convex hull: where a gain exceeds the one before, both count as their mean."""
     if (np.diff(gains) <= 0).all():
-        return gains.tolist()
+        return gains
     blocks: list[tuple[float, int]] = []  # (sum, how many)
     for gain in gains:
         block = (float(gain), 1)
@@ -218,11 +217,11 @@ def falling(gains: Array) -> list[float]:
             total, count = blocks.pop()
             block = (block[0] + total, block[1] + count)
         blocks.append(block)
-    return [total / count for total, count in blocks for _ in range(count)]
+    return np.repeat([total / count for total, count in blocks], [count for _, count in blocks])
 
 
 def allocate(
-    gains: Mapping[str, Sequence[float]],
+    gains: Mapping[str, Sequence[float] | Array],
     costs: Mapping[str, int],
     lowest: Mapping[str, int],
     highest: Mapping[str, int],
@@ -233,16 +232,25 @@ def allocate(
     Units of rank are given out by gain per cost; `gains` are of the k-th unit, and must not rise with k. Equal gains
     go by name, so that all ranks of a job decide alike.
     """
-    ranks = dict(lowest)
-    left = budget - sum(ranks[name] * cost for name, cost in costs.items())
-    queue = [(-gains[n][ranks[n]] / costs[n], n) for n in ranks if ranks[n] < highest[n]]
-    heapq.heapify(queue)
-    while queue:
-        _, name = heapq.heappop(queue)
-        if costs[name] > left:
-            continue  # nor will it ever fit
-        left -= costs[name]
-        ranks[name] += 1
-        if ranks[name] < highest[name]:
-            heapq.heappush(queue, (-gains[name][ranks[name]] / costs[name], name))
-    return ranks
+    if not lowest:
+        return {}
+    names = sorted(lowest)
+    units = [np.asarray(gains[n][lowest[n] : highest[n]]) / costs[n] if lowest[n] < highest[n] else () for n in names]
+    owner = np.repeat(np.arange(len(names)), [len(each) for each in units])
+    order = owner[np.lexsort((owner, -np.concatenate(units)))]  # whose unit comes next; as gains do not rise, in turn
+    price = np.array([costs[n] for n in names])
+    left = budget - sum(lowest[n] * costs[n] for n in names)
+    fitting = int(np.searchsorted(np.cumsum(price[order]), left, side="right"))
+    given = np.bincount(order[:fitting], minlength=len(names))
+    left -= int(given @ price)
+    too_dear: set[int] = set()  # what does not fit once never will
+    for place in order[fitting:].tolist():
+        if left < price.min():
+            break
+        if place not in too_dear and price[place] <= left:
+            given[place] += 1
+            left -= int(price[place])
+        else:
+            too_dear.add(place)
+    more = dict(zip(names, given.tolist(), strict=True))
+    return {name: rank + more[name] for name, rank in lowest.items()}

@@ -16,6 +16,7 @@ ALIVE = (
     "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,PREEMPTED,RESIZING,STAGE_OUT"
 )
 POLL_SECONDS = 10.0
+SILENT_SECONDS = 600.0  #: a controller that is busy or restarts does not answer for a while
 APPEAR_SECONDS = 60.0  #: a shared file system may show a file that another machine has written only so much later
 
 
@@ -34,8 +35,19 @@ def runs_of(jobs: dict[str, int], rule: str, experiment: str, runs: list[str]) -
 
 
 def follow(job_id: int, output: Path) -> None:
-    """Wait until a job has left the queue. Raises `UserError` unless it has then made `output`."""
-    while _alive(job_id):
+    """Wait until a job has left the queue. Raises `UserError` unless it has then made `output`.
+
+    Questions that SLURM does not answer are asked again for `SILENT_SECONDS`; then its error is raised.
+    """
+    answered = time.monotonic()
+    while True:
+        try:
+            if not _alive(job_id):
+                break
+            answered = time.monotonic()
+        except UserError:
+            if time.monotonic() - answered > SILENT_SECONDS:
+                raise
         time.sleep(POLL_SECONDS)
     deadline = time.monotonic() + APPEAR_SECONDS
     while not output.exists():

@@ -54,6 +54,27 @@ def test_follow_fails_where_a_job_ended_without_its_output(commands, tmp_path: P
     follow(11, tmp_path / "trained")
 
 
+def test_follow_asks_again_where_slurm_does_not_answer(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("edgc.slurm.queue.POLL_SECONDS", 0.0)
+    asked = []
+
+    def ask(*command: str) -> str:
+        asked.append(command)
+        if len(asked) < 4:
+            raise UserError("slurm_load_jobs error: Unable to contact slurm controller")
+        return "112"
+
+    monkeypatch.setattr("edgc.slurm.queue.ask", ask)
+    (tmp_path / "trained").touch()
+    follow(11, tmp_path / "trained")
+    assert len(asked) == 4
+
+    asked.clear()
+    monkeypatch.setattr("edgc.slurm.queue.SILENT_SECONDS", -1.0)
+    with pytest.raises(UserError, match="Unable to contact"):
+        follow(11, tmp_path / "trained")
+
+
 @pytest.mark.parametrize(
     ("left", "seconds"),
     [("1-02:03:04", 93_784), ("2:03:04", 7_384), ("9:59", 599), ("UNLIMITED", None), ("INVALID", None)],

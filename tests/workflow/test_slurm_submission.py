@@ -129,6 +129,15 @@ def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
     assert Path(followed[0]).parts[-2] == runs[1]
 
 
+def test_a_timing_of_an_earlier_start_is_followed(site: Project) -> None:
+    (site.root / "bin/squeue").write_text(f"#!/bin/sh\necho '7|rule_time_links-nano|{site.root.resolve()}'\n")
+    done = submit(site, "links-nano", "--dry-run", "--quiet", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"rule (\w*time\S*):", done.stdout + done.stderr) == ["follow_time"]
+    run = load_experiment("links-nano").runs()[0].run_id
+    assert f"results/links-nano/runs/{run}/timed" in done.stdout + done.stderr
+
+
 def test_a_queue_that_forgets_is_told_and_no_reason_to_refuse(site: Project) -> None:
     age, accounting = "MinJobAge               = 60 sec", "AccountingStorageType   = accounting_storage/slurmdbd"
     (site.root / "bin/scontrol").write_text(f"#!/bin/sh\necho '{age}'\necho '{accounting}'\n")

@@ -27,9 +27,10 @@ def test_every_experiment_plans_all_its_runs(project, name):
     experiment = load_experiment(name)
     jobs = project.would_run("--config", f"experiment={name}")
     if experiment.mode == "simulate":
-        assert not {"train", "time", "evaluate", "prepare"} & set(jobs), "nothing is run"
+        assert not {"train", f"time_{name}", "evaluate", "prepare"} & set(jobs), "nothing is run"
     else:
-        planned = {output.split("/")[-2] for outputs in jobs[experiment.mode] for output in outputs.split(", ")}
+        measured = jobs["train" if experiment.mode == "train" else f"time_{name}"]
+        planned = {output.split("/")[-2] for outputs in measured for output in outputs.split(", ")}
         assert planned == {spec.run_id for spec in experiment.runs()}
         assert len(jobs.get("evaluate", ())) == (len(planned) if experiment.mode == "train" else 0)
         assert len(jobs["prepare"]) == 1

@@ -165,7 +165,7 @@ def batched(names, size):
 
 
 def live():
-    """Job ids by run of the jobs that an earlier start of Snakemake has left in SLURM's queue, by rule."""
+    """Jobs that an earlier start of Snakemake has left in SLURM's queue, by rule: ids by run; of `time`, its id."""
     jobs = live_jobs(Path.cwd()) if ON_CLUSTER else {}
     runs = list(SPECS)
     name = EXPERIMENT.name
@@ -173,7 +173,7 @@ def live():
     for number, together in enumerate(batched(runs, CLUSTER.schedule.runs_per_job)):
         if job := jobs.get(f"rule_train_{name}_{number}"):
             found["train"] |= dict.fromkeys(together, job)
-    return found
+    return found | {"time": jobs.get(f"rule_time_{name}")}
 
 
 # The process that submits: jobs on nodes read these files, too, and so do dry runs and reports.

@@ -35,20 +35,37 @@ if EXPERIMENT.timing:
             shell:
                 '"$EDGC_PYTHON" -m edgc predict {params.experiment:q} > {log:q} 2>&1'
 
-    rule time:
-        input:
-            corpus=f"{CORPUS_DIR}/manifest.json",
-            prediction=rules.predict.output if EXPERIMENT.predict_from else [],
-        output:
-            touch(expand(f"{RUN}/timed", run=SPECS)),
-        log:
-            f"{RESULTS}/session/launch.log",
-        threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
-        resources:
-            **whole_nodes(CLUSTER, runs=1),
-        params:
-            experiment=EXPERIMENT.name,
-            timing=EXPERIMENT.timing.model_dump_json(),
-            corpus=subpath(input.corpus, parent=True),
-        shell:
-            '"$EDGC_PYTHON" -m edgc time {params.experiment:q} --corpus {params.corpus:q}'
+    TIMED = expand(f"{RUN}/timed", run=SPECS)
+    if LIVE["time"]:
+
+        # Submitted by an earlier start of Snakemake: waited for, and not submitted again.
+        rule follow_time:
+            output:
+                update(TIMED),
+            localrule: True
+            resources:
+                slurm_job=LIVE["time"],
+            shell:
+                '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output[0]:q}'
+
+    else:
+
+        rule:
+            name:
+                f"time_{EXPERIMENT.name}"
+            input:
+                corpus=f"{CORPUS_DIR}/manifest.json",
+                prediction=rules.predict.output if EXPERIMENT.predict_from else [],
+            output:
+                touch(TIMED),
+            log:
+                f"{RESULTS}/session/launch.log",
+            threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+            resources:
+                **whole_nodes(CLUSTER, runs=1),
+            params:
+                experiment=EXPERIMENT.name,
+                timing=EXPERIMENT.timing.model_dump_json(),
+                corpus=subpath(input.corpus, parent=True),
+            shell:
+                '"$EDGC_PYTHON" -m edgc time {params.experiment:q} --corpus {params.corpus:q}'
