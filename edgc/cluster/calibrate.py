@@ -19,10 +19,12 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from edgc import files
+from edgc.aggregators.workload import Workload
 from edgc.cluster.compute import seconds
+from edgc.cluster.exchange import Timeline, exchange
+from edgc.cluster.plan import at_rate
 from edgc.cluster.step import StepModel
-from edgc.cluster.transfers import ring_hops
-from edgc.comm import wire_factor
+from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
@@ -144,34 +146,42 @@ def _links(
     """What of the links makes steps as long as they were: the floor's, encode and decode, and the messages."""
     cases = []
     for one in timed:
-        data, floor = one.spec.parallel.data, floors[one.spec.model.name]
-        messages = [m for phase in _workload(one.spec, 0, known).phases for m in phase.messages]
-        hops = sum(ring_hops(m.collective, data) for m in messages)
-        sent = sum(wire_factor(m.collective, data) * m.payload for m in messages)
+        workload, floor = _workload(one.spec, 0, known), floors[one.spec.model.name]
         for rate in limited:
             if rate in one.step_s and rate in floor:
-                first = one.stages[rate][0]
-                rest = floor[rate] + first["encode"] + first["decode"]
-                cases.append((rest, hops, sent, 8 * sent / bits_per_second(rate), one.step_s[rate]))
+                first, spec = one.stages[rate][0], at_rate(one.spec, bits_per_second(rate) / 1e9)
+                cases.append((spec, workload, floor[rate] + first["encode"] + first["decode"], one.step_s[rate]))
+
+    def rates(parameters: np.ndarray) -> dict[str, float]:
+        slowdown, latency, handling = (float(x) for x in parameters)
+        endpoint = {"endpoint_gbyte_s": 1 / handling} if handling > NO_TIME else {}
+        return {"link_efficiency": 1 / slowdown, "link_latency_us": latency} | endpoint
 
     def errors(parameters: np.ndarray) -> list[float]:
-        slowdown, latency, handling = parameters
-        return [
-            (rest + hops * latency * 1e-6 + nominal * slowdown + sent * handling * 1e-9) / took - 1
-            for rest, hops, sent, nominal, took in cases
-        ]
+        guessed = validate(Calibration, GUESS | known | rates(parameters), "a fit")
+        return [(rest + _wire_seconds(spec, work, guessed)) / took - 1 for spec, work, rest, took in cases]
 
     found = least_squares(errors, [1.05, 100.0, 1.0], bounds=([1.0, 0.0, 0.0], [10.0, 1e5, 1e3]), x_scale=[0.1, 100, 1])
-    slowdown, latency, handling = (float(x) for x in found.x)
-    endpoint = {"endpoint_gbyte_s": 1 / handling} if handling > NO_TIME else {}
-    return {"link_efficiency": 1 / slowdown, "link_latency_us": latency} | endpoint
+    return rates(found.x)
 
 
-def _workload(spec: RunSpec, stage: int, known: dict[str, Any]) -> Any:
+def _wire_seconds(spec: RunSpec, workload: Workload, calibration: Calibration) -> float:
+    """A first stage's exchange, were its arithmetic done in no time."""
+    transfers = Transfers.of(spec, calibration)
+    group = transfers.data_group(0)
+    timeline = Timeline(
+        lambda kernels: 0.0,
+        lambda message: transfers.collective(message.collective, message.payload, group),
+        transfers.in_flight,
+        0.0,
+    )
+    exchange(timeline, [(0.0, workload)])
+    return timeline.now
+
+
+def _workload(spec: RunSpec, stage: int, known: dict[str, Any]) -> Workload:
     """What a stage's exchange asks for at the method's fixed amount."""
-    link = spec.cluster.model_copy(update={"link_gbit": FREE})
-    guessed = validate(Calibration, GUESS | known, "a guess")
-    model = StepModel(spec.model_copy(update={"cluster": link}), guessed)
+    model = StepModel(at_rate(spec, FREE), validate(Calibration, GUESS | known, "a guess"))
     policy = spec.method.policy
     amount = getattr(policy, "rank", None) or getattr(policy, "ratio", None)
     return model.workload(stage, Decision(amount))

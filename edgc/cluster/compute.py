@@ -72,7 +72,8 @@ def _computed(
     memory = 1e9 * calibration.memory_gbyte_s * speed
     products = layers * (24 * b * s * h**2 + 4 * b * s**2 * h) / t / gemm
     others = layers * (b * s * h * (12 + 14 / t) + 5 * b * (a / t) * s**2) * itemsize / memory
-    traffic = 2 * layers * transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group())
+    reduction = transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group()).seconds
+    traffic = 2 * layers * reduction
     forward, backward = products + others + traffic, 2 * (products + others) + traffic
     if spec.training.recompute:
         backward += forward
@@ -80,8 +81,7 @@ def _computed(
     rows = vocabulary(spec)
     if stage == p.pipeline - 1:
         head = 2 * b * s * h * rows / t / gemm + 16 * b * s * rows / t / memory
-        reduced = transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group())
-        forward, backward, sent = forward + head, backward + 2 * head + reduced, sent + reduced
+        forward, backward, sent = forward + head, backward + 2 * head + reduction, sent + reduction
     parameters = count(stage_parameters(model, rows, t, p.pipeline, stage))
     optimizer = ADAM_BYTES * parameters / memory + ADAM_LAUNCHES * 1e-6 * calibration.launch_us
     return StageSeconds(forward, backward, optimizer, sent)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edgc.aggregators.workload import Kernel, Message, Phase, Workload
+from edgc.cluster.transfers import Transfer
 
 Room = Literal["device", "link"]
 
@@ -31,15 +32,18 @@ class Timeline:
 
     Args:
         kernels: seconds of kernels. message: seconds of a collective.
+        in_flight: how many collectives are under way at once; their bytes follow one another.
         now: when the device is free.
     """
 
     kernels: Callable[[Sequence[Kernel]], float]
-    message: Callable[[Message], float]
+    message: Callable[[Message], Transfer]
+    in_flight: int
     now: float
     spans: list[Span] = field(default_factory=list)
     link_free: float = 0.0
     payload: int = 0  #: bytes handed to collectives
+    _arrivals: list[float] = field(default_factory=list)
 
     def compute(self, what: str, seconds: float) -> None:
         """The device is busy."""
@@ -49,12 +53,16 @@ class Timeline:
 
     def send(self, messages: Sequence[Message]) -> float:
         """Hand messages to the link; when the last of them has arrived."""
+        arrives = self.now
         for message in messages:
-            begin = max(self.now, self.link_free)
-            self.link_free = begin + self.message(message)
+            before = self._arrivals[-self.in_flight] if len(self._arrivals) >= self.in_flight else 0.0
+            begin, transfer = max(self.now, self.link_free, before), self.message(message)
+            self.link_free = begin + transfer.link
+            arrives = max(arrives, begin + transfer.seconds)
+            self._arrivals.append(arrives)
             self.payload += message.payload
-            self.spans.append(Span("link", "wire", begin, self.link_free))
-        return self.link_free if messages else self.now
+            self.spans.append(Span("link", "wire", begin, begin + transfer.seconds))
+        return arrives
 
     def wait(self, until: float) -> None:
         """The device waits."""

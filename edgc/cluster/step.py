@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from edgc.aggregators.workload import Message, Workload, orthonormalisations, passes, products
+from edgc.aggregators.workload import Workload, orthonormalisations, passes, products
 from edgc.cluster import schedule
 from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
 from edgc.cluster.exchange import Span, Timeline, exchange
@@ -130,7 +130,13 @@ class StepModel:
 
     def _timeline(self, stage: int, now: float) -> Timeline:
         speed = speeds(self.calibration, len(self.stages))[stage]
-        return Timeline(lambda kernels: seconds(kernels, self.calibration) / speed, self._message(stage), now)
+        group, transfers = self.transfers.data_group(stage), self.transfers
+        return Timeline(
+            lambda kernels: seconds(kernels, self.calibration) / speed,
+            lambda message: transfers.collective(message.collective, message.payload, group),
+            transfers.in_flight,
+            now,
+        )
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
@@ -160,10 +166,6 @@ class StepModel:
         product, thin = products([(rows, columns, codec.rank)]), orthonormalisations([(rows, codec.rank)])
         return slowest + seconds([product, thin, product, product], self.calibration)
 
-    def _message(self, stage: int) -> Callable[[Message], float]:
-        group = self.transfers.data_group(stage)
-        return lambda message: self.transfers.collective(message.collective, message.payload, group)
-
     @property
     def _fused(self) -> tuple[str, ...]:
         return TIED if self.spec.method.fused_embedding else ()
@@ -174,7 +176,7 @@ class StepModel:
         if p.pipeline == 1:
             return 0.0
         group = self.transfers.embedding_group(self.spec.method.fused_embedding)
-        return self.transfers.collective("all_reduce", 4 * prod(self.shapes[0][TIED[0]]), group)
+        return self.transfers.collective("all_reduce", 4 * prod(self.shapes[0][TIED[0]]), group).seconds
 
     def _buckets(self, stage: int, decision: Decision) -> list[tuple[float, Workload]]:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""

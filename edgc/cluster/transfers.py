@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Cluster, Parallel, RunSpec
@@ -14,6 +15,22 @@ from edgc.errors import UserError
 def ring_hops(kind: str, size: int) -> int:
     """Messages that follow one another in a ring collective of `size` ranks."""
     return (2 if kind == "all_reduce" else 1) * (size - 1)
+
+
+#: Collectives of one group that are under way at once: NCCL has them follow one another, gloo has two threads
+IN_FLIGHT = {"cuda": 1, "cpu": 2}
+
+
+class Transfer(NamedTuple):
+    """Seconds of a message."""
+
+    link: float  #: its bytes are on the link
+    ends: float  #: and the rest: latencies, and what processes do with bytes before and after
+
+    @property
+    def seconds(self) -> float:
+        """Until it has arrived, where no other is under way."""
+        return self.link + self.ends
 
 
 @dataclass(frozen=True)
@@ -74,27 +91,29 @@ class Transfers:
             return self._group([[self._rank(s, d, t) for s in ends for d in range(p.data)] for t in range(p.tensor)])
         return self._group([[self._rank(s, d, t) for s in ends] for d in range(p.data) for t in range(p.tensor)])
 
-    def collective(self, kind: str, payload: float, group: Group) -> float:
-        """Seconds of a ring over `group` to which every rank hands `payload` bytes."""
+    @property
+    def in_flight(self) -> int:
+        """How many collectives of one group are under way at once."""
+        return IN_FLIGHT[self.cluster.device]
+
+    def collective(self, kind: str, payload: float, group: Group) -> Transfer:
+        """A ring over `group` to which every rank hands `payload` bytes."""
         if group.size == 1 or not payload:
-            return 0.0
-        latency, bytes_s = self._rates(group)
-        return ring_hops(kind, group.size) * latency + wire_factor(kind, group.size) * payload / bytes_s
+            return Transfer(0.0, 0.0)
+        return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
         if self.parallel.pipeline == 1:
             return 0.0
-        latency, bytes_s = self._rates(self.neighbours(stage))
-        return latency + payload / bytes_s
+        return self._transfer(1, payload, self.neighbours(stage)).seconds
 
-    def _rates(self, group: Group) -> tuple[float, float]:
-        """A message's latency, and the bytes a second that each of the groups gets."""
+    def _transfer(self, hops: int, sent: float, group: Group) -> Transfer:
         c = self.calibration
-        if group.crosses:
-            handling = 1e-9 / c.endpoint_gbyte_s if c.endpoint_gbyte_s else 0.0
-            return 1e-6 * c.link_latency_us, 1 / (group.sharing / self.link_bytes_s + handling)
-        return 1e-6 * c.inside_latency_us, 1e9 * c.inside_gbyte_s
+        if not group.crosses:
+            return Transfer(sent / (1e9 * c.inside_gbyte_s), 1e-6 * hops * c.inside_latency_us)
+        handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
+        return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
 
     def _rank(self, stage: int, data: int, tensor: int) -> int:
         return tensor + self.parallel.tensor * (data + self.parallel.data * stage)

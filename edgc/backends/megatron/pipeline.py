@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator, _batched_p2p_ops
+from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from edgc.link_codecs import PipelineTraffic, build
+from edgc.link_codecs import Cast, PipelineTraffic, build
 from edgc.telemetry import Ledger
 
 PIPELINE = "pipeline"  # the ledger's tag of what is sent, and the clock's region of encoding and decoding
 BUBBLE = "bubble"  # the clock's region of waiting for other stages, and for what they send
+AS_IT_IS = Cast(bf16=False)
 
 
 class ChargedP2P(P2PCommunicator):
     """All stage-to-stage traffic goes through `_communicate`: the place to compress and to charge.
 
     What goes to the next stage is an activation (`traffic.forward`), what goes to the previous one its gradient
-    (`traffic.backward`). Without a codec the path is megatron's own.
+    (`traffic.backward`).
     """
 
     def __init__(
@@ -32,21 +34,14 @@ class ChargedP2P(P2PCommunicator):
         seed: int = 0,
     ) -> None:
         super().__init__(pp_group=group, config=config)
-        self._ledger, self._traffic = ledger, traffic
+        self._ledger, self._compresses = ledger, traffic.compresses
         self._forward = build(traffic.forward, "forward", group.rank(), seed)
         self._backward = build(traffic.backward, "backward", group.rank(), seed)
         #: False in evaluation, on all ranks alike: nothing is compressed, and the codecs' state stays as it is
         self.training = True
 
-    def _communicate(self, **call: Any) -> Any:
-        with self._ledger.clock.region(BUBBLE):
-            if self.training and self._traffic.compresses:
-                return self._communicate_encoded(**call)
-            self._charge(call["tensor_send_next"], call["tensor_send_prev"])
-            return super()._communicate(**call)
-
     @torch.no_grad()
-    def _communicate_encoded(
+    def _communicate(
         self,
         *,
         tensor_send_next: torch.Tensor | None,
@@ -59,31 +54,54 @@ class ChargedP2P(P2PCommunicator):
         """megatron's exchange, of messages whose sizes differ by direction: up to four, launched as one batch."""
         assert self.config.batch_p2p_comm
         assert wait_on_reqs
+        forward, backward = (self._forward, self._backward) if self.training else (AS_IT_IS, AS_IT_IS)
         kind, on = self.config.pipeline_dtype, torch.cuda.current_device()
-        with self._ledger.clock.region(PIPELINE):
-            to_next = None if tensor_send_next is None else self._forward.encode(tensor_send_next)
-            to_prev = None if tensor_send_prev is None else self._backward.encode(tensor_send_prev)
-        from_prev = self._forward.buffer(tensor_shape, kind, on) if recv_prev else None
-        from_next = self._backward.buffer(tensor_shape, kind, on) if recv_next else None
-        self._charge(to_next, to_prev)
-        requests = _batched_p2p_ops(
-            tensor_send_prev=to_prev,
-            tensor_recv_prev=from_prev,
-            tensor_send_next=to_next,
-            tensor_recv_next=from_next,
-            group=self.pp_group,
-            prev_pipeline_rank=self.prev_rank,  # type: ignore[arg-type]
-            next_pipeline_rank=self.next_rank,  # type: ignore[arg-type]
-        )
-        for request in requests:
-            request.wait()
-        with self._ledger.clock.region(PIPELINE):
-            activation = None if from_prev is None else self._forward.decode(from_prev, tensor_shape, kind)
-            gradient = None if from_next is None else self._backward.decode(from_next, tensor_shape, kind)
+        with self._ledger.clock.region(BUBBLE):
+            with self._coding():
+                to_next = None if tensor_send_next is None else forward.encode(tensor_send_next)
+                to_prev = None if tensor_send_prev is None else backward.encode(tensor_send_prev)
+            from_prev = forward.buffer(tensor_shape, kind, on) if recv_prev else None
+            from_next = backward.buffer(tensor_shape, kind, on) if recv_next else None
+            self._charge(to_next, to_prev)
+            self._exchange(to_next, to_prev, from_prev, from_next)
+            with self._coding():
+                activation = None if from_prev is None else forward.decode(from_prev, tensor_shape, kind)
+                gradient = None if from_next is None else backward.decode(from_next, tensor_shape, kind)
         for received in (activation, gradient):
             if received is not None:
                 received.requires_grad_()  # as megatron's are: the schedule reads the activation's gradient
         return activation, gradient, None
+
+    def _exchange(
+        self,
+        to_next: torch.Tensor | None,
+        to_prev: torch.Tensor | None,
+        from_prev: torch.Tensor | None,
+        from_next: torch.Tensor | None,
+    ) -> None:
+        """Send and receive what there is, and wait for it.
+
+        Receiving comes first, unlike in megatron. A sender over gloo waits to be told that its message is awaited; told
+        after this side's own message has gone ahead on the link, both directions would follow one another: on a slow
+        link an exchange would take twice as long. Where both neighbours are one rank, messages match in this order.
+        """
+        operations = [
+            dist.P2POp(operation, message, peer, self.pp_group)
+            for operation, message, peer in (
+                (dist.irecv, from_next, self.next_rank),
+                (dist.irecv, from_prev, self.prev_rank),
+                (dist.isend, to_prev, self.prev_rank),
+                (dist.isend, to_next, self.next_rank),
+            )
+            if message is not None
+        ]
+        for request in dist.batch_isend_irecv(operations) if operations else ():
+            request.wait()
+
+    def _coding(self) -> AbstractContextManager[None]:
+        """The clock's region of codecs, where there are any."""
+        coded = self.training and self._compresses
+        return self._ledger.clock.region(PIPELINE) if coded else nullcontext()
 
     def _charge(self, *sent: torch.Tensor | None) -> None:
         for tensor in sent:
