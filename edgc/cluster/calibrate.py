@@ -9,7 +9,7 @@ Everything rests on the fastest steps: what disturbs a machine only ever makes a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ class Timed:
     stages: dict[str, list[dict[str, float]]]  #: by rate, then stage: seconds by region
     step_s: dict[str, float]  #: by rate
     link_bytes_s: dict[str, float]  #: by rate: what a rank sent in a plain all-reduce
+
+    @property
+    def computed(self) -> Hashable:
+        """What is computed, and by how many: the model and the degrees."""
+        return self.spec.model.name, self.spec.parallel
 
 
 def read_session(experiment: Experiment, results: Path) -> list[Timed]:
@@ -87,9 +92,9 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
         "stages": [_stages(one).model_dump() for one in floors],
     }  # fmt: skip
     known |= _arithmetic(others, known)
-    floor_s: dict[str, dict[str, float]] = {}  # by model and rate, of all sessions
+    floor_s: dict[Hashable, dict[str, float]] = {}  # by what is computed where, and rate: of all sessions
     for one in floors:
-        floor_s.setdefault(one.spec.model.name, {}).update(one.step_s)
+        floor_s.setdefault(one.computed, {}).update(one.step_s)
     known |= _links(others, floor_s, limited, known)
     free = [one.link_bytes_s[UNSHAPED] for one in timed if one.link_bytes_s.get(UNSHAPED)]
     known["inside_gbyte_s"] = float(np.median(free)) / 1e9 if free else FREE / 8
@@ -141,12 +146,12 @@ def _arithmetic(timed: Iterable[Timed], known: dict[str, Any]) -> dict[str, floa
 
 
 def _links(
-    timed: Iterable[Timed], floors: dict[str, dict[str, float]], limited: Sequence[str], known: dict[str, Any]
+    timed: Iterable[Timed], floors: dict[Hashable, dict[str, float]], limited: Sequence[str], known: dict[str, Any]
 ) -> dict[str, float]:
     """What of the links makes steps as long as they were: the floor's, encode and decode, and the messages."""
     cases = []
     for one in timed:
-        workload, floor = _workload(one.spec, 0, known), floors[one.spec.model.name]
+        workload, floor = _workload(one.spec, 0, known), floors[one.computed]
         for rate in limited:
             if rate in one.step_s and rate in floor:
                 first, spec = one.stages[rate][0], at_rate(one.spec, bits_per_second(rate) / 1e9)

@@ -50,7 +50,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """A row a method and limited rate. `known`: whether the calibration rests on that very point."""
     assert experiment.timing is not None
-    seen = {(one.spec.model.name, one.spec.method.name, rate) for one in timed for rate in one.stages}
+    seen = {(one.computed, one.spec.method.name, rate) for one in timed for rate in one.stages}
     for spec in experiment.runs(configs):
         method = spec.method
         if method.control or method.policy.name != "fixed":  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def _rows(
                 "source": rates.source,
                 "sweep": "measured",
                 "rate": rate,
-                "known": (spec.model.name, method.name, rate) in seen,
+                "known": ((spec.model.name, spec.parallel), method.name, rate) in seen,
                 "link_gbit": gbit,
                 "iteration_s": step.seconds,
                 "floor_s": model.floor,
