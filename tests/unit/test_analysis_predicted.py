@@ -15,6 +15,7 @@ from edgc.analysis.tables import predicted
 from tests.fixtures.sessions import session
 
 MEASURED = {
+    "nocomm": {"10mbit": (0.125, 0.125), "1gbit": (0.1, 0.1)},
     "dense": {"10mbit": (1.0, 1.0), "1gbit": (0.2, 0.2)},
     "powersgd": {"10mbit": (0.5, 0.5), "1gbit": (0.22, 0.22)},
     "dense_bf16": {"10mbit": (0.6, 0.6), "1gbit": (0.199, 0.199)},
@@ -34,7 +35,7 @@ def study() -> Study:
     model = measured.frames.runs["model"].iloc[0]
     rows = [
         {"model": model, "method": method, "title": method, "sweep": "measured", "rate": rate, "iteration_s": seconds}
-        | {"known": (method, rate) == ("dense", "10mbit")}
+        | {"floor_s": 0.1, "known": (method, rate) == ("dense", "10mbit")}
         for (method, rate), seconds in SAID.items()
     ]
     return replace(measured, frames=replace(measured.frames, forecasts=frame("forecasts", rows)))
@@ -52,6 +53,7 @@ def test_errors_and_savings_are_against_what_was_measured(study: Study) -> None:
     assert (slow["predicted_saving_percent"], slow["saving_percent"]) == pytest.approx((60, 50))
     assert slow["saving_error_points"] == pytest.approx(10)
     assert slow["right_sign"]
+    assert slow["floor_error_percent"] == pytest.approx(-20), "the machine was slower than it had been"
     assert row(table, "dense", "10mbit")["error_percent"] == pytest.approx(10)
 
 
@@ -66,6 +68,7 @@ def test_the_paragraph_is_of_what_was_held_out(study: Study) -> None:
     assert "Of 5 points 4 were held out" in told
     assert "13.6 % at most (Powersgd at 1 Gbit/s)" in told
     assert "right in 1 of 2" in told
+    assert "the machine's own, is off by −5.0 % on average" in told
     assert predicted.paragraph(pd.DataFrame()) == "Nothing was predicted."
 
 
@@ -81,7 +84,8 @@ def test_every_point_is_drawn(study: Study) -> None:
     axes = Figure().subplots(2)
     predicted_measured.draw(predicted_measured.build(study), axes)
     drawn = {float(x) for line in axes[1].lines for x in line.get_xdata() if line.get_marker() != "None"}
-    assert drawn == {1e3 * seconds for by_rate in MEASURED.values() for seconds, _ in by_rate.values()} - {600.0}
+    predictable = [by_rate for method, by_rate in MEASURED.items() if method != "nocomm"]
+    assert drawn == {1e3 * seconds for by_rate in predictable for seconds, _ in by_rate.values()} - {600.0}
 
 
 def test_without_a_predicted_baseline_there_is_no_saving(study: Study) -> None:

@@ -21,7 +21,9 @@ CAPTION = (
     "point. Measured: the fastest of the counted steps, as in the calibration, for what disturbs a machine only ever "
     "makes a step longer; and beside it the median with the 20 and 80 % quantiles in brackets. Error: of the predicted "
     "step. Saving: of the fastest step against the baseline's at the same rate; "
-    f"right sign: judged where at least {CLEAR:g} % were saved or lost. What decides by what it sees is not predicted, "
+    f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any exchange, "
+    "which holds nothing of the links: by so much the machine itself was slower (or, above zero, faster) than when it was "
+    "calibrated. What decides by what it sees is not predicted, "
     "nor are links without a limit."
 )
 
@@ -45,6 +47,8 @@ def build(study: Study) -> pd.DataFrame:
             row |= {"predicted_s": said["iteration_s"], "measured_s": steps["t_step"].min()}
             row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
             row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
+            alone = own.steps(own.floor(line), rate)["t_step"].min()
+            row["floor_error_percent"] = -reduction_percent(said["floor_s"], alone)
             row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].min())
             row["predicted_saving_percent"] = reduction_percent(
                 said["iteration_s"], reference.get("iteration_s", math.nan)
@@ -67,12 +71,14 @@ def paragraph(table: pd.DataFrame) -> str:
     if held_out.empty:
         return "Nothing of what was held out was measured."
     error, saving = held_out["error_percent"].abs(), held_out["saving_error_points"].abs()
+    floor = held_out["floor_error_percent"].dropna()
+    machine = f" The step without any exchange, the machine's own, is off by {percent(floor.mean())} on average."
     worst, judged = held_out.iloc[int(error.to_numpy().argmax())], held_out["right_sign"].dropna()
     return (
         f"Of {len(table)} points {len(held_out)} were held out. The predicted step is off by {percent(error.mean())} "
         f"on average and by {percent(error.max())} at most ({worst['title']} at {session.spoken(worst['rate'])}); what "
         f"is saved of it by {cell(saving.mean())} points on average and {cell(saving.max())} at most. Whether a method "
-        f"saves or loses was right in {int(judged.sum())} of {len(judged)}."
+        f"saves or loses was right in {int(judged.sum())} of {len(judged)}.{'' if floor.empty else machine}"
     )
 
 
@@ -86,6 +92,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Measured step (ms)"] = (1e3 * table["measured_s"]).map(cell)
     shown["Median step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
     shown["Error"] = table["error_percent"].map(percent)
+    shown["Floor"] = table["floor_error_percent"].map(percent)
     shown["Predicted saving"] = table["predicted_saving_percent"].map(percent)
     shown["Measured saving"] = table["saving_percent"].map(percent)
     shown["Off by (points)"] = table["saving_error_points"].map(cell)
