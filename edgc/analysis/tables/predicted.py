@@ -22,9 +22,8 @@ CAPTION = (
     "makes a step longer; and beside it the median with the 20 and 80 % quantiles in brackets. Error: of the predicted "
     "step. Saving: of the fastest step against the baseline's at the same rate; "
     f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any exchange, "
-    "which holds nothing of the links: by so much the machine itself was slower (or, above zero, faster) than when it was "
-    "calibrated. What decides by what it sees is not predicted, "
-    "nor are links without a limit."
+    "which holds nothing of the links: by so much the machine itself was slower (or, above zero, faster) than when it "
+    "was calibrated. What decides by what it sees is not predicted, nor are links without a limit."
 )
 
 
