@@ -68,7 +68,7 @@ def test_the_paragraph_is_of_what_was_held_out(study: Study) -> None:
     assert "Of 5 points 4 were held out" in told
     assert "13.6 % at most (Powersgd at 1 Gbit/s)" in told
     assert "right in 1 of 2" in told
-    assert "the machine's own, is off by −5.0 % on average" in told
+    assert "of gradients is off by −5.0 % on average" in told
     assert predicted.paragraph(pd.DataFrame()) == "Nothing was predicted."
 
 

@@ -21,9 +21,9 @@ CAPTION = (
     "point. Measured: the fastest of the counted steps, as in the calibration, for what disturbs a machine only ever "
     "makes a step longer; and beside it the median with the 20 and 80 % quantiles in brackets. Error: of the predicted "
     "step. Saving: of the fastest step against the baseline's at the same rate; "
-    f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any exchange, "
-    "which holds nothing of the links: by so much the machine itself was slower (or, above zero, faster) than when it "
-    "was calibrated. What decides by what it sees is not predicted, nor are links without a limit."
+    f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any "
+    "exchange of gradients; where there are no pipeline stages it holds nothing of the links, and by so much the machine "
+    "itself was slower (above zero: faster) than when it was calibrated. What decides by what it sees is not predicted, nor are links without a limit."
 )
 
 
@@ -71,13 +71,13 @@ def paragraph(table: pd.DataFrame) -> str:
         return "Nothing of what was held out was measured."
     error, saving = held_out["error_percent"].abs(), held_out["saving_error_points"].abs()
     floor = held_out["floor_error_percent"].dropna()
-    machine = f" The step without any exchange, the machine's own, is off by {percent(floor.mean())} on average."
+    without = f" The step without any exchange of gradients is off by {percent(floor.mean())} on average."
     worst, judged = held_out.iloc[int(error.to_numpy().argmax())], held_out["right_sign"].dropna()
     return (
         f"Of {len(table)} points {len(held_out)} were held out. The predicted step is off by {percent(error.mean())} "
         f"on average and by {percent(error.max())} at most ({worst['title']} at {session.spoken(worst['rate'])}); what "
         f"is saved of it by {cell(saving.mean())} points on average and {cell(saving.max())} at most. Whether a method "
-        f"saves or loses was right in {int(judged.sum())} of {len(judged)}.{'' if floor.empty else machine}"
+        f"saves or loses was right in {int(judged.sum())} of {len(judged)}.{'' if floor.empty else without}"
     )
 
 
