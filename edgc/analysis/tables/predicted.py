@@ -21,10 +21,10 @@ CAPTION = (
     "point. Measured: the fastest of the counted steps, as in the calibration, for what disturbs a machine only ever "
     "makes a step longer; and beside it the median with the 20 and 80 % quantiles in brackets. Error: of the predicted "
     "step. Saving: of the fastest step against the baseline's at the same rate; "
-    f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any exchange of "
-    "gradients; where there are no pipeline stages it holds nothing of the links, and by so much the machine itself was "
-    "slower (above zero: faster) than when it was calibrated. What decides by what it sees is not predicted, nor are "
-    "links without a limit."
+    f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any "
+    "exchange of gradients; where there are no pipeline stages it holds nothing of the links, and by so much "
+    "the machine itself was slower (above zero: faster) than when it was calibrated. What decides by what it "
+    "sees is not predicted, nor are links without a limit."
 )
 
 
