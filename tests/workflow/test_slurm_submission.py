@@ -24,6 +24,7 @@ PROGRAMS = {
     "squeue": ":",
     "scontrol": "echo 'MinJobAge               = 300 sec'",
     "scancel": ":",
+    "sacct": "echo 'Slurm accounting storage is disabled' >&2; exit 1",
 }
 
 
