@@ -17,7 +17,7 @@ def ring_hops(kind: str, size: int) -> int:
     return (2 if kind == "all_reduce" else 1) * (size - 1)
 
 
-#: Collectives of one group that are under way at once: NCCL has them follow one another, gloo has two threads
+#: Collectives of one group under way at once: NCCL has them follow one another, PyTorch gives gloo two threads
 IN_FLIGHT = {"cuda": 1, "cpu": 2}
 
 
@@ -109,6 +109,7 @@ class Transfers:
         return self._transfer(1, payload, self.neighbours(stage)).seconds
 
     def _transfer(self, hops: int, sent: float, group: Group) -> Transfer:
+        """`hops` messages one after another, in which every rank sends `sent` bytes in all."""
         c = self.calibration
         if not group.crosses:
             return Transfer(sent / (1e9 * c.inside_gbyte_s), 1e-6 * hops * c.inside_latency_us)
