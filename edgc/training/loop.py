@@ -6,7 +6,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgc import files
 from edgc.backends.megatron import checkpoint, hf_export
@@ -22,8 +22,11 @@ from edgc.training.batches import Batches
 from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
-from edgc.training.step import Engine, take_step
+from edgc.training.step import take_step
 from edgc.training.stopping import Stopping
+
+if TYPE_CHECKING:
+    from edgc.training.step import Engine
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
 COSTS = "exchange_costs.json"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgc.backends.ddp_engine import DDPEngine
-from edgc.backends.megatron.engine import MegatronEngine
 from edgc.config import RunSpec
 from edgc.training.batches import Batches
 from edgc.training.recorder import Recorder
 from edgc.training.schedule import learning_rate
 
-Engine = MegatronEngine | DDPEngine
+if TYPE_CHECKING:
+    from edgc.backends.ddp_engine import DDPEngine
+    from edgc.backends.megatron.engine import MegatronEngine
+
+    Engine = MegatronEngine | DDPEngine
 
 
 def take_step(

@@ -9,14 +9,12 @@ import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from edgc import files
-from edgc.backends.ddp_engine import DDPEngine
-from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.calibration import link_speed
 from edgc.config import Cell, RunSpec
@@ -28,8 +26,11 @@ from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
 from edgc.training.recorder import REGIONS, Recorder
 from edgc.training.session import Session, run_folder
-from edgc.training.step import Engine, take_step
+from edgc.training.step import take_step
 from edgc.training.stopping import Stopping
+
+if TYPE_CHECKING:
+    from edgc.training.step import Engine
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
 
@@ -62,6 +63,17 @@ def time_methods(session: Session, folder: Path, corpus_dir: Path) -> None:
     leave()
 
 
+def build_engine(spec: RunSpec, place: Place, vocab_size: int) -> Engine:
+    """What trains in the run's loop; only what it needs is imported, which takes seconds."""
+    if spec.loop == "ddp":
+        from edgc.backends.ddp_engine import DDPEngine
+
+        return DDPEngine(spec, place, vocab_size)
+    from edgc.backends.megatron.engine import MegatronEngine
+
+    return MegatronEngine(spec, place, vocab_size)
+
+
 class Contender:
     """One method of a session: model, optimizer and records of its own, in the process groups of all."""
 
@@ -69,8 +81,7 @@ class Contender:
         corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
         self.spec, self._place, self._run_dir, self._corpus = spec, place, run_dir, corpus.manifest
         seed_everything(spec.seed, place)
-        kind = DDPEngine if spec.loop == "ddp" else MegatronEngine
-        self.engine: Engine = kind(spec, place, corpus.manifest["vocab_size"])
+        self.engine = build_engine(spec, place, corpus.manifest["vocab_size"])
         self._batches = Batches(spec, corpus, place.data)
         self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
         self._leads = place.data == 0 and place.tensor == 0
