@@ -19,7 +19,7 @@ A rank stays below the one at which a matrix would be no smaller than uncompress
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -82,6 +82,7 @@ class EdgcMeasured(Windowed):
         super().__init__(settings, context, by_matrix=True)
         self._target, self._mean_rank = settings.target_error, settings.mean_rank
         self._weight, self._tail = settings.weight, TAILS[settings.tail]
+        self._allowed = {name: self._limits_within(shape) for name, shape in context.shapes.items() if self._limits}
         self._curves: dict[str, Array] = {}  # energy left at rank 0, 1, … its highest, as a share; smoothed
         self._energy: dict[str, float] = {}  # ‖M̄‖²; smoothed
 
@@ -90,24 +91,35 @@ class EdgcMeasured(Windowed):
         fresh = super()._take(observation)
         if not self._warmed_up:
             return fresh
-        measured = [name for name in self._ranks if self._measure(name, observation)]
-        return bool(measured)
+        made: dict[Hashable, tuple[Array, float] | None] = {}  # matrices may share all that a curve is made of
+        for name in self._ranks:
+            spectrum, error = observation.spectrum.get(name, ()), observation.relative_error.get(name, math.nan)
+            known = self._context.shapes[name], id(spectrum), error, id(self._curves.get(name))
+            if known not in made:
+                made[known] = self._measured(name, spectrum, error)
+            if now := made[known]:
+                self._curves[name], energy = now
+                self._energy[name] = self._smoothed(self._energy.get(name), energy)
+        return any(made.values())
 
-    def _measure(self, name: str, observation: Observation) -> bool:
-        squares = np.square(np.asarray(observation.spectrum.get(name, ()), dtype=np.float64))
-        error = observation.relative_error.get(name, math.nan)
+    def _measured(self, name: str, spectrum: Sequence[float], error: float) -> tuple[Array, float] | None:
+        """The curve, smoothed, and the energy of what a window measured; None: not finite, or nothing was sent."""
+        squares = np.square(np.asarray(spectrum, dtype=np.float64))
         if not (0 <= error < 1 and 0 < squares.sum() < math.inf):
-            return False
+            return None
         curve = energy_left(squares, error, self._context.shapes[name], self._bounds(name)[1], self._tail)
         past = self._settings.smoothing or 0.0
-        self._curves[name] = past * self._curves[name] + (1 - past) * curve if name in self._curves else curve
-        self._energy[name] = self._smoothed(self._energy.get(name), float(squares.sum()) / (1 - error**2))
-        return True
+        smoothed = past * self._curves[name] + (1 - past) * curve if name in self._curves else curve
+        return smoothed, float(squares.sum()) / (1 - error**2)
 
     def _bounds(self, name: str) -> tuple[int, int]:
-        """(r_min, r_max) of a matrix: below where it would travel dense, and r_min within the budget."""
-        low, high = super()._bounds(name)
-        m, n = self._context.shapes[name]
+        """(r_min, r_max) of a matrix."""
+        return self._allowed[name]
+
+    def _limits_within(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The limits below where a matrix of this shape would travel dense, and r_min within the budget."""
+        assert self._limits is not None
+        (low, high), (m, n) = self._limits, shape
         highest = min(high, max(1, (m * n - 1) // (m + n)))
         return min(low, highest, self._mean_rank or highest), highest
 
@@ -138,15 +150,17 @@ class EdgcMeasured(Windowed):
             lowest[name], highest[name] = max(low, self._ranks[name] - limit), min(high, self._ranks[name] + limit)
         costs = {name: sum(shapes[name]) for name in self._ranks}
         budget = sum(min(self._mean_rank, *shapes[name]) * cost for name, cost in costs.items())
-        gains = {name: self._gains(name) for name in self._curves}
+        made: dict[Hashable, Array] = {}  # matrices that share a curve share its gains
+        gains = {}
+        for name, curve in self._curves.items():
+            m, n = shapes[name]
+            weight = m * n if self._weight == "elements" else self._energy[name]
+            known = id(curve), weight
+            if known not in made:  # by how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …
+                made[known] = falling(weight * -np.diff(curve))
+            gains[name] = made[known]
         self._ranks = allocate(gains, costs, lowest, highest, budget)
         self._clamps = {name: self._clamp(name, lowest, highest) for name in self._ranks}
-
-    def _gains(self, name: str) -> Array:
-        """By how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …"""
-        m, n = self._context.shapes[name]
-        weight = m * n if self._weight == "elements" else self._energy[name]
-        return falling(weight * -np.diff(self._curves[name]))
 
     def _clamp(self, name: str, lowest: Mapping[str, int], highest: Mapping[str, int]) -> Clamp | None:
         """Which limit a rank ended at."""

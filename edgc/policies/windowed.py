@@ -84,13 +84,17 @@ class Windowed(ABC):
         """One rank per matrix, or dense; changes with observations only."""
         if not self._warmed_up or not self._own_limits:
             return DENSE
-        return Decision(None, {n: self._own_rank(group)[0] for group, names in self._groups.items() for n in names})
+        ranks = {group: self._own_rank(group)[0] for group in self._groups}
+        return Decision(None, {n: ranks[group] for group, names in self._groups.items() for n in names})
 
     def explain(self) -> Mapping[str, Any]:
         """`entropy` (nats by parameter), `stage_entropy` (their mean, or None) and `clamp` (by parameter)."""
-        clamps = {n: self._own_rank(group)[1] for group, names in self._groups.items() for n in names}
-        mean = fmean(self._entropy.values()) if self._entropy else None
-        return {"entropy": dict(self._entropy), "stage_entropy": mean, "clamp": clamps}
+        clamps = {group: self._own_rank(group)[1] for group in self._groups}
+        return {
+            "entropy": dict(self._entropy),
+            "stage_entropy": fmean(self._entropy.values()) if self._entropy else None,
+            "clamp": {n: clamps[group] for group, names in self._groups.items() for n in names},
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {
