@@ -173,13 +173,7 @@ def _links(
 def _wire_seconds(spec: RunSpec, workload: Workload, calibration: Calibration) -> float:
     """A first stage's exchange, were its arithmetic done in no time."""
     transfers = Transfers.of(spec, calibration)
-    group = transfers.data_group(0)
-    timeline = Timeline(
-        lambda kernels: 0.0,
-        lambda message: transfers.collective(message.collective, message.payload, group),
-        transfers.in_flight,
-        0.0,
-    )
+    timeline = Timeline.of_group(transfers, transfers.data_group(0), lambda kernels: 0.0)
     exchange(timeline, [(0.0, workload)])
     return timeline.now
 

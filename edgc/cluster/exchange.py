@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edgc.aggregators.workload import Kernel, Message, Phase, Workload
-from edgc.cluster.transfers import Transfer
+from edgc.cluster.transfers import Group, Transfer, Transfers
 
 Room = Literal["device", "link"]
 
@@ -44,6 +44,13 @@ class Timeline:
     link_free: float = 0.0
     payload: int = 0  #: bytes handed to collectives
     _arrivals: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of_group(
+        cls, transfers: Transfers, group: Group, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
+    ) -> Timeline:
+        """That of a rank whose collectives are `group`'s."""
+        return cls(kernels, lambda m: transfers.collective(m.collective, m.payload, group), transfers.in_flight, now)
 
     def compute(self, what: str, seconds: float) -> None:
         """The device is busy."""

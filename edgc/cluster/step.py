@@ -130,13 +130,8 @@ class StepModel:
 
     def _timeline(self, stage: int, now: float) -> Timeline:
         speed = speeds(self.calibration, len(self.stages))[stage]
-        group, transfers = self.transfers.data_group(stage), self.transfers
-        return Timeline(
-            lambda kernels: seconds(kernels, self.calibration) / speed,
-            lambda message: transfers.collective(message.collective, message.payload, group),
-            transfers.in_flight,
-            now,
-        )
+        group = self.transfers.data_group(stage)
+        return Timeline.of_group(self.transfers, group, lambda kernels: seconds(kernels, self.calibration) / speed, now)
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
