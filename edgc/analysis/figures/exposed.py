@@ -122,6 +122,7 @@ def _rate_axis(ax: Axes, places: dict[str, float]) -> None:
     ax.set_xticks(list(places.values()), [spoken(rate).replace(" ", "\n") for rate in places])
     ax.xaxis.set_minor_locator(NullLocator())
     last = max(places.values())
-    ax.set_xlim(min(places.values()) / 1.5, 1.1 * BAND * last)
+    ends = 1.1 * BAND * last if UNSHAPED in places else 1.5 * last
+    ax.set_xlim(min(places.values()) / 1.5, ends)
     if UNSHAPED in places:
-        ax.axvspan(last / BAND / 1.1, 1.1 * BAND * last, color="#F4F4F4", linewidth=0, zorder=0)
+        ax.axvspan(last / BAND / 1.1, ends, color="#F4F4F4", linewidth=0, zorder=0)
