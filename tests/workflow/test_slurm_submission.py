@@ -145,3 +145,16 @@ def test_a_queue_that_forgets_is_told_and_no_reason_to_refuse(site: Project) -> 
     done = submit(site, "toy", "--dry-run", "--quiet", "host")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "add --slurm-status-command sacct" in done.stderr
+
+
+def test_a_calibration_of_an_earlier_start_is_followed(site: Project) -> None:
+    comment = "rule_time_for_calibration_wildcards_cluster-calibration-pipeline"
+    (site.root / "bin/squeue").write_text(f"#!/bin/sh\necho '7|{comment}|{site.root.resolve()}'\n")
+    done = submit(site, "cluster-validation-pipeline", "--dry-run", "--quiet", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert re.findall(r"rule follow_calibration:\n    output: (\S+)", said) == [
+        "results/cluster-calibration-pipeline/timed"
+    ]
+    timed = re.findall(r"rule time_for_calibration:\n    input: \S+\n    output: (\S+)", said)
+    assert timed == ["results/cluster-calibration/timed"]

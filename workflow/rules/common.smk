@@ -165,7 +165,10 @@ def batched(names, size):
 
 
 def live():
-    """Jobs that an earlier start of Snakemake has left in SLURM's queue, by rule: ids by run; of `time`, its id."""
+    """Jobs that an earlier start of Snakemake has left in SLURM's queue, by rule: ids by run; of `time`, its id.
+
+    Of `calibration`, ids by experiment.
+    """
     jobs = live_jobs(Path.cwd()) if ON_CLUSTER else {}
     runs = list(SPECS)
     name = EXPERIMENT.name
@@ -173,6 +176,12 @@ def live():
     for number, together in enumerate(batched(runs, CLUSTER.schedule.runs_per_job)):
         if job := jobs.get(f"rule_train_{name}_{number}"):
             found["train"] |= dict.fromkeys(together, job)
+    prefix = "rule_time_for_calibration_wildcards_"
+    found["calibration"] = {
+        source: jobs[prefix + source]
+        for source in EXPERIMENT.predict_from
+        if prefix + source in jobs
+    }
     return found | {"time": jobs.get(f"rule_time_{name}")}
 
 

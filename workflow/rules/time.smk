@@ -13,7 +13,7 @@ if EXPERIMENT.timing:
             log:
                 "results/{source}/session/launch.log",
             wildcard_constraints:
-                source="|".join(map(re.escape, EXPERIMENT.predict_from)),
+                source=none_of(LIVE["calibration"]),
             threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
             resources:
                 **whole_nodes(CLUSTER, runs=1),
@@ -21,6 +21,20 @@ if EXPERIMENT.timing:
                 corpus=subpath(input.corpus, parent=True),
             shell:
                 '"$EDGC_PYTHON" -m edgc time {wildcards.source:q} --corpus {params.corpus:q}'
+
+        if LIVE["calibration"]:
+
+            # Submitted by an earlier start of Snakemake: waited for, and not submitted again.
+            rule follow_calibration:
+                output:
+                    update("results/{source}/timed"),
+                wildcard_constraints:
+                    source=one_of(LIVE["calibration"]),
+                localrule: True
+                resources:
+                    slurm_job=lambda wildcards: LIVE["calibration"][wildcards.source],
+                shell:
+                    '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'
 
         rule predict:
             input:
