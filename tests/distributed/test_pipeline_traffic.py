@@ -47,6 +47,15 @@ def test_bytes_of_each_direction_equal_the_formula(topology: tuple[int, int, dic
         assert all(stage["clocked"] == (run != "none") for stage in report[run]["stages"]), run
 
 
+def test_what_is_awaited_is_posted_before_what_is_sent(topology: tuple[int, int, dict[str, Any]]) -> None:
+    """Else both directions of a slow link would follow one another over gloo."""
+    _, _, report = topology
+    for run in report.keys() - {"stock"}:
+        both = [kinds for stage in report[run]["stages"] for kinds in stage["exchanges"] if len({*kinds}) == 2]
+        assert all(kinds == sorted(kinds) for kinds in both), run  # irecv comes before isend
+        assert both, run
+
+
 def test_losses_fall_and_are_those_of_uncompressed_traffic_up_to_what_the_codec_loses(
     topology: tuple[int, int, dict[str, Any]],
 ) -> None:
