@@ -43,7 +43,7 @@ class DDPEngine:
         )
         t = spec.training
         self.optimizer = torch.optim.AdamW(
-            module.parameters(), lr=t.lr, betas=(t.beta1, t.beta2), eps=t.eps, weight_decay=t.weight_decay
+            module.parameters(), lr=t.lr, betas=(t.beta1, t.beta2), eps=t.eps, weight_decay=t.weight_decay, fused=True
         )
         self._exchange = None
         if spec.method.aggregator.name == "torch_powersgd":

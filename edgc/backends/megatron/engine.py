@@ -58,6 +58,8 @@ class MegatronEngine:
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
         self.optimizer: Any = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
+        for group in self.optimizer.param_groups:
+            group["fused"] = True  # for torch's AdamW, which megatron takes where no other fused one is installed
         self._embedding = self._embedding_group()
         self._config.finalize_model_grads_func = self._finalize_gradients
         self._config.grad_scale_func = self.optimizer.scale_loss
