@@ -91,7 +91,9 @@ class EdgcMeasured(Windowed):
         fresh = super()._take(observation)
         if not self._warmed_up:
             return fresh
-        made: dict[Hashable, tuple[Array, float] | None] = {}  # matrices may share all that a curve is made of
+        # Matrices may share all that a curve is made of. Identities tell that apart: whatever is looked up was there
+        # before the loop, so that no id of what the loop replaces can come up again.
+        made: dict[Hashable, tuple[Array, float] | None] = {}
         for name in self._ranks:
             spectrum, error = observation.spectrum.get(name, ()), observation.relative_error.get(name, math.nan)
             known = self._context.shapes[name], id(spectrum), error, id(self._curves.get(name))
