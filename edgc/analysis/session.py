@@ -1,12 +1,13 @@
 """A timing session (mode time): the steps that count, by method, link rate and round, and what they are held against.
 
 Methods take turns within a round, so that whatever drifts on the machine drifts for all of them: every difference is
-taken within a round first, and then the median over rounds.
+taken within a round first, and then the mean over rounds.
 """
 
 from __future__ import annotations
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -89,12 +90,21 @@ def exposed(steps: pd.DataFrame, floor: pd.DataFrame) -> pd.Series:
     return (by_round(steps) - by_round(floor)).dropna()
 
 
-def reductions(own: pd.Series, reference: pd.Series) -> pd.Series:
-    """By round: how much less `own` is, in percent; nothing where the reference is not positive in every round."""
+class Reduction(NamedTuple):
+    """How much less something is than its reference, in percent; NaN where that cannot be told."""
+
+    percent: float  #: of the means over the rounds that both have
+    error: float  #: two standard errors over rounds, in points; of two rounds, the difference of their reductions
+
+
+def reduction(own: pd.Series, reference: pd.Series) -> Reduction:
+    """Of a value by round; nothing is told where the reference is not positive in every round."""
     pairs = pd.concat({"own": own, "reference": reference}, axis=1).dropna()
-    if (pairs["reference"] <= 0).any():
-        return pd.Series(dtype=float)
-    return 100 * (1 - pairs["own"] / pairs["reference"])
+    if pairs.empty or (pairs["reference"] <= 0).any():
+        return Reduction(np.nan, np.nan)
+    by_round = 100 * (1 - pairs["own"] / pairs["reference"])
+    percent = 100 * (1 - pairs["own"].mean() / pairs["reference"].mean())
+    return Reduction(float(percent), 2 * float(by_round.sem()))
 
 
 def achieved(line: Line, rate: str) -> float:

@@ -11,7 +11,9 @@ import pandas as pd
 
 from edgc.analysis import canvas, render, style
 from edgc.analysis.selection import figures_of, tables_of
+from edgc.analysis.session import spoken
 from edgc.analysis.study import Study, counts, hardware
+from edgc.config.timing import Timing
 from edgc.errors import UserError
 from edgc.files import atomic_open, write_text
 
@@ -57,8 +59,14 @@ def _setting(study: Study) -> str:
         return _assumed(study)
     runs, timing = study.frames.runs, study.experiment.timing
     models = ", ".join(runs["model"].unique())
-    cells = f", {timing.rounds} rounds × {timing.steps} steps a rate" if timing else ""
+    cells = f", {_rounds(timing)} rounds × {timing.steps} steps a rate" if timing else ""
     return f"Experiment {study.experiment.name}: {models}, {counts(runs)}{cells}, {hardware(runs)}"
+
+
+def _rounds(timing: Timing) -> str:
+    """`2`, or `2 (none: 6)`."""
+    others = ", ".join(f"{spoken(rate)}: {count}" for rate, count in timing.rounds_at.items())
+    return f"{timing.rounds} ({others})" if others else str(timing.rounds)
 
 
 def _assumed(study: Study) -> str:

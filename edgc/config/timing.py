@@ -22,7 +22,7 @@ class Cell(NamedTuple):
 
 
 class Timing(Settings):
-    """A session: in every round, on every link, each method in turn takes a cell of steps.
+    """A session: in every round, on links of every rate, each method in turn takes a cell of steps.
 
     Its training goes on from cell to cell, so that its policy and its error feedback are at work.
     """
@@ -31,6 +31,11 @@ class Timing(Settings):
         (UNSHAPED,), min_length=1, description="Rates of the links, e.g. [200mbit, none]; none: not limited"
     )
     rounds: PositiveInt = Field(2, description="Rounds; every second one goes through the methods in reverse")
+    rounds_at: dict[Rate | Literal["none"], PositiveInt] = Field(
+        default_factory=dict,
+        description="Rounds at rates that need others, e.g. {none: 6}: the less an exchange takes of a step, the more "
+        "the rest of it blurs",
+    )
     steps: PositiveInt = Field(15, description="Steps of a cell that count")
     settle: NonNegativeInt = Field(2, description="Steps before them in the same cell, which do not")
     warmup: NonNegativeInt = Field(
@@ -48,18 +53,24 @@ class Timing(Settings):
     def _rates_differ(self) -> Timing:
         if len(set(self.rates)) != len(self.rates):
             raise ValueError(f"rates {list(self.rates)} names one twice")
+        if unknown := sorted(set(self.rounds_at) - set(self.rates)):
+            raise ValueError(f"rounds_at names {', '.join(unknown)}; rates has {', '.join(self.rates)}")
         return self
+
+    def rounds_of(self, rate: str) -> int:
+        """Rounds on links of this rate."""
+        return self.rounds_at.get(rate, self.rounds)
 
     @property
     def steps_of_a_method(self) -> int:
         """All steps that a method takes, those that do not count included."""
-        return self.warmup + self.rounds * len(self.rates) * (self.settle + self.steps)
+        return self.warmup + sum(map(self.rounds_of, self.rates)) * (self.settle + self.steps)
 
     def cells(self, methods: int) -> Iterator[Cell]:
         """All cells in order, of so many methods."""
         yield from (Cell(0, UNSHAPED, method) for method in range(methods))
-        for number in range(1, self.rounds + 1):
-            for rate in self.rates:
+        for number in range(1, max(map(self.rounds_of, self.rates)) + 1):
+            for rate in (rate for rate in self.rates if number <= self.rounds_of(rate)):
                 order = range(methods) if number % 2 else reversed(range(methods))
                 yield from (Cell(number, rate, method) for method in order)
 

@@ -20,6 +20,9 @@ from edgc.errors import UserError
 
 CLONE_NEWNET = 0x40000000  # of linux/sched.h
 MTU = "9000"  #: as clusters' links have it; every packet costs this machine's processors, which are to compute
+#: Whatever the machine's own is. Every kernel has it, and on round trips this short Linux's default, CUBIC, does as it
+#: does (RFC 9438, section 4.3). BBR probes a link now and then, and keeps a model of it beyond a change of its rate.
+CONGESTION_CONTROL = "reno"
 #: About a packet: a real link saves no capacity while it is idle. With 128 kB a message of that size cost nothing.
 BURST = ("burst", "10kb", "latency", "50ms")
 
@@ -87,6 +90,8 @@ class Network:
             _run("ip", "-n", self.bridge, "link", "set", node, "master", "br0", "up")
             _run("ip", "-n", self.namespace(node), "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
             _run("ip", "-n", self.namespace(node), "link", "set", "eth0", "up")
+            choose = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
+            _run("ip", "netns", "exec", self.namespace(node), "sh", "-c", choose)
         if self.host:
             there = ("host", "mtu", MTU, "netns", self.bridge)
             _run("ip", "link", "add", self.name, "mtu", MTU, "type", "veth", "peer", "name", *there)

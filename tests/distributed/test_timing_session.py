@@ -16,6 +16,8 @@ import pytest
 from edgc.config import Cluster, load
 from edgc.errors import EXIT_BAD_INPUT, UserError
 from edgc.files import read_json, read_jsonl
+from edgc.lab.guard import network as lab_network
+from edgc.lab.network import Network
 from edgc.training.links import network_of
 from tests.fixtures.workspace import Workspace, wait_for
 
@@ -141,6 +143,16 @@ def test_a_loaded_machine_is_refused(timed: Workspace) -> None:
     assert done.returncode == EXIT_BAD_INPUT
     assert "% in use, timing.foreign_load allows 5 %" in done.stderr
     assert not (timed.root / "results" / "quiet" / "runs").exists()
+
+
+@needs_links
+def test_a_nodes_congestion_control_is_not_the_machines() -> None:
+    setting = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    before = setting.read_text()
+    with lab_network(Network(f"edgc-{os.getpid()}", 2)) as made:
+        inside = [["ip", "netns", "exec", made.namespace(node), "cat", str(setting)] for node in made.nodes]
+        assert {subprocess.check_output(command, text=True).strip() for command in inside} == {"reno"}
+    assert setting.read_text() == before
 
 
 def test_links_are_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,10 @@ def both(*edits: Edit) -> Edit:
 
 BAD: dict[str, tuple[Edit, list[str]]] = {
     "rate without unit": (both(timed(), put("timing.rates", ["200"])), ["timing.rates", "'200'"]),
+    "rounds at no rate": (
+        both(timed(), put("timing.rounds_at", {"1gbit": 3})),
+        ["rounds_at", "1gbit", "20mbit, none"],
+    ),
     "rate twice": (both(timed(), put("timing.rates", ["20mbit", "20mbit"])), ["rates", "20mbit", "twice"]),
     "rates without links": (both(timed(), put("clusters/four:links", None)), ["timing.rates 20mbit", "four", "links"]),
     "links between machines": (
@@ -91,6 +95,13 @@ def test_every_method_takes_as_many_steps_as_it_is_told_and_meets_every_rate_in_
     blocks = [[c.method for c in block] for _, block in groupby(cells, key=lambda cell: (cell.round, cell.rate))]
     assert blocks[0] == blocks[1] == blocks[2] == [0, 1, 2, 3]
     assert blocks[3] == blocks[4] == [3, 2, 1, 0]
+
+
+def test_a_rate_may_have_rounds_of_its_own() -> None:
+    timing = Timing(rates=("20mbit", "none"), rounds=1, rounds_at={"none": 3}, steps=15, settle=2, warmup=6)
+    own = [cell for cell in timing.cells(2) if cell.method == 0][1:]
+    assert [(cell.round, cell.rate) for cell in own] == [(1, "20mbit"), (1, "none"), (2, "none"), (3, "none")]
+    assert timing.steps_of_a_method == 6 + 4 * 17
 
 
 def test_a_variant_is_its_file_with_changes_under_a_new_name(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from edgc.config.timing import UNSHAPED
 
 TITLE = "Exposed communication"
 NOTE = (
-    "Medians over rounds. Above: step time less that of a step without exchange. Below: step time saved against the\n"
+    "Means over rounds. Above: step time less that of a step without exchange. Below: step time saved against the\n"
     "fastest dense method at that rate; hollow: within noise. Shaded: links without a limit.\n"
     "A triangle with an edge: not above the floor, or more lost than is shown."
 )

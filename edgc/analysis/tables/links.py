@@ -18,23 +18,22 @@ __all__ = ["CAPTION", "TITLE", "build", "paragraph", "present"]
 
 TITLE = "Methods on links of several rates"
 
-MIN_ROUNDS = 2  #: fewer tell nothing of how well a reduction repeats
-
 #: Two standard errors of the median of n normal numbers are 1.49 times their 20–80 % width, divided by √n.
 TWO_ERRORS = 1.49
 
 CAPTION = (
     "All methods took turns in one session; only counted steps, without warm-up and settling. Step: lowest, and "
     "median with the 20 and 80 % quantiles in brackets. Exposed: what the exchange adds to a step, i.e. median step "
-    "less that of the method without any exchange (the floor) in the same round, median over rounds; from minima: "
-    "lowest step less the floor's lowest. Reductions: percent less than the reference in the same round, of median "
-    "step time or of exposed communication, median over rounds; the floor's are what any exchange could save at "
+    "less that of the method without any exchange (the floor) in the same round, mean over rounds; from minima: "
+    "lowest step less the floor's lowest. Reductions: percent less than the reference, of a round's median step time "
+    "or exposed communication, both as means over the same rounds; the floor's are what any exchange could save at "
     "most, and nothing is told where the reference exposes nothing. References: the experiment's baseline, and the "
-    "fastest dense method at that rate (lowest median step), which is what one has without compression. Spread: "
-    "largest difference between two rounds' reductions of step time against the fastest dense method, in points. "
+    "fastest dense method at that rate (lowest median step), which is what one has without compression. Spread: two "
+    "standard errors, over rounds, of the reduction of step time against the fastest dense method, in points (of two "
+    "rounds: their difference). "
     f"Noise: the larger of this spread and two standard errors of the difference of both medians ({TWO_ERRORS:g} × "
     "20–80 % width / √steps each, added in squares). Verdict: pays where that reduction is above the noise, does not "
-    f"pay where it is below minus the noise, otherwise within noise; too few rounds below {MIN_ROUNDS}. Not limited: "
+    "pay where it is below minus the noise, otherwise within noise; too few rounds: one. Not limited: "
     "links without a limit, the negative control. MB a step (10⁶ bytes), mean, all ranks. Payload: gradient bytes "
     "handed to collectives; wire: what ring algorithms send for them; ledger: wire and, as sent, all other charged "
     "traffic (agreement, observation, tied embedding, pipeline); interface: what packets carried that the "
@@ -78,22 +77,19 @@ def _row(line: Line, rate: str, among: Session) -> dict[str, object]:
     row |= {"nominal_mbit": session.megabits(rate), "achieved_mbit": session.achieved(line, rate)}
     row |= {"steps": len(steps), "rounds": steps["round"].nunique(), "step_s_min": steps["t_step"].min()}
     row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
-    row |= {"exposed_s": own.median(), "exposed_s_min": row["step_s_min"] - floor_steps["t_step"].min()}
+    row |= {"exposed_s": own.mean(), "exposed_s_min": row["step_s_min"] - floor_steps["t_step"].min()}
+    saved = {}
     for name, other in (("baseline", baseline), ("dense", dense)):
         theirs = among.steps(other, rate)
+        saved[name] = session.reduction(session.by_round(steps), session.by_round(theirs))
         row[name] = other.title if other else None
-        row[f"exposed_{name}_percent"] = session.reductions(own, session.exposed(theirs, floor_steps)).median()
-        row[f"step_{name}_percent"] = _step_reductions(steps, theirs).median()
-    theirs = among.steps(dense, rate)
-    saved = _step_reductions(steps, theirs)
-    row["spread_points"] = saved.max() - saved.min() if len(saved) >= MIN_ROUNDS else np.nan
-    row["noise_points"] = float(np.max([row["spread_points"], _error_points(steps, theirs)]))  # NaN if either is
+        row[f"exposed_{name}_percent"] = session.reduction(own, session.exposed(theirs, floor_steps)).percent
+        row[f"step_{name}_percent"] = saved[name].percent
+    row["spread_points"] = saved["dense"].error
+    within = _error_points(steps, among.steps(dense, rate))
+    row["noise_points"] = float(np.max([row["spread_points"], within]))  # NaN if either is
     row["verdict"] = judge(line, dense, row)
     return row | _bytes(steps)
-
-
-def _step_reductions(own: pd.DataFrame, reference: pd.DataFrame) -> pd.Series:
-    return session.reductions(session.by_round(own), session.by_round(reference))
 
 
 def _error_points(own: pd.DataFrame, reference: pd.DataFrame) -> float:
