@@ -85,6 +85,9 @@ class Contender:
         self._batches = Batches(spec, corpus, place.data)
         self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
         self._leads = place.data == 0 and place.tensor == 0
+        #: An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
+        #: cores and memory of their own. The wait is no part of a step's time.
+        self._floor = spec.method.aggregator.name == "none"  # type: ignore[attr-defined]
         self._step, self._message = 0, ""
         self._seconds: dict[str, list[dict[str, float]]] = defaultdict(list)  # of counted steps by region, by rate
 
@@ -101,6 +104,8 @@ class Contender:
         watch, own, norms = Watch(), own_seconds(), [0.0]
         for i in range(steps):
             counted = i >= settle
+            if self._floor:
+                dist.barrier()
             if i == settle:
                 self._recorder.drain()
             marks = {"round": cell.round, "rate": cell.rate, "counted": counted}
