@@ -28,9 +28,9 @@ STEP_SECONDS = (
 )  #: regions of a step, in the order they run; they add up to t_step
 #: traffic that is not the method's gradients
 OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes")
-#: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), and the share of
-#: the machine's cores that others used during the cell
-SESSION = ("rate", "round", "counted", "foreign_load")
+#: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), the share of the
+#: machine's cores that others used during the cell, and how much longer than at their best they took right before it
+SESSION = ("rate", "round", "counted", "foreign_load", "slower")
 STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES)
 
 #: Definitions of communication latency in a forecast.

@@ -184,12 +184,17 @@ class Experiment(Named):
         return merge(load(Method, self.variants[name]["of"], configs).model_dump(), own)
 
     def load_cluster(self, configs: Path = CONFIGS) -> Cluster:
-        """The cluster. Raises `UserError` if a timing's links cannot be made on it."""
+        """The cluster. Raises `UserError` if a timing's links cannot be made on it, or its cores not waited for."""
         cluster = load(Cluster, self.cluster, configs)
         if self.timing and cluster.links is None and self.timing.rates != (UNSHAPED,):
             raise UserError(
                 f"experiment {self.name}: timing.rates {', '.join(self.timing.rates)}: cluster {cluster.name} has no "
                 f"links that could be set; give its file `links: {{}}`, or use rates: [{UNSHAPED}]"
+            )
+        if self.timing and self.timing.patience and cluster.device != "cpu":
+            raise UserError(
+                f"experiment {self.name}: timing.patience {self.timing.patience:g}: cluster {cluster.name} is of "
+                f"device {cluster.device}, and only cpu cores are waited for; set it to 0"
             )
         return cluster
 

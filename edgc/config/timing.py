@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from edgc.config.cluster import Rate
 from edgc.settings import Settings
@@ -47,6 +47,12 @@ class Timing(Settings):
         le=1,
         description="Share of the machine's cores that others may use: above it the session does not start, and a cell "
         "is marked as disturbed",
+    )
+
+    patience: NonNegativeFloat = Field(
+        0.0,
+        description="Seconds that the session waits in all, before cells, for processor cores that are slower than "
+        "they were: other guests of the same host do that, and no load shows it. For device cpu",
     )
 
     @model_validator(mode="after")

@@ -24,6 +24,7 @@ from edgc.training.batches import Batches
 from edgc.training.links import network_of
 from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
+from edgc.training.pace import Pace
 from edgc.training.recorder import REGIONS, Recorder
 from edgc.training.session import Session, run_folder
 from edgc.training.step import take_step
@@ -49,11 +50,13 @@ def time_methods(session: Session, folder: Path, corpus_dir: Path) -> None:
         contender.begin()
     gc.collect()
     gc.freeze()  # a full collection would go through every method's objects in the middle of one method's step
-    stopping = Stopping(folder, place.rank)
+    stopping, pace = Stopping(folder, place.rank), Pace(timing.patience)
     reason = None
     for number, cell in enumerate(timing.cells(len(contenders)), start=1):
         links.shape(cell.rate)
-        contenders[cell.method].take(cell, timing.steps_of(cell), timing.settle if cell.round else timing.warmup)
+        slower = pace.wait() if timing.patience else None
+        settle = timing.settle if cell.round else timing.warmup
+        contenders[cell.method].take(cell, timing.steps_of(cell), settle, slower)
         if reason := stopping.due(number):
             break
     for contender in contenders:
@@ -96,8 +99,8 @@ class Contender:
         self._recorder.decisions(self.engine.decisions(), self._leads)
         self._recorder.aside_seconds["startup"] += time.time() - float(os.environ["EDGC_LAUNCHED_AT"])
 
-    def take(self, cell: Cell, steps: int, settle: int) -> None:
-        """Take the steps of a cell; the first `settle` do not count. Collective."""
+    def take(self, cell: Cell, steps: int, settle: int, slower: float | None) -> None:
+        """Take the steps of a cell; the first `settle` do not count. Collective. `slower`: what `Pace` said of it."""
         if self._message:
             return
         dist.barrier()
@@ -122,7 +125,7 @@ class Contender:
         used, worst = self._over_ranks(own_seconds() - own, own_worst)
         self._recorder.drain()
         alone = self.spec.cluster.nodes == 1  # only then are all of the machine's processes this job's
-        self._recorder.mark(foreign_load=watch.foreign_share(used) if alone else None)
+        self._recorder.mark(foreign_load=watch.foreign_share(used) if alone else None, slower=slower)
         self._recorder.flush()
         if not math.isfinite(worst):
             self._message = divergence(self.spec, self._step, worst)

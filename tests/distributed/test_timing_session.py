@@ -30,7 +30,7 @@ def timed(workspace: Workspace) -> Workspace:
     """A workspace with an experiment of mode `time` on links."""
     pair = {"device": "cpu", "device_model": "cpu", "nodes": 1, "processes_per_node": 2, "timeout_seconds": 60}
     workspace.write("clusters", "linked", links={}, **pair)
-    write(workspace, "timed", foreign_load=1.0)
+    write(workspace, "timed", foreign_load=1.0, patience=2.0)
     return workspace
 
 
@@ -68,7 +68,7 @@ def test_every_method_has_its_steps_on_every_link_in_every_round(runs: dict[str,
         cells = [(number, rate) for number in (1, 2) for rate in RATES]
         assert where[:2] == [(0, "none", False)] * 2
         assert where[2:] == [(*cell, counted) for cell in cells for counted in (False, True, True, True)]
-        assert all(0 <= step["foreign_load"] <= 1 for step in steps)
+        assert all(0 <= step["foreign_load"] <= 1 <= step["slower"] for step in steps)
 
 
 @needs_links

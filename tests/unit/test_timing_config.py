@@ -48,6 +48,10 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         both(timed(), put("timing.rounds_at", {"1gbit": 3})),
         ["rounds_at", "1gbit", "20mbit, none"],
     ),
+    "patience with GPUs": (
+        both(timed(rates=["none"], patience=5), put("clusters/four:links", None), put("clusters/four:device", "cuda")),
+        ["timing.patience 5", "four", "cuda"],
+    ),
     "rate twice": (both(timed(), put("timing.rates", ["20mbit", "20mbit"])), ["rates", "20mbit", "twice"]),
     "rates without links": (both(timed(), put("clusters/four:links", None)), ["timing.rates 20mbit", "four", "links"]),
     "links between machines": (

@@ -39,10 +39,11 @@ CAPTION = (
     "traffic (agreement, observation, tied embedding, pipeline); interface: what packets carried that the "
     "ranks' network interfaces sent, without their headers. What the ledger does not count of it: what gloo and the "
     "framework send themselves (the floor's row shows how much). Others' load: largest share of the machine's cores "
-    "that others used during a cell; disturbed where it is above the experiment's limit. Link: what a rank sent in a "
-    "plain dense all-reduce, in Mbit/s. Loss gap: to the baseline, mean ± standard deviation over pairs of seeds, as "
-    "published by the experiment that `judgement.gaps_from` names (of <method>_overlap that of <method>, as overlap "
-    "changes no number); – where it has none; within the margin where its "
+    "that others used during a cell; disturbed where it is above the experiment's limit. Cores' time: for the same "
+    "work, right before a cell, of the slowest core in the slowest cell, in units of the session's best. Link: what a "
+    "rank sent in a plain dense all-reduce, in Mbit/s. Loss gap: to the baseline, mean ± standard deviation over pairs"
+    " of seeds, as published by the experiment that `judgement.gaps_from` names (of <method>_overlap that of <method>,"
+    " as overlap changes no number); – where it has none; within the margin where its "
     f"whole 95 % confidence interval is, of {accuracy.MIN_SEEDS} pairs at least. Break-even: where the largest "
     "reduction of any method falls to zero, linear in the logarithm of the rate; a reduction within noise counts as "
     "zero."
@@ -140,7 +141,8 @@ def _bytes(steps: pd.DataFrame) -> dict[str, float]:
 def _load(steps: pd.DataFrame, study: Study) -> dict[str, object]:
     largest = steps["foreign_load"].max()
     timing = study.experiment.timing
-    return {"foreign_load": largest, "disturbed": bool(timing and largest > timing.foreign_load)}
+    slower = steps["slower"].astype(float).max()
+    return {"foreign_load": largest, "disturbed": bool(timing and largest > timing.foreign_load), "slower": slower}
 
 
 def gap_of(line: Line, study: Study) -> dict[str, object]:
@@ -183,6 +185,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
         shown[f"{name.title()} (MB/step)"] = table[f"{name}_mb"].map(cell)
     shown["Ledger / interface"] = table["ledger_share"].map(cell)
     shown["Others' load"] = [_others(row) for row in rows]
+    shown["Cores' time (× best)"] = table["slower"].map(cell)
     shown["Link (Mbit/s)"] = table["achieved_mbit"].map(cell)
     shown["Loss gap (nats)"] = [_gap(row) for row in rows]
     return shown
