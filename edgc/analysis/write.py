@@ -65,7 +65,7 @@ def _setting(study: Study) -> str:
 
 def _rounds(timing: Timing) -> str:
     """`2`, or `2 (none: 6)`."""
-    others = ", ".join(f"{spoken(rate)}: {count}" for rate, count in timing.rounds_at.items())
+    others = ", ".join(f"{spoken(rate)}: {count}" for rate, count in (timing.rounds_at or {}).items())
     return f"{timing.rounds} ({others})" if others else str(timing.rounds)
 
 

@@ -31,8 +31,8 @@ class Timing(Settings):
         (UNSHAPED,), min_length=1, description="Rates of the links, e.g. [200mbit, none]; none: not limited"
     )
     rounds: PositiveInt = Field(2, description="Rounds; every second one goes through the methods in reverse")
-    rounds_at: dict[Rate | Literal["none"], PositiveInt] = Field(
-        default_factory=dict,
+    rounds_at: dict[Rate | Literal["none"], PositiveInt] | None = Field(
+        None,
         description="Rounds at rates that need others, e.g. {none: 6}: the less an exchange takes of a step, the more "
         "the rest of it blurs",
     )
@@ -59,13 +59,13 @@ class Timing(Settings):
     def _rates_differ(self) -> Timing:
         if len(set(self.rates)) != len(self.rates):
             raise ValueError(f"rates {list(self.rates)} names one twice")
-        if unknown := sorted(set(self.rounds_at) - set(self.rates)):
+        if unknown := sorted(set(self.rounds_at or ()) - set(self.rates)):
             raise ValueError(f"rounds_at names {', '.join(unknown)}; rates has {', '.join(self.rates)}")
         return self
 
     def rounds_of(self, rate: str) -> int:
         """Rounds on links of this rate."""
-        return self.rounds_at.get(rate, self.rounds)
+        return (self.rounds_at or {}).get(rate, self.rounds)
 
     @property
     def steps_of_a_method(self) -> int:
