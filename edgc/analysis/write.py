@@ -64,7 +64,7 @@ def _setting(study: Study) -> str:
 
 
 def _rounds(timing: Timing) -> str:
-    """`2`, or `2 (none: 6)`."""
+    """Rounds at all rates, and in brackets where there are others: `2`, or `2 (not limited: 6)`."""
     others = ", ".join(f"{spoken(rate)}: {count}" for rate, count in (timing.rounds_at or {}).items())
     return f"{timing.rounds} ({others})" if others else str(timing.rounds)
 

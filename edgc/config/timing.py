@@ -48,7 +48,6 @@ class Timing(Settings):
         description="Share of the machine's cores that others may use: above it the session does not start, and a cell "
         "is marked as disturbed",
     )
-
     patience: NonNegativeFloat = Field(
         0.0,
         description="Seconds that the session waits in all, before cells, for processor cores that are slower than "
@@ -60,7 +59,9 @@ class Timing(Settings):
         if len(set(self.rates)) != len(self.rates):
             raise ValueError(f"rates {list(self.rates)} names one twice")
         if unknown := sorted(set(self.rounds_at or ()) - set(self.rates)):
-            raise ValueError(f"rounds_at names {', '.join(unknown)}; rates has {', '.join(self.rates)}")
+            raise ValueError(
+                f"rounds_at names {', '.join(unknown)}; give rounds at rates only: {', '.join(self.rates)}"
+            )
         return self
 
     def rounds_of(self, rate: str) -> int:

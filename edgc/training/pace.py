@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 SLOWER = 1.15  #: times the best; cores that nobody disturbs differ by less
 PAUSE = 1.0  #: seconds between looks
-SIZE, LOOKS, REPETITIONS = 256, 5, 12  #: a look is about ten milliseconds a process
+#: A look takes the fastest of some repetitions of a square fp32 product: of some, so that one interrupt is no neighbour
+SIZE, LOOKS, REPETITIONS = 256, 5, 12
 
 
 class Pace:

@@ -88,8 +88,8 @@ class Contender:
         self._batches = Batches(spec, corpus, place.data)
         self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
         self._leads = place.data == 0 and place.tensor == 0
-        #: An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
-        #: cores and memory of their own. The wait is no part of a step's time.
+        # An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
+        # cores of their own, so that steps look shorter. The wait is no part of a step's time.
         self._floor = spec.method.aggregator.name == "none"  # type: ignore[attr-defined]
         self._step, self._message = 0, ""
         self._seconds: dict[str, list[dict[str, float]]] = defaultdict(list)  # of counted steps by region, by rate
