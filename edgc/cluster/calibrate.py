@@ -4,7 +4,8 @@ Everything rests on the fastest steps: what disturbs a machine only ever makes a
 
 - A stage's forward, backward and optimizer: of the method that exchanges nothing.
 - Rates of the exchange's arithmetic: those with which all methods' encode and decode come out best.
-- The links: those efficiency, latency, and cost of a byte at its ends with which all methods' steps come out best.
+- The links: those efficiency, latency, cost of a byte at its ends, and share of a transfer to the next stage for which
+  its sender waits, with which all methods' steps come out best.
 """
 
 from __future__ import annotations
@@ -19,12 +20,9 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from edgc import files
-from edgc.aggregators.workload import Workload
 from edgc.cluster.compute import seconds
-from edgc.cluster.exchange import Timeline, exchange
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step import StepModel
-from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
@@ -92,10 +90,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
         "stages": [_stages(one).model_dump() for one in floors],
     }  # fmt: skip
     known |= _arithmetic(others, known)
-    floor_s: dict[Hashable, dict[str, float]] = {}  # by what is computed where, and rate: of all sessions
-    for one in floors:
-        floor_s.setdefault(one.computed, {}).update(one.step_s)
-    known |= _links(others, floor_s, limited, known)
+    known |= _links([*floors, *others], limited, known)
     free = [one.link_bytes_s[UNSHAPED] for one in timed if one.link_bytes_s.get(UNSHAPED)]
     known["inside_gbyte_s"] = float(np.median(free)) / 1e9 if free else FREE / 8
     return validate(Calibration, known, f"calibration {name}")
@@ -133,7 +128,7 @@ def _arithmetic(timed: Iterable[Timed], known: dict[str, Any]) -> dict[str, floa
     cases = []
     for one in timed:
         for stage, by_rate in enumerate(zip(*one.stages.values(), strict=True)):
-            workload = _workload(one.spec, stage, known)
+            workload = _model(at_rate(one.spec, FREE), known).workload(stage, _decisions(one.spec)[stage])
             kernels = [k for phase in workload.phases for k in phase.kernels] + [*workload.decode]
             cases.append((kernels, float(np.mean([regions["encode"] + regions["decode"] for regions in by_rate]))))
 
@@ -145,42 +140,38 @@ def _arithmetic(timed: Iterable[Timed], known: dict[str, Any]) -> dict[str, floa
     return dict(zip(GUESS, np.exp(found.x).tolist(), strict=True))
 
 
-def _links(
-    timed: Iterable[Timed], floors: dict[Hashable, dict[str, float]], limited: Sequence[str], known: dict[str, Any]
-) -> dict[str, float]:
-    """What of the links makes steps as long as they were: the floor's, encode and decode, and the messages."""
-    cases = []
-    for one in timed:
-        workload, floor = _workload(one.spec, 0, known), floors[one.computed]
-        for rate in limited:
-            if rate in one.step_s and rate in floor:
-                first, spec = one.stages[rate][0], at_rate(one.spec, bits_per_second(rate) / 1e9)
-                cases.append((spec, workload, floor[rate] + first["encode"] + first["decode"], one.step_s[rate]))
+def _links(timed: Sequence[Timed], limited: Sequence[str], known: dict[str, Any]) -> dict[str, float]:
+    """What of the links makes the model's steps as long as they were, those of the floor too."""
+    cases = [
+        (_model(at_rate(one.spec, bits_per_second(rate) / 1e9), known), took)
+        for one in timed
+        for rate, took in one.step_s.items()
+        if rate in limited
+    ]
+    staged = any(one.spec.parallel.pipeline > 1 for one in timed)
 
     def rates(parameters: np.ndarray) -> dict[str, float]:
-        slowdown, latency, handling = (float(x) for x in parameters)
-        endpoint = {"endpoint_gbyte_s": 1 / handling} if handling > NO_TIME else {}
-        return {"link_efficiency": 1 / slowdown, "link_latency_us": latency} | endpoint
+        slowdown, latency, handling, *waits = (float(x) for x in parameters)
+        found = {"link_efficiency": 1 / slowdown, "link_latency_us": latency}
+        found |= {"endpoint_gbyte_s": 1 / handling} if handling > NO_TIME else {}
+        return found | ({"sender_waits": waits[0]} if waits else {})
 
     def errors(parameters: np.ndarray) -> list[float]:
-        guessed = validate(Calibration, GUESS | known | rates(parameters), "a fit")
-        return [(rest + _wire_seconds(spec, work, guessed)) / took - 1 for spec, work, rest, took in cases]
+        guessed = validate(Calibration, known | rates(parameters), "a fit")
+        steps = [model.elsewhere(model.spec, guessed).step(_decisions(model.spec)) for model, _ in cases]
+        return [step.seconds / took - 1 for step, (_, took) in zip(steps, cases, strict=True)]
 
-    found = least_squares(errors, [1.05, 100.0, 1.0], bounds=([1.0, 0.0, 0.0], [10.0, 1e5, 1e3]), x_scale=[0.1, 100, 1])
-    return rates(found.x)
-
-
-def _wire_seconds(spec: RunSpec, workload: Workload, calibration: Calibration) -> float:
-    """A first stage's exchange, were its arithmetic done in no time."""
-    transfers = Transfers.of(spec, calibration)
-    timeline = Timeline.of_group(transfers, transfers.data_group(0), lambda kernels: 0.0)
-    exchange(timeline, [(0.0, workload)])
-    return timeline.now
+    guess, scale, bounds = [1.05, 100.0, 1.0], [0.1, 100.0, 1.0], [(1.0, 0.0, 0.0), (10.0, 1e5, 1e3)]
+    if staged:  # only then anybody sends to a stage
+        guess, scale, bounds = [*guess, 0.5], [*scale, 0.5], [(*bounds[0], 0.0), (*bounds[1], 1.0)]
+    return rates(least_squares(errors, guess, bounds=bounds, x_scale=scale).x)
 
 
-def _workload(spec: RunSpec, stage: int, known: dict[str, Any]) -> Workload:
-    """What a stage's exchange asks for at the method's fixed amount."""
-    model = StepModel(at_rate(spec, FREE), validate(Calibration, GUESS | known, "a guess"))
+def _model(spec: RunSpec, known: dict[str, Any]) -> StepModel:
+    return StepModel(spec, validate(Calibration, GUESS | known, "a guess"))
+
+
+def _decisions(spec: RunSpec) -> list[Decision]:
+    """The method's fixed amount, on every stage."""
     policy = spec.method.policy
-    amount = getattr(policy, "rank", None) or getattr(policy, "ratio", None)
-    return model.workload(stage, Decision(amount))
+    return [Decision(getattr(policy, "rank", None) or getattr(policy, "ratio", None))] * spec.parallel.pipeline

@@ -61,13 +61,15 @@ def run(
     hop_forward: float = 0.0,
     hop_backward: float = 0.0,
     chunks: int = 1,
+    sender_waits: float = 1.0,
 ) -> list[Task]:
     """All tasks of a step, by stage and in the order they are done.
 
     Args:
         forward, backward: seconds of a micro-batch by stage (with several chunks: through all of a stage's chunks).
-        hop_forward, hop_backward: seconds of the transfer of an activation, or of its gradient, between stages. The
-            sender waits for it too, as megatron's schedules do.
+        hop_forward, hop_backward: seconds of the transfer of an activation, or of its gradient, between stages.
+        sender_waits: share of them for which the sender waits too: all, as megatron's schedules do, or less, where
+            a buffer takes what is sent.
     """
     stages = len(forward)
     seconds: dict[Kind, Sequence[float]] = {"forward": forward, "backward": backward}
@@ -76,6 +78,7 @@ def run(
     arrived: dict[tuple[int, Kind, int, int], float] = {}  # when what a task made is where it is needed
     done: list[list[Task]] = [[] for _ in range(stages)]
     free = [0.0] * stages
+    sent: dict[tuple[int, Kind], float] = {}  # until when a stage's transfers to one of its neighbours take
     waiting = [*range(stages)]
     while waiting:
         before = len(arrived)
@@ -88,7 +91,11 @@ def run(
                 begin = max(ready, free[stage])
                 end = begin + seconds[kind][stage] / chunks
                 leaves = (stage, chunk) != ((stages - 1, chunks - 1) if kind == "forward" else (0, 0)) and stages > 1
-                free[stage] = arrived[stage, kind, chunk, micro_batch] = end + (hops[kind] if leaves else 0.0)
+                free[stage] = arrived[stage, kind, chunk, micro_batch] = end
+                if leaves:
+                    sent[stage, kind] = max(end, sent.get((stage, kind), 0.0)) + hops[kind]
+                    arrived[stage, kind, chunk, micro_batch] = sent[stage, kind]
+                    free[stage] += sender_waits * hops[kind]
                 done[stage].append(Task(stage, chunk, kind, micro_batch, begin, end))
         waiting = [stage for stage in waiting if len(done[stage]) < len(work[stage])]
         assert not waiting or len(arrived) > before, "the schedule waits for itself"

@@ -138,7 +138,9 @@ class StepModel:
         """All tasks, and when each stage's backward ends."""
         hops = self._hops
         forward, backward = [s.forward for s in self.stages], [s.backward for s in self.stages]
-        tasks = schedule.run(forward, backward, self.spec.micro_batches, *hops, chunks=self.chunks)
+        tasks = schedule.run(
+            forward, backward, self.spec.micro_batches, *hops, self.chunks, self.calibration.sender_waits
+        )
         ends = [max(task.end for task in tasks if task.stage == stage) for stage in range(len(self.stages))]
         return tuple(tasks), tuple(ends)
 

@@ -60,6 +60,13 @@ class Calibration(Named):
         description="Rate in GB/s at which a process copies and adds what it sends and receives, where that comes on "
         "top of the link's time; null: it is hidden behind it",
     )
+    sender_waits: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of a transfer to a neighbouring pipeline stage for which its sender waits; 1: until it has "
+        "arrived, 0: a buffer takes it",
+    )
     inside_gbyte_s: PositiveFloat = Field(description="What a device sends to others of its node, in GB/s")
     inside_latency_us: NonNegativeFloat = Field(description="A message's latency inside a node, in µs")
     stages: tuple[Stages, ...] = Field((), description="Models whose stages were timed here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_cluster_calibrate import TRUTH, step
+from test_cluster_calibrate import TRUTH, session, step_s
 
 from edgc import files
 from edgc.cluster.predict import write_prediction
@@ -17,21 +17,13 @@ def write_source(results: Path) -> None:
     """What `cluster-calibration` would leave on a machine with the rates of TRUTH."""
     source = load_experiment("cluster-calibration")
     assert source.timing is not None
-    for spec in source.runs():
-        parts = {rate: step(spec, rate, TRUTH) for rate in source.timing.rates}
-        folder = results / source.name / "runs" / spec.run_id
-        stages = {
-            rate: [
-                {"forward": 0.04, "backward": 0.05, "optimizer": 0.015, "other": 0.005}
-                | {"encode": found.encode, "decode": found.decode}
-            ]
-            for rate, found in parts.items()
-        }
-        files.write_json(folder / "stages.json", stages)
+    for one in session(source.name, TRUTH.stages[0], source.timing.rates):
+        folder = results / source.name / "runs" / one.spec.run_id
+        files.write_json(folder / "stages.json", one.stages)
         files.write_json(folder / "status.json", {"status": "done"})
-        rows = [{"rate": rate, "counted": True, "t_step": found.seconds} for rate, found in parts.items()]
+        rows = [{"rate": rate, "counted": True, "t_step": seconds} for rate, seconds in one.step_s.items()]
         files.append_jsonl(folder / "steps.jsonl", rows)
-        links = [{"rate": rate, "all_reduce_bytes_per_second": 1e6} for rate in parts]
+        links = [{"rate": rate, "all_reduce_bytes_per_second": 1e6} for rate in one.step_s]
         files.write_json(folder / "manifest.json", {"link": {"rates": links}})
 
 
@@ -43,8 +35,8 @@ def test_what_is_predicted_is_what_the_rates_give(tmp_path: Path) -> None:
     assert {row["method"] for row in record["rows"]} == set(specs) - {"nocomm"}
     assert len(record["rows"]) >= 24
     for row in record["rows"]:
-        truth = step(specs[row["method"]], row["rate"], TRUTH)
-        assert row["iteration_s"] == pytest.approx(truth.seconds, rel=0.02)
+        truth = step_s(specs[row["method"]], row["rate"], TRUTH)
+        assert row["iteration_s"] == pytest.approx(truth, rel=0.02)
     assert not any(row["known"] for row in record["rows"]), "other rates than it was calibrated on"
     assert record["written"].endswith("+00:00")
     assert record["calibration"]["source"] == "calibrated"

@@ -22,12 +22,14 @@ def test_equal_stages_have_the_known_bubble(stages: int, micro_batches: int, chu
     assert len(tasks) == 2 * stages * micro_batches * chunks
 
 
-@given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=6), st.integers(1, 12), st.floats(0, 1))
+@given(
+    st.lists(st.tuples(seconds, seconds), min_size=1, max_size=6), st.integers(1, 12), st.floats(0, 1), st.floats(0, 1)
+)
 def test_everything_is_done_once_in_an_order_that_is_possible(
-    stages: list[tuple[float, float]], micro_batches: int, hop: float
+    stages: list[tuple[float, float]], micro_batches: int, hop: float, sender_waits: float
 ) -> None:
     forward, backward = [f for f, _ in stages], [b for _, b in stages]
-    tasks = run(forward, backward, micro_batches, hop, hop)
+    tasks = run(forward, backward, micro_batches, hop, hop, sender_waits=sender_waits)
     by = {(task.stage, task.kind, task.micro_batch): task for task in tasks}
     assert len(by) == len(tasks) == 2 * len(stages) * micro_batches
     for task in tasks:
@@ -54,6 +56,27 @@ def test_the_closed_form_is_within_three_percent(
     backwards = [ratio * f for f in forwards]
     end = max(task.end for task in run(forwards, backwards, micro_batches, hop * forward, hop * forward))
     assert closed_form(forwards, backwards, micro_batches, hop * forward) == pytest.approx(end, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("sender_waits", "forwards", "end"),
+    [
+        (1.0, [(0, 1), (1.5, 2.5)], 7.5),  # the first stage's second forward begins after its first transfer
+        (0.0, [(0, 1), (1, 2)], 7.0),
+    ],
+)
+def test_a_sender_waits_for_its_transfer_or_leaves_it_to_a_buffer(
+    sender_waits: float, forwards: list[tuple[float, float]], end: float
+) -> None:
+    tasks = run([1.0, 1.0], [1.0, 1.0], 2, 0.5, 0.5, sender_waits=sender_waits)
+    assert [(task.begin, task.end) for task in tasks if task.stage == 0 and task.kind == "forward"] == forwards
+    assert max(task.end for task in tasks) == end
+
+
+def test_transfers_in_one_direction_follow_one_another() -> None:
+    tasks = run([1.0, 1.0], [1.0, 1.0], 2, 3.0, 0.0, sender_waits=0.0)
+    begins = [task.begin for task in tasks if task.stage == 1 and task.kind == "forward"]
+    assert begins == [4.0, 7.0], "the second, ready at 2, is on the link when the first has left it at 4"
 
 
 def test_chunks_need_micro_batches_in_multiples_of_the_stages() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from edgc.analysis import session
 from edgc.analysis.render import NOTHING, cell, percent, with_band
 from edgc.analysis.session import Session
-from edgc.analysis.study import Study, band, reduction_percent
+from edgc.analysis.study import Line, Study, band, reduction_percent
 
 TITLE = "Predicted and measured"
 
@@ -22,9 +22,10 @@ CAPTION = (
     "makes a step longer; and beside it the median with the 20 and 80 % quantiles in brackets. Error: of the predicted "
     "step. Saving: of the fastest step against the baseline's at the same rate; "
     f"right sign: judged where at least {CLEAR:g} % were saved or lost. Floor: error of the step without any "
-    "exchange of gradients; where there are no pipeline stages it holds nothing of the links, and by so much "
-    "the machine itself was slower (above zero: faster) than when it was calibrated. What decides by what it "
-    "sees is not predicted, nor are links without a limit."
+    "exchange of gradients, for methods whose stages send each other what that step's do; where there are no "
+    "pipeline stages it holds nothing of the links, and by so much the machine itself was slower (above zero: "
+    "faster) than when it was calibrated. What decides by what it sees is not predicted, nor are links without a "
+    "limit."
 )
 
 
@@ -47,8 +48,9 @@ def build(study: Study) -> pd.DataFrame:
             row |= {"predicted_s": said["iteration_s"], "measured_s": steps["t_step"].min()}
             row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
             row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
-            alone = own.steps(own.floor(line), rate)["t_step"].min()
-            row["floor_error_percent"] = -reduction_percent(said["floor_s"], alone)
+            floor = own.floor(line)
+            alone = own.steps(floor if floor and _between_stages(floor) == _between_stages(line) else None, rate)
+            row["floor_error_percent"] = -reduction_percent(said["floor_s"], alone["t_step"].min())
             row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].min())
             row["predicted_saving_percent"] = reduction_percent(
                 said["iteration_s"], reference.get("iteration_s", math.nan)
@@ -61,6 +63,11 @@ def build(study: Study) -> pd.DataFrame:
         right = table["saving_percent"] * table["predicted_saving_percent"] > 0
         table["right_sign"] = right.astype("boolean").where(judged)
     return table
+
+
+def _between_stages(line: Line) -> list[object]:
+    """The codecs of what stages send each other."""
+    return [line.runs.iloc[0].get(f"spec.method.pipeline.{way}.name") for way in ("forward", "backward")]
 
 
 def paragraph(table: pd.DataFrame) -> str:
