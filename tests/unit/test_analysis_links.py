@@ -281,7 +281,7 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
     for name in TIME_TABLES:
         write_table(name, made, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
-        assert "2 (1 Gbit/s: 4, not limited: 9) rounds × 15 steps a rate" in text
+        assert "2 (1 Gbit/s: 5, not limited: 6) rounds × 15 steps a rate" in text
         assert links.paragraph(links.build(made)) in text
         assert links.paragraph(links.build(made)).split(":")[0] in (tmp_path / f"{name}.html").read_text()
 
