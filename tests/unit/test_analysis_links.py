@@ -73,7 +73,7 @@ def test_differences_are_taken_within_a_round_so_that_drift_cancels():
     assert row["exposed_s"] == pytest.approx(0.15), "0.1 in one round, 0.2 in the other"
     assert row["exposed_s_min"] == pytest.approx(0.1)
     assert row["step_dense_percent"] == pytest.approx(100 / 3)
-    assert row["spread_points"] == pytest.approx(0)
+    assert row["step_dense_error"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,16 @@ def test_verdict_is_against_the_spread_between_rounds(seconds, verdict):
     assert row["verdict"] == verdict
     reductions = [100 * (1 - s / 0.3) for s in seconds]
     if len(seconds) > 1:
-        assert row["spread_points"] == pytest.approx(abs(reductions[0] - reductions[1]))
+        assert row["step_dense_error"] == pytest.approx(abs(reductions[0] - reductions[1]))
 
 
 def test_more_rounds_tell_a_reduction_more_exactly():
     rounds = (0.24, 0.27, 0.24, 0.27)  # 20 % and 10 % in turn: standard deviation 5.77, twice that over √4
     steady = {"nocomm": (0.1,) * 4, "dense": (0.3,) * 4, "powersgd": rounds}
-    row = row_of(links.build(session(at(r10mbit=steady))), "powersgd")
-    assert (row["step_dense_percent"], row["spread_points"]) == pytest.approx((15, 5.7735))
+    table = links.build(session(at(r10mbit=steady)))
+    row = row_of(table, "powersgd")
+    assert (row["step_dense_percent"], row["step_dense_error"]) == pytest.approx((15, 5.7735))
+    assert links.present(table)["Step saved against that"].iloc[-1] == "15.0 % ± 5.8"
     assert row["verdict"] == "pays"
 
 

@@ -28,10 +28,10 @@ CAPTION = (
     "lowest step less the floor's lowest. Reductions: percent less than the reference, of a round's median step time "
     "or exposed communication, both as means over the same rounds; the floor's are what any exchange could save at "
     "most, and nothing is told where the reference exposes nothing. References: the experiment's baseline, and the "
-    "fastest dense method at that rate (lowest median step), which is what one has without compression. Spread: two "
-    "standard errors, over rounds, of the reduction of step time against the fastest dense method, in points (of two "
-    "rounds: their difference). "
-    f"Noise: the larger of this spread and two standard errors of the difference of both medians ({TWO_ERRORS:g} × "
+    "fastest dense method at that rate (lowest median step), which is what one has without compression. ±: two "
+    "standard errors of a reduction over rounds, in points (of two rounds: their difference). Noise: the larger of "
+    "that of the step saved against the fastest dense method and two standard errors of the difference of both medians "
+    f"({TWO_ERRORS:g} × "
     "20–80 % width / √steps each, added in squares). Verdict: pays where that reduction is above the noise, does not "
     "pay where it is below minus the noise, otherwise within noise; too few rounds: one. Not limited: "
     "links without a limit, the negative control. MB a step (10⁶ bytes), mean, all ranks. Payload: gradient bytes "
@@ -53,9 +53,9 @@ CAPTION = (
 def build(study: Study) -> pd.DataFrame:
     """A row a model, rate and method, in the experiment's order: seconds, percent, MB (see `CAPTION`).
 
-    `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense);
-    spread_points and noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 % confidence
-    interval lies within the experiment's margin.
+    `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense), and
+    its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %
+    confidence interval lies within the experiment's margin.
     """
     own = Session(study)
     return pd.DataFrame(
@@ -79,16 +79,16 @@ def _row(line: Line, rate: str, among: Session) -> dict[str, object]:
     row |= {"steps": len(steps), "rounds": steps["round"].nunique(), "step_s_min": steps["t_step"].min()}
     row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
     row |= {"exposed_s": own.mean(), "exposed_s_min": row["step_s_min"] - floor_steps["t_step"].min()}
-    saved = {}
+    saved: dict[str, session.Reduction] = {}
     for name, other in (("baseline", baseline), ("dense", dense)):
         theirs = among.steps(other, rate)
-        saved[name] = session.reduction(session.by_round(steps), session.by_round(theirs))
         row[name] = other.title if other else None
-        row[f"exposed_{name}_percent"] = session.reduction(own, session.exposed(theirs, floor_steps)).percent
-        row[f"step_{name}_percent"] = saved[name].percent
-    row["spread_points"] = saved["dense"].error
+        saved[f"exposed_{name}"] = session.reduction(own, session.exposed(theirs, floor_steps))
+        saved[f"step_{name}"] = session.reduction(session.by_round(steps), session.by_round(theirs))
+    for name, found in saved.items():
+        row |= {f"{name}_percent": found.percent, f"{name}_error": found.error}
     within = _error_points(steps, among.steps(dense, rate))
-    row["noise_points"] = float(np.max([row["spread_points"], within]))  # NaN if either is
+    row["noise_points"] = float(np.max([saved["step_dense"].error, within]))  # NaN if either is
     row["verdict"] = judge(line, dense, row)
     return row | _bytes(steps)
 
@@ -174,12 +174,11 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Exposed (ms)"] = (table["exposed_s"] * 1e3).map(cell)
     shown["Exposed from minima (ms)"] = (table["exposed_s_min"] * 1e3).map(cell)
     shown["Baseline"] = table["baseline"]
-    shown["Step saved against it"] = table["step_baseline_percent"].map(percent)
-    shown["Exposed saved against it"] = table["exposed_baseline_percent"].map(percent)
+    shown["Step saved against it"] = [_reduction(row, "step_baseline") for row in rows]
+    shown["Exposed saved against it"] = [_reduction(row, "exposed_baseline") for row in rows]
     shown["Fastest dense"] = table["dense"]
-    shown["Step saved against that"] = table["step_dense_percent"].map(percent)
-    shown["Exposed saved against that"] = table["exposed_dense_percent"].map(percent)
-    shown["Spread (points)"] = table["spread_points"].map(cell)
+    shown["Step saved against that"] = [_reduction(row, "step_dense") for row in rows]
+    shown["Exposed saved against that"] = [_reduction(row, "exposed_dense") for row in rows]
     shown["Noise (points)"] = table["noise_points"].map(cell)
     for name in ("payload", "wire", "ledger", "interface"):
         shown[f"{name.title()} (MB/step)"] = table[f"{name}_mb"].map(cell)
@@ -189,6 +188,11 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Link (Mbit/s)"] = table["achieved_mbit"].map(cell)
     shown["Loss gap (nats)"] = [_gap(row) for row in rows]
     return shown
+
+
+def _reduction(row: pd.Series, name: str) -> str:
+    error = row[f"{name}_error"]
+    return percent(row[f"{name}_percent"]) + (f" ± {error:.1f}" if pd.notna(error) else "")
 
 
 def _others(row: pd.Series) -> str:
