@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
+from edgc.base.errors import EXIT_BAD_INPUT, UserError
+from edgc.cluster.lab.commands import app as lab
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
-from edgc.errors import EXIT_BAD_INPUT, UserError
-from edgc.lab.commands import app as lab
 
 
 class _OneScreenErrors(TyperGroup):
@@ -54,7 +54,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 @app.command()
 def prepare(corpus: Annotated[str, typer.Argument(help="File in configs/corpora")], out: Folder) -> None:
     """Tokenise a corpus into train.bin and validation.bin."""
-    from edgc.data.prepare import prepare as prepare_corpus
+    from edgc.training.data.prepare import prepare as prepare_corpus
 
     prepare_corpus(load(Corpus, corpus), out)
 
@@ -97,7 +97,7 @@ def follow(
     output: Annotated[Path, typer.Argument(help="A file that it makes")],
 ) -> None:
     """Wait for a SLURM job that was submitted before; fail if it ends without its output."""
-    from edgc.slurm.queue import follow as wait_for
+    from edgc.cluster.slurm.queue import follow as wait_for
 
     wait_for(job_id, output)
 
@@ -109,7 +109,7 @@ def evaluate(
     corpus: CorpusFolder,
 ) -> None:
     """Evaluate a finished run zero-shot on the experiment's tasks."""
-    from edgc.evaluation.zero_shot import evaluate_run
+    from edgc.training.evaluation.zero_shot import evaluate_run
 
     chosen = load_experiment(experiment)
     evaluate_run(run_dir, [load(Task, name) for name in chosen.tasks], corpus, chosen.task_limit)
@@ -143,7 +143,7 @@ def status(
     left: estimate for the remaining steps. seen: time since the last sign
     of life.
     """
-    from edgc.analysis.progress_view import report
+    from edgc.analysis.status.view import report
 
     sys.exit(report(names or [], results, as_json, watch))
 
@@ -160,7 +160,7 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
 
         rows = write_forecasts(loaded, results)
     elif loaded.predict_from:
-        from edgc import files
+        from edgc.base import files
 
         rows = files.read_json(folder / "prediction.json")["rows"]
     collect_frames(loaded, folder / "runs", folder / "frames", forecasts=rows)
@@ -204,7 +204,7 @@ def ops(
     shapes: Annotated[list[str] | None, typer.Option(help="Stages to time, e.g. gpt2-2.5b/TP4; default: all")] = None,
 ) -> None:
     """Time an exchange's operations against other ways to do them, each once a round."""
-    from edgc.bench.report import run
+    from edgc.training.bench.report import run
 
     code = run(device, out, quick, shapes)
     if out is not None:
@@ -217,7 +217,7 @@ def ops(
 @app.command()
 def doctor() -> None:
     """Say what is installed here, and what each missing piece would enable."""
-    from edgc import doctor as checks
+    from edgc.base import doctor as checks
 
     sys.exit(checks.report(checks.doctor()))
 
@@ -225,7 +225,7 @@ def doctor() -> None:
 @app.command()
 def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 if out of sync")] = False) -> None:
     """Write the JSON schemas of the YAML files to workflow/schemas."""
-    from edgc import schema as schemas
+    from edgc.config import schema as schemas
 
     if not check:
         schemas.write()
@@ -246,7 +246,7 @@ def calibrate(
     """Make a calibration of this machine from timing sessions that were run on it."""
     import yaml
 
-    from edgc import files
+    from edgc.base import files
     from edgc.cluster.calibrate import calibrate as fit
     from edgc.cluster.calibrate import read_session
     from edgc.config import CONFIGS

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, Nothing, Pending, Shape, Stateless
+from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, Nothing, Pending, Shape, Stateless
 from edgc.aggregators.workload import Workload
 from edgc.comm import Communicator
-from edgc.policies.base import Decision
+from edgc.policies.policy import Decision
 
 
 class NoExchangeSettings(AggregatorSettings):

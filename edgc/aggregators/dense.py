@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Shape, Stateless, adjacent_view
+from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, OnePhase, Shape, Stateless, adjacent_view
 from edgc.aggregators.wire import WireDtype, average
 from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
+from edgc.base.lazy import torch
 from edgc.comm import Communicator, Work
-from edgc.lazy import torch
-from edgc.policies.base import Decision
+from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor

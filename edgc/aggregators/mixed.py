@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.base import NamedGradient
+from edgc.aggregators.aggregator import NamedGradient
 from edgc.aggregators.residuals import compute_dtype
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 from edgc.ops.copies import copy_all
 
 if TYPE_CHECKING:

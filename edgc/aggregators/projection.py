@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, OnePhase, Pending, Shape
+from edgc.aggregators.aggregator import AggregatorSettings, OnePhase, Pending, Shape
 from edgc.aggregators.mixed import MixedBucket
 from edgc.aggregators.ranked import Ranked
 from edgc.aggregators.residuals import Residuals
@@ -18,7 +18,7 @@ from edgc.aggregators.workload import Message, Phase, Workload, orthonormalisati
 from edgc.comm import Communicator, Work
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
-from edgc.policies.base import Amount
+from edgc.policies.policy import Amount
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgc.aggregators.base import NamedGradient, Pending, Shape
+from edgc.aggregators.aggregator import NamedGradient, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings
 from edgc.aggregators.mixed import MixedBucket, WireBuffers
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.wire import WireDtype
 from edgc.aggregators.workload import Workload, elements, passes
 from edgc.comm import Communicator
-from edgc.policies.base import Amount, Decision
+from edgc.policies.policy import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor

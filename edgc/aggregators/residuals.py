@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.base import NamedGradient
-from edgc.lazy import torch
+from edgc.aggregators.aggregator import NamedGradient
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 from edgc.ops.copies import copy_all
 from edgc.ops.orthonormalise import orthonormalise
 

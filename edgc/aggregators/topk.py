@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.base import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
+from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
 from edgc.aggregators.dense import Dense, DenseSettings, unpack
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
+from edgc.base.errors import UserError
+from edgc.base.lazy import torch
 from edgc.comm import Communicator, Work
-from edgc.errors import UserError
-from edgc.lazy import torch
 from edgc.ops.select import Pool, select
-from edgc.policies.base import Amount, Decision
+from edgc.policies.policy import Amount, Decision
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from edgc.base.lazy import torch
 from edgc.comm import Communicator, Work
-from edgc.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from edgc.analysis import style
-from edgc.files import atomic_open
+from edgc.base.files import atomic_open
 
 COLOURS = {
     "edgc-torch": style.PALETTE[2],

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgc import files
 from edgc.analysis.frames import FRAMES, Frames, frame
 from edgc.analysis.probed import entropy_rows, spectrum_rows
+from edgc.base import files
 from edgc.config import CONFIGS, Experiment, RunSpec
 
 NOT_RUN, UNFINISHED = "not run", "unfinished"

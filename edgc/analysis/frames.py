@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from edgc.errors import UserError
+from edgc.base.errors import UserError
 
 #: Columns that say which run a row of any frame belongs to.
 IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
@@ -167,10 +167,10 @@ class Frames:
     runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
     done, diverged, failed, timeout; unfinished (started, no status written), not run.
 
-    Of runs with a probe (see `edgc.probe`), otherwise empty. entropies: a row a step, stage, estimator, rate and
-    matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that were
-    read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a step
-    and matrix; lists as JSON, `alike` cosines by the other's name.
+    Of runs with a probe (see `edgc.exchange.probe`), otherwise empty. entropies: a row a step, stage, estimator, rate
+    and matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that
+    were read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a
+    step and matrix; lists as JSON, `alike` cosines by the other's name.
 
     Of mode simulate, and of timings that were predicted (sweep: measured); otherwise empty. forecasts: a row a model,
     set of assumptions, method and point of a sweep (see `edgc.cluster.simulate` and `.predict`); not measured.

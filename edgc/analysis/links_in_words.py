@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import cell, percent
-from edgc.analysis.session import FLOOR, OTHER, megabits, spoken
+from edgc.analysis.timed_steps import FLOOR, OTHER, megabits, spoken
 from edgc.config.timing import UNSHAPED
 
 PAYS, LOSES, NOISE, FASTEST = "pays", "does not pay", "within noise", "fastest dense"

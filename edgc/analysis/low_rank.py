@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.study import Line, Study
-from edgc.rank_model import Array, error_curve
+from edgc.policies.rank_model import Array, error_curve
 
 #: Ranks whose error is told.
 RANKS = (4, 8, 16, 32)

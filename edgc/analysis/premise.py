@@ -14,8 +14,8 @@ from edgc.analysis.low_rank import (
     log_errors,
     rank_that_leaves,
 )
-from edgc.analysis.trajectory import EARLY, FULL, Trajectory, correlation
-from edgc.rank_model import rank_for
+from edgc.analysis.window_means import EARLY, FULL, Trajectory, correlation
+from edgc.policies.rank_model import rank_for
 
 RANK = 16  #: whose error entropy is held against, and from which a rank is followed
 

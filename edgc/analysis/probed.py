@@ -1,4 +1,4 @@
-"""A probe's records (see `edgc.probe`) as rows of the frames `entropies` and `spectra`."""
+"""A probe's records (see `edgc.exchange.probe`) as rows of the frames `entropies` and `spectra`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from edgc import files
+from edgc.base import files
 
 Record = Mapping[str, Any]
 

@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgc import files
 from edgc.analysis.selection import figures_of, tables_of
+from edgc.base import files
+from edgc.base.errors import UserError
 from edgc.config import Experiment
-from edgc.errors import UserError
 
 KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 RECORDS = ("spec.json", "manifest.json", "status.json")  #: of every run

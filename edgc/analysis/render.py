@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.files import write_text
+from edgc.base.files import write_text
 
 NOTHING = "–"  # no value: not measured, or it does not apply
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from edgc.analysis.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
 from edgc.analysis.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
+from edgc.base.errors import UserError
 from edgc.config import Experiment
-from edgc.errors import UserError
 
 
 def tables_of(experiment: Experiment) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgc.analysis.collect import NOT_RUN
 from edgc.analysis.frames import Frames
-from edgc.analysis.reference import Reference, load_reference
+from edgc.analysis.reference_values import Reference, load_reference
 from edgc.config import CONFIGS, Experiment, load_experiment
 
 #: Steps at the start of a run that no timing counts: they pay for first touches of memory, thread pools,

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from edgc.analysis import style
-from edgc.errors import UserError
-from edgc.files import atomic_open
+from edgc.base.errors import UserError
+from edgc.base.files import atomic_open
 
 KINDS = (".svg", ".png", ".pdf")
 COLOURS = {

@@ -11,11 +11,11 @@ import pandas as pd
 
 from edgc.analysis import canvas, render, style
 from edgc.analysis.selection import figures_of, tables_of
-from edgc.analysis.session import spoken
 from edgc.analysis.study import Study, counts, hardware
+from edgc.analysis.timed_steps import spoken
+from edgc.base.errors import UserError
+from edgc.base.files import atomic_open, write_text
 from edgc.config.timing import Timing
-from edgc.errors import UserError
-from edgc.files import atomic_open, write_text
 
 
 def write_table(name: str, study: Study, out: Path) -> None:

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from edgc.backends.gpt2 import build_gpt2
 from edgc.backends.megatron.process import Place
 from edgc.backends.torch_ddp import compress
+from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
-from edgc.stage_alignment import ExchangeCost
-from edgc.telemetry import Ledger, StepClock
+from edgc.policies.stage_alignment import ExchangeCost
 
 ONE_BUCKET = 10**6  # megabytes
 MEGABYTE = 2**20

@@ -20,19 +20,19 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 import edgc
-from edgc.aggregators.base import NamedGradient, Pending, forget
+from edgc.aggregators.aggregator import NamedGradient, Pending, forget
 from edgc.aggregators.residuals import compute_dtype
-from edgc.calibration import measure
+from edgc.base.errors import UserError
 from edgc.comm import TorchCommunicator
+from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import CONFIGS, Method, load
 from edgc.config.files import read
 from edgc.config.method import MECHANISMS
-from edgc.errors import UserError
-from edgc.exchange import GradientExchange, compressible
+from edgc.config.settings import merge, validate
+from edgc.exchange.costs import measure
+from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
-from edgc.policies.base import Context
-from edgc.settings import merge, validate
-from edgc.telemetry import Ledger, StepClock
+from edgc.policies.policy import Context
 
 #: The files of a checkout's methods, whatever the current folder is.
 BESIDE = Path(edgc.__file__).parent.parent / "configs"

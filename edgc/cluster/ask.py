@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
 from edgc.config.cluster import bits_per_second
-from edgc.errors import UserError
-from edgc.settings import validate
+from edgc.config.settings import validate
 
 METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")
 TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default

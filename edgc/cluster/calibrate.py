@@ -19,16 +19,16 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from edgc import files
+from edgc.base import files
+from edgc.base.errors import UserError
 from edgc.cluster.compute import seconds
 from edgc.cluster.plan import at_rate
-from edgc.cluster.step import StepModel
+from edgc.cluster.step_model import StepModel
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.cluster import bits_per_second
+from edgc.config.settings import validate
 from edgc.config.timing import UNSHAPED
-from edgc.errors import UserError
-from edgc.policies.base import Decision
-from edgc.settings import validate
+from edgc.policies.policy import Decision
 
 GUESS = {"thin_tflops": 0.02, "memory_gbyte_s": 5.0, "launch_us": 20.0}  #: where the fit of the rates begins
 NO_TIME = 1e-3  #: ns a byte, at its ends, that count as none

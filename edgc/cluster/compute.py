@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgc.aggregators.workload import Kernel
+from edgc.base.errors import UserError
 from edgc.cluster.parameters import count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, RunSpec
-from edgc.errors import UserError
 
 ITEMSIZE = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 ADAM_BYTES = 36  #: read and written a parameter: gradient, value, two moments, the norm

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from math import prod
 
 from edgc.aggregators.dense import DenseSettings
+from edgc.base.errors import UserError
 from edgc.cluster.compute import ITEMSIZE
 from edgc.cluster.parameters import count, stage_parameters, vocabulary
 from edgc.config import Calibration, RunSpec
 from edgc.config.method import MECHANISMS
-from edgc.errors import UserError
-from edgc.exchange import compressible
+from edgc.exchange.gradient_exchange import compressible
 
 GB = 1e9
 

@@ -9,11 +9,11 @@ from itertools import product
 
 from edgc.cluster.compute import check_precision
 from edgc.cluster.memory import check_memory
-from edgc.cluster.step import StepModel
+from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import WholeRun, simulate
 from edgc.config import Calibration, Method, RunSpec
-from edgc.policies.base import Amount, Decision
+from edgc.policies.policy import Amount, Decision
 
 SENSITIVE = ("link_efficiency", "gemm_efficiency", "thin_tflops")  #: what the saving depends on most
 DEVIATION = 0.2  #: of each of them, up and down

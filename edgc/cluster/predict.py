@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from edgc import files
+from edgc.base import files
+from edgc.base.errors import UserError
+from edgc.base.provenance import code_base
 from edgc.cluster.calibrate import Timed, calibrate, read_session
 from edgc.cluster.plan import at_rate
-from edgc.cluster.step import StepModel
+from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Parametric
 from edgc.cluster.whole_run import simulate
 from edgc.config import CONFIGS, Calibration, Experiment, load_experiment
 from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
-from edgc.errors import UserError
-from edgc.provenance import code_base
 
 
 def write_prediction(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> Path:

@@ -10,9 +10,9 @@ import yaml
 from scipy.optimize import minimize_scalar
 
 from edgc.cluster.ask import question
-from edgc.cluster.step import StepModel
+from edgc.cluster.step_model import StepModel
 from edgc.config import CONFIGS, Calibration, RunSpec
-from edgc.settings import merge, validate
+from edgc.config.settings import merge, validate
 
 BETWEEN = (0.5, 1.0)  #: where the fitted constant is looked for
 MICRO_BATCH, CHUNKS = 1, 2  #: the table names neither; interleaving as in the paper, where the layers allow it

@@ -8,15 +8,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgc import files
+from edgc.base import files
+from edgc.base.provenance import code_base
 from edgc.cluster.ask import calibration_of, elsewhere
 from edgc.cluster.plan import Plan, at_rate, plan
 from edgc.cluster.trajectory import Parametric, Trajectory
 from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
 from edgc.config.cluster import bits_per_second
+from edgc.config.settings import merge, validate
 from edgc.config.simulation import Assumption
-from edgc.provenance import code_base
-from edgc.settings import merge, validate
 
 
 def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[dict[str, Any]]:

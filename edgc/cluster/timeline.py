@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from edgc.cluster.step import Step, StepModel
+from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec

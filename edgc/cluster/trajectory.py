@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from edgc import files
-from edgc.errors import UserError
+from edgc.base import files
+from edgc.base.errors import UserError
 
 
 class Trajectory(Protocol):

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from edgc.base.errors import UserError
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Cluster, Parallel, RunSpec
 from edgc.config.cluster import bits_per_second
-from edgc.errors import UserError
 
 
 def ring_hops(kind: str, size: int) -> int:

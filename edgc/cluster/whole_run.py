@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from edgc.cluster.step import Step, StepModel
+from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.policies import POLICIES
-from edgc.policies.base import Amount, Context, Decision, Observation, Policy
-from edgc.stage_alignment import ExchangeCost, fit
+from edgc.policies.policy import Amount, Context, Decision, Observation, Policy
+from edgc.policies.stage_alignment import ExchangeCost, fit
 
 SPECTRUM_EXPONENT = 1.0  #: energies of an assumed gradient's singular directions fall as i^-1, for policies that look
 
@@ -87,7 +87,7 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
 
 
 def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
-    """What `edgc.calibration.measure` would find: a stage's exchange uncompressed and at ranks 2, 4, 8 … that pay."""
+    """A stage's exchange uncompressed and at ranks 2, 4, 8 … that pay, as `edgc.exchange.costs.measure` finds it."""
     shapes = model.compressible[stage]
     highest = max((min(shape) for shape in shapes.values()), default=0)
     if model.spec.parallel.data == 1 or highest < 4:

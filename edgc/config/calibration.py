@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from edgc.config.files import Named
-from edgc.settings import Settings
+from edgc.config.settings import Settings
 
 
 class Stages(Settings):

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, StringConstraints, model_validator
 
+from edgc.base.errors import UserError
 from edgc.config.files import Named
-from edgc.errors import UserError
+from edgc.config.settings import Settings
 from edgc.ops.backend import Backend
-from edgc.settings import Settings
 
 RATE = r"[1-9]\d*(\.\d+)?(kbit|mbit|gbit)"
 #: What a link can carry, in the spelling of `tc`: 200mbit.

@@ -7,7 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from edgc.config.files import Named
-from edgc.settings import Settings
+from edgc.config.settings import Settings
+
+END_OF_TEXT = "<|endoftext|>"  #: the token between two documents
 
 
 class Tokenizer(Settings):

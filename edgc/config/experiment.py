@@ -8,18 +8,18 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from edgc.base.errors import UserError
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
 from edgc.config.files import CONFIGS, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
+from edgc.config.settings import Settings, merge, validate
 from edgc.config.simulation import Simulation
 from edgc.config.task import Task
 from edgc.config.timing import UNSHAPED, Timing
 from edgc.config.training import Training
-from edgc.errors import UserError
-from edgc.settings import Settings, merge, validate
 
 
 class Judgement(Settings):

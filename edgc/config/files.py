@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar
 
 import yaml
 
-from edgc.errors import UserError
-from edgc.settings import Settings, merge, validate
+from edgc.base.errors import UserError
+from edgc.config.settings import Settings, merge, validate
 
 CONFIGS = Path("configs")
 

@@ -10,9 +10,9 @@ from pydantic import Field, NonNegativeInt, model_validator
 
 from edgc.aggregators import AGGREGATORS, CONTROLS
 from edgc.config.files import Named
-from edgc.link_codecs import PipelineTraffic
+from edgc.config.settings import Settings
+from edgc.exchange.link_codecs import PipelineTraffic
 from edgc.policies import POLICIES
-from edgc.settings import Settings
 
 MECHANISMS = AGGREGATORS | CONTROLS
 AggregatorUnion = Annotated[reduce(or_, (m.Settings for m in MECHANISMS.values())), Field(discriminator="name")]  # type: ignore[valid-type]

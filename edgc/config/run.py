@@ -9,13 +9,13 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from edgc.aggregators.lowrank import LowRankSettings
+from edgc.base.files import canonical_json
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
 from edgc.config.method import Method
 from edgc.config.model import Model
+from edgc.config.settings import Settings
 from edgc.config.training import Training
-from edgc.files import canonical_json
-from edgc.settings import Settings
 
 
 class RunSpec(Settings):

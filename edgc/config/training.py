@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from edgc.config.settings import Settings
 from edgc.policies.windowed_settings import Estimator
-from edgc.settings import Settings
 
 
 class Probe(Settings):

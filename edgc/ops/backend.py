@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from edgc.errors import UserError
-from edgc.lazy import torch
+from edgc.base.errors import UserError
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

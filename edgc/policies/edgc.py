@@ -1,8 +1,8 @@
 """EDGC's rank rule: the entropy of the gradients decides the rank (arXiv 2511.10333).
 
 After warm-up (edgc/policies/windowed.py) the rank is r_max, and from the next window on the one at which the
-low-rank error stays what it was at the reference (CQM, edgc/rank_model.py), given the window's mean sampled entropy
-(GDS, edgc/entropy.py).
+low-rank error stays what it was at the reference (CQM, edgc/policies/rank_model.py), given the window's mean sampled
+entropy (GDS, edgc/exchange/entropy.py).
 
 The reference is fixed by default: the window that ended warm-up, at r_max. With `reference: previous` each
 window refers to the one before; then what a clamp cuts off is forgotten, and a rank that fell to r_min is
@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.policies.base import Context
+from edgc.policies.policy import Context
+from edgc.policies.rank_model import rank_for
 from edgc.policies.windowed import Windowed
 from edgc.policies.windowed_settings import AlignedSettings
-from edgc.rank_model import rank_for
 
 
 class EdgcSettings(AlignedSettings):

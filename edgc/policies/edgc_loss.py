@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgc.policies.base import Observation
 from edgc.policies.edgc_released import LinearRule
+from edgc.policies.policy import Observation
 from edgc.policies.windowed_settings import StepLimit, WindowedSettings
 
 

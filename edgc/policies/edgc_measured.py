@@ -4,8 +4,8 @@ Real gradients are far from i.i.d. noise, and matrices differ, but after every e
 what was sent and the relative error e = ‖Ē‖/‖M̄‖ are known. So is then the share of a matrix's energy that rank k
 would leave behind, e² + (1 − e²)·Σ_{i>k} s_i² / Σ s_i², up to the rank r that was sent. Beyond it only the sum e² is
 known. By default the spectrum goes on as a power law from s_r, with the exponent that gives it this sum; `tail: iid`
-takes its fall from random matrices instead, e²·(g(k)/g(r))² (edgc/rank_model.py), which makes any rank beyond r seem
-to win next to nothing: on recorded gradients a budget of rank 8 then leaves more error than a fixed rank 8.
+takes its fall from random matrices instead, e²·(g(k)/g(r))² (edgc/policies/rank_model.py), which makes any rank beyond
+r seem to win next to nothing: on recorded gradients a budget of rank 8 then leaves more error than a fixed rank 8.
 
 The ranks follow from these curves in one of two ways:
 
@@ -26,10 +26,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgc.policies.base import Context, Observation
+from edgc.policies.policy import Context, Observation
+from edgc.policies.rank_model import Array, error_curve
 from edgc.policies.windowed import Clamp, Windowed
 from edgc.policies.windowed_settings import SampledSettings
-from edgc.rank_model import Array, error_curve
 
 
 class EdgcMeasuredSettings(SampledSettings):

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from edgc.policies.base import Context, Observation
+from edgc.policies.policy import Context, Observation
+from edgc.policies.stage_alignment import ExchangeCost, interpolated_rank
 from edgc.policies.windowed import Windowed
 from edgc.policies.windowed_settings import AlignedSettings, Estimator, StepLimit, WindowedSettings
-from edgc.stage_alignment import ExchangeCost, interpolated_rank
 
 
 class EdgcReleasedSettings(AlignedSettings):

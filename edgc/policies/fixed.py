@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.policies.base import DENSE, Context, Decision, Observation, PolicySettings, Sampling
+from edgc.policies.policy import DENSE, Context, Decision, Observation, PolicySettings, Sampling
 
 
 class FixedSettings(PolicySettings):

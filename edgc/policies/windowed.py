@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal
 
-from edgc.errors import UserError
-from edgc.policies.base import DENSE, Context, Decision, Observation, Sampling
+from edgc.base.errors import UserError
+from edgc.policies.policy import DENSE, Context, Decision, Observation, Sampling
+from edgc.policies.stage_alignment import ExchangeCost, aligned_rank, paying_rank
 from edgc.policies.windowed_settings import WindowedSettings
-from edgc.stage_alignment import ExchangeCost, aligned_rank, paying_rank
 
 Clamp = Literal["r_min", "r_max", "step", "warmup", "dense", "never_pays"]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -258,7 +258,7 @@ def _check(settings: WindowedSettings, context: Context) -> None:
     if len(context.costs) != context.num_stages:
         raise ValueError(
             f"Context.costs has {len(context.costs)} of {context.num_stages} stages: with max_rank null or alignment "
-            "on, exchanges must be timed before the policy is made (edgc/calibration.py)"
+            "on, exchanges must be timed before the policy is made (edgc/exchange/costs.py)"
         )
     if settings.aligned and context.costs[0] is None and any(context.costs):
         raise UserError(

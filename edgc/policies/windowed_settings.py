@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.policies.base import PolicySettings, Sampling
+from edgc.policies.policy import PolicySettings, Sampling
 
 StepLimit = Annotated[int, Field(ge=1, description="s: largest change of the rank from window to window")]
 Estimator = Annotated[

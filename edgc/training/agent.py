@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from edgc import files
+from edgc.base import files
 from edgc.config import RunSpec
-from edgc.settings import validate
+from edgc.config.settings import validate
 from edgc.training import stopping
 from edgc.training.environment import network_environment
 from edgc.training.failures import Failure, write_failures

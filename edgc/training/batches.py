@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgc.config import RunSpec
-from edgc.data.dataset import PreparedCorpus, Sampler, TokenDataset, rank_batches, validation_batches
+from edgc.training.data.dataset import PreparedCorpus, Sampler, TokenDataset, rank_batches, validation_batches
 
 
 class Batches:

@@ -7,12 +7,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from edgc import files
+from edgc.base import files
+from edgc.base.errors import UserError
+from edgc.cluster.lab.network import check_possible
+from edgc.cluster.slurm.allocation import Allocation
 from edgc.config import RunSpec
-from edgc.errors import UserError
-from edgc.lab.network import check_possible
-from edgc.settings import validate
-from edgc.slurm.allocation import Allocation
+from edgc.config.settings import validate
 
 
 def check_folder(spec: RunSpec, run_dir: Path, corpus: dict[str, Any]) -> None:

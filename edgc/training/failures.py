@@ -6,7 +6,7 @@ import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgc import files
+from edgc.base import files
 
 TERMINATED = 128 + signal.SIGTERM  #: exit code of a rank that the launcher has ended, as another one had failed
 ERRORS = "errors"  #: in the run's folder: what ranks (rank-*.json) and nodes (node-*.json) report

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgc import files
+from edgc.base import files
+from edgc.base.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
+from edgc.cluster.slurm import allocation
+from edgc.cluster.slurm.allocation import Allocation
 from edgc.config import RunSpec
-from edgc.data.dataset import open_corpus
-from edgc.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
-from edgc.slurm import allocation
-from edgc.slurm.allocation import Allocation
 from edgc.training import stopping
 from edgc.training.agent import run_node
 from edgc.training.checks import check_corpus, check_folder, check_machine
+from edgc.training.data.dataset import open_corpus
 from edgc.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.training.load import check_quiet
-from edgc.training.progress import following
+from edgc.training.progress_bar import following
 from edgc.training.session import Session, run_folder
 from edgc.training.watch import watching
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgc import files
+from edgc.base import files
+from edgc.cluster.lab.guard import network
+from edgc.cluster.lab.network import Network
 from edgc.config import Cluster
-from edgc.lab.guard import network
-from edgc.lab.network import Network
 
 LOCK = Path("/run/edgc-links.lock")
 INTERFACE = "eth0"  #: a process's, in its namespace

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from edgc.errors import UserError
+from edgc.base.errors import UserError
 
 LOOK_SECONDS = 3.0
 

@@ -8,17 +8,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgc import files
 from edgc.backends.megatron import checkpoint, hf_export
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave
-from edgc.calibration import from_plain, link_speed, to_plain
+from edgc.base import files
+from edgc.base.errors import Diverged
+from edgc.base.provenance import manifest_base
 from edgc.config import RunSpec
-from edgc.data.dataset import open_corpus
-from edgc.errors import Diverged
-from edgc.provenance import manifest_base
-from edgc.stage_alignment import ExchangeCost
+from edgc.exchange.costs import from_plain, link_speed, to_plain
+from edgc.policies.stage_alignment import ExchangeCost
 from edgc.training.batches import Batches
+from edgc.training.data.dataset import open_corpus
 from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from edgc import files
+from edgc.base import files
 from edgc.config import RunSpec
-from edgc.probe import GradientProbe, timed
+from edgc.exchange.probe import GradientProbe, timed
 
 if TYPE_CHECKING:
     from edgc.backends.megatron.process import Place

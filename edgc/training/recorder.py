@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from edgc import files
+from edgc.base import files
 from edgc.comm import GRADIENT
+from edgc.comm.telemetry import Charge
 from edgc.config import RunSpec
-from edgc.telemetry import Charge
 from edgc.training.links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any

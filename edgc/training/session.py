@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from edgc import files
+from edgc.base import files
 from edgc.config import RunSpec, Timing
-from edgc.settings import Settings, validate
+from edgc.config.settings import Settings, validate
 
 SESSION = "session.json"
 

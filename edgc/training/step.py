@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgc.config import RunSpec
 from edgc.training.batches import Batches
+from edgc.training.learning_rate import learning_rate
 from edgc.training.recorder import Recorder
-from edgc.training.schedule import learning_rate
 
 if TYPE_CHECKING:
     from edgc.backends.ddp_engine import DDPEngine

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal
 
-from edgc import files
+from edgc.base import files
 from edgc.training.failures import TERMINATED
 
 Reason = Literal["timeout", "cancelled"]

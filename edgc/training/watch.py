@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgc import files
-from edgc.slurm.allocation import Allocation
+from edgc.base import files
+from edgc.cluster.slurm.allocation import Allocation
 from edgc.training import stopping
 
 BEAT_SECONDS = 30.0

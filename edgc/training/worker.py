@@ -10,11 +10,11 @@ import time
 import traceback
 from pathlib import Path
 
-from edgc import files
+from edgc.base import files
+from edgc.base.errors import UserError
 from edgc.config import RunSpec
-from edgc.errors import UserError
+from edgc.config.settings import validate
 from edgc.ops import backend
-from edgc.settings import validate
 from edgc.training.binding import bind
 from edgc.training.failures import ERRORS, log_path
 from edgc.training.links import enter
@@ -50,7 +50,7 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
                 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: megatron would take a GPU that it sees
             backend.choose(spec.cluster.kernels, spec.cluster.device)
             if session := Session.read(run_dir):
-                from edgc.training.timing import time_methods
+                from edgc.training.contenders import time_methods
 
                 time_methods(session, run_dir, corpus_dir)
             else:

@@ -22,7 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.lowrank import triton as lowrank
 from edgc.ops.moments import triton as moments
 from edgc.ops.orthonormalise import triton as orthonormalise

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edgc.errors import UserError
-from edgc.lab.guard import network
-from edgc.lab.network import Network
+from edgc.base.errors import UserError
+from edgc.cluster.lab.guard import network
+from edgc.cluster.lab.network import Network
 
 PROGRAMS = Path(__file__).parent / "programs"
 PORT = 29511

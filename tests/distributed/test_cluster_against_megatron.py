@@ -6,7 +6,7 @@ import pytest
 from ranks import on_ranks
 
 from edgc.cluster.parameters import stage_parameters, vocabulary
-from edgc.cluster.step import StepModel
+from edgc.cluster.step_model import StepModel
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, Method, RunSpec, load
 

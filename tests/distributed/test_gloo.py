@@ -13,12 +13,12 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.base import NamedGradient
+from edgc.aggregators.aggregator import NamedGradient
 from edgc.comm import ChargedCommunicator, ReduceOp, TorchCommunicator
-from edgc.comm_loopback import run_ranks
+from edgc.comm.loopback import run_ranks
+from edgc.comm.telemetry import Ledger
 from edgc.config import Method, available, load
-from edgc.policies.base import Amount, Decision
-from edgc.telemetry import Ledger
+from edgc.policies.policy import Amount, Decision
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHAPES = {"tall": (48, 16), "bias": (48,), "wide": (16, 64), "twin": (48, 16), "empty": (0,)}

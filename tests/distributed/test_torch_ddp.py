@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from edgc.base.errors import UserError
 from edgc.config import Method, load
-from edgc.errors import UserError
 from edgc.torch_ddp import compress
 from tests.distributed.ranks import DDP, on_ranks
 

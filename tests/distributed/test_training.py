@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from edgc.backends.megatron import checkpoint
-from edgc.data.dataset import open_corpus, validation_batches
-from edgc.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
-from edgc.files import read_json, read_jsonl
+from edgc.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
+from edgc.base.files import read_json, read_jsonl
+from edgc.training.data.dataset import open_corpus, validation_batches
 from edgc.training.recorder import REGIONS
 from tests.fixtures.workspace import Workspace, wait_for
 

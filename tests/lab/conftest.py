@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgc.files import read_json, read_jsonl
-from edgc.lab import cluster
-from edgc.lab.network import Network
+from edgc.base.files import read_json, read_jsonl
+from edgc.cluster.lab import slurm_cluster as cluster
+from edgc.cluster.lab.network import Network
 from tests.fixtures.workspace import REPOSITORY, Workspace
 
 

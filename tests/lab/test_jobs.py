@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgc.files import read_json
-from edgc.lab import cluster
-from edgc.lab.network import Network
+from edgc.base.files import read_json
+from edgc.cluster.lab import slurm_cluster as cluster
+from edgc.cluster.lab.network import Network
 from tests.lab.conftest import LabProject, end, losses, shown, status, steps, wait_for
 
 pytestmark = pytest.mark.slow

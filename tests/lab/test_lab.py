@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from edgc.errors import UserError
-from edgc.lab import cluster
+from edgc.base.errors import UserError
+from edgc.cluster.lab import slurm_cluster as cluster
 from tests.lab.conftest import traces, wait_for
 
 ROOT = os.geteuid() == 0

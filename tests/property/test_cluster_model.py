@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from edgc.base.errors import UserError
+from edgc.base.files import write_jsonl
 from edgc.cli import app
 from edgc.cluster.ask import calibration_of, chosen, question
 from edgc.cluster.memory import check_memory, memory
 from edgc.cluster.plan import at_rate, plan
-from edgc.cluster.step import Step, StepModel
+from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load
-from edgc.errors import UserError
-from edgc.files import write_jsonl
-from edgc.policies.base import DENSE, Decision
+from edgc.policies.policy import DENSE, Decision
 
 STAGES = 4
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.base import Aggregator, AggregatorSettings, NamedGradient, forget
-from edgc.comm_loopback import LoopbackCommunicator, run_ranks
+from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, NamedGradient, forget
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, available, load
-from edgc.policies.base import Amount, Decision
+from edgc.policies.policy import Amount, Decision
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Values = Mapping[str, Tensor]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edgc.errors import UserError
-from edgc.policies.base import DENSE, Context, Observation
+from edgc.base.errors import UserError
 from edgc.policies.edgc import Edgc, EdgcSettings
+from edgc.policies.policy import DENSE, Context, Observation
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "edgc_trajectories.json"
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
@@ -120,7 +120,7 @@ def test_a_fixed_reference_forgets_nothing_that_a_clamp_cuts_off() -> None:
 
 def test_small_changes_follow_the_rank_model() -> None:
     """g(r₁) = e^{H₀−H₁}·g(r₀) over all of the stage's matrices, by Σ g² at the integers beside r₁."""
-    from edgc.rank_model import error
+    from edgc.policies.rank_model import error
 
     change = -0.05
     rank = drive(warmed(step_limit=100), [-8.0 + change], first=2)[0][0]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from edgc.policies import POLICIES
-from edgc.policies.base import Context, Observation
-from edgc.stage_alignment import fit
+from edgc.policies.policy import Context, Observation
+from edgc.policies.stage_alignment import fit
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RUN = json.loads((GOLDEN / "recorded_run.json").read_text(encoding="utf-8"))

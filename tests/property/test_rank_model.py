@@ -1,4 +1,4 @@
-"""CQM: laws of g and of the rank rule. How close g is to random matrices: tests/unit/test_rank_model_accuracy.py."""
+"""CQM: laws of g and of the rank rule. How close g is to random matrices: test_rank_model_accuracy.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from edgc.rank_model import error, error_curve, rank_at, rank_for
+from edgc.policies.rank_model import error, error_curve, rank_at, rank_for
 
 shapes = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=4)
 nats = st.floats(-20, 5)

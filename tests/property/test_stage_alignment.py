@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgc.stage_alignment import ExchangeCost, aligned_rank, exchange_seconds, fit, interpolated_rank, paying_rank
+from edgc.policies.stage_alignment import (
+    ExchangeCost,
+    aligned_rank,
+    exchange_seconds,
+    fit,
+    interpolated_rank,
+    paying_rank,
+)
 
 RANKS = (2, 4, 8, 16, 32, 64)
 seconds = st.floats(1e-4, 1.0)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgc.errors import UserError
+from edgc.base.errors import UserError
 from edgc.policies import POLICIES
-from edgc.policies.base import DENSE, Context, Observation, Policy
-from edgc.stage_alignment import ExchangeCost, fit
+from edgc.policies.policy import DENSE, Context, Observation, Policy
+from edgc.policies.stage_alignment import ExchangeCost, fit
 
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
 STAGES = 3

@@ -11,9 +11,9 @@ import os
 import sys
 from pathlib import Path
 
+from edgc.base.files import write_json, write_text
 from edgc.cli import app
 from edgc.config import load_experiment
-from edgc.files import write_json, write_text
 from tests.fixtures.synthetic_runs import write_run, write_zero_shot
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from edgc.config import Corpus, load, load_experiment
-from edgc.data.corpus import corpus_id
+from edgc.training.data.corpus_files import corpus_id
 from tests.workflow.conftest import ROOT, Project
 
 # sbatch notes what it was asked and refuses; the others are a site with one partition

@@ -12,8 +12,8 @@ import pytest
 from edgc.analysis.figures import FIGURES
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.tables import TABLES
+from edgc.base.files import read_json
 from edgc.config import Experiment, available, load_experiment
-from edgc.files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ["--config", "experiment=smoke"]

@@ -8,14 +8,14 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from edgc.analysis.frames import FRAMES
-from edgc.analysis.reference import EDGC as PAPER
+from edgc.analysis.reference_values import EDGC as PAPER
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.config import Cluster, Corpus, Task, load, load_experiment
-from edgc.data.corpus import corpus_id, input_files
-from edgc.errors import UserError
-from edgc.files import canonical_json
-from edgc.slurm.queue import live_jobs, runs_of
-from edgc.slurm.site import check_site, forgets_jobs
+from edgc.training.data.corpus_files import corpus_id, input_files
+from edgc.base.errors import UserError
+from edgc.base.files import canonical_json
+from edgc.cluster.slurm.queue import live_jobs, runs_of
+from edgc.cluster.slurm.site import check_site, forgets_jobs
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
 # no reason to train again, and the report shows no path of this machine.

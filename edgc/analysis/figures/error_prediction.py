@@ -11,7 +11,7 @@ from edgc.analysis.figures.shades import panels
 from edgc.analysis.low_rank import spectra
 from edgc.analysis.premise import RANK, by_window, late
 from edgc.analysis.study import Study, lines
-from edgc.analysis.trajectory import EARLY, trajectories
+from edgc.analysis.window_means import EARLY, trajectories
 
 TITLE = "Entropy and the error of a rank"
 NOTE = (

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from edgc.analysis.links_in_words import NOISE
-from edgc.analysis.session import FLOOR, megabits, spoken
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
 from edgc.analysis.tables import links
+from edgc.analysis.timed_steps import FLOOR, megabits, spoken
 from edgc.config.timing import UNSHAPED
 
 TITLE = "Exposed communication"

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from edgc.analysis.figures.shades import LAW, by_time, panels
 from edgc.analysis.low_rank import moments_of_training
 from edgc.analysis.study import Study
-from edgc.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
+from edgc.exchange.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 
 TITLE = "Elements of the gradients"
 NOTE = (

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from edgc.analysis.figures.shades import STAGES, TITLES
 from edgc.analysis.study import Study, lines
 from edgc.analysis.style import DASHES
-from edgc.analysis.trajectory import EARLY, FULL, trajectories, window_means
+from edgc.analysis.window_means import EARLY, FULL, trajectories, window_means
 
 TITLE = "Entropy of the gradients"
 NOTE = (

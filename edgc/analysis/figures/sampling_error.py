@@ -12,7 +12,7 @@ from edgc.analysis.figures.sampling_time import share_axis
 from edgc.analysis.figures.shades import ESTIMATORS, TITLES, by_time
 from edgc.analysis.study import Study, lines
 from edgc.analysis.tables.sampling import ALPHAS, ERROR_LIMIT, matrix_errors, sample_costs
-from edgc.analysis.trajectory import FULL, followed, interval, trajectories
+from edgc.analysis.window_means import FULL, followed, interval, trajectories
 
 TITLE = "Error of sampled entropy"
 NOTE = (

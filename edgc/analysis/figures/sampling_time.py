@@ -12,7 +12,7 @@ from edgc.analysis.figures.shades import ESTIMATORS, TITLES, by_time
 from edgc.analysis.probed import TIMED
 from edgc.analysis.study import Study, lines
 from edgc.analysis.tables.sampling import ALPHAS, sample_costs
-from edgc.analysis.trajectory import ALPHA, BETA, interval
+from edgc.analysis.window_means import ALPHA, BETA, interval
 
 TITLE = "Time of a sample of entropy"
 NOTE = (

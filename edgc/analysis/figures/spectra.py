@@ -13,7 +13,7 @@ from edgc.analysis.figures.shades import KINDS, LAW, kind, panels
 from edgc.analysis.low_rank import each, law_singular_values, spectra
 from edgc.analysis.premise import late
 from edgc.analysis.study import Study, lines
-from edgc.rank_model import Array
+from edgc.policies.rank_model import Array
 
 TITLE = "Spectra of the gradients"
 NOTE = (

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 
 from edgc.analysis.figures.step_breakdown import draw_bars
 from edgc.analysis.frames import STEP_SECONDS
-from edgc.analysis.session import Session, spoken
 from edgc.analysis.study import Study, central
 from edgc.analysis.style import REGIONS
+from edgc.analysis.timed_steps import Session, spoken
 
 TITLE = "Step time by rate of the links"
 NOTE = "Means over the counted steps within the 20–80 % band of step time of a method and rate."

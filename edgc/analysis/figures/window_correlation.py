@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from edgc.analysis.figures.shades import panels
 from edgc.analysis.study import Study
 from edgc.analysis.tables import window
-from edgc.analysis.trajectory import ALPHA, BETA, EARLY
+from edgc.analysis.window_means import ALPHA, BETA, EARLY
 
 TITLE = "Length of the window"
 NOTE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from edgc.analysis.reference import Claim
+from edgc.analysis.reference_values import Claim
 from edgc.analysis.render import percent
 from edgc.analysis.study import Study
 from edgc.analysis.tables.forecast import LATENCY_HEADINGS

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from edgc.analysis import session
+from edgc.analysis import timed_steps as session
 from edgc.analysis.collect import NOT_RUN
 from edgc.analysis.frames import OTHER_BYTES
 from edgc.analysis.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
 from edgc.analysis.render import NOTHING, cell, percent, with_band
-from edgc.analysis.session import Session
 from edgc.analysis.study import Line, Study, band
 from edgc.analysis.tables import accuracy
+from edgc.analysis.timed_steps import Session
 
 __all__ = ["CAPTION", "TITLE", "build", "paragraph", "present"]
 

@@ -16,7 +16,7 @@ from edgc.analysis.low_rank import spectra
 from edgc.analysis.premise import RANK, by_window, late, movement, prediction, randomness
 from edgc.analysis.render import NOTHING, cell
 from edgc.analysis.study import Line, Study, lines
-from edgc.analysis.trajectory import EARLY, trajectories
+from edgc.analysis.window_means import EARLY, trajectories
 
 TITLE = "The premise, observed"
 

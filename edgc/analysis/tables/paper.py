@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.analysis.reference import Claim, Reference, Setup
+from edgc.analysis.reference_values import Claim, Reference, Setup
 from edgc.analysis.render import NOTHING, cell
 from edgc.analysis.study import Line, Study, baseline_of, lines, paired, reduction_percent, steady
 from edgc.analysis.tables import accuracy

@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
-from edgc.analysis import session
+from edgc.analysis import timed_steps as session
 from edgc.analysis.render import NOTHING, cell, percent, with_band
-from edgc.analysis.session import Session
 from edgc.analysis.study import Line, Study, band, reduction_percent
+from edgc.analysis.timed_steps import Session
 
 TITLE = "Predicted and measured"
 

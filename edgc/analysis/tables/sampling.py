@@ -10,7 +10,7 @@ import pandas as pd
 from edgc.analysis.probed import TIMED
 from edgc.analysis.render import NOTHING, cell, percent
 from edgc.analysis.study import Line, Study, lines, steady
-from edgc.analysis.trajectory import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories
+from edgc.analysis.window_means import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories
 
 TITLE = "Sampling of entropy"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import NOTHING, cell
-from edgc.analysis.session import DENSE, role
 from edgc.analysis.study import Line, Study, baseline_of, lines, paired
 from edgc.analysis.tables.time import time_to_target
+from edgc.analysis.timed_steps import DENSE, role
 
 TITLE = "What it takes to reach the baseline's loss"
 

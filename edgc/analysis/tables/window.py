@@ -7,7 +7,7 @@ import pandas as pd
 from edgc.analysis.render import cell
 from edgc.analysis.study import Study, lines
 from edgc.analysis.tables.sampling import decimals
-from edgc.analysis.trajectory import ALPHA, BETA, EARLY, Trajectory, followed, interval, trajectories
+from edgc.analysis.window_means import ALPHA, BETA, EARLY, Trajectory, followed, interval, trajectories
 
 TITLE = "Length of the window"
 

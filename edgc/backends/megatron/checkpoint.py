@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from edgc.errors import UserError
-from edgc.files import atomic_open, read_json, write_json
+from edgc.base.errors import UserError
+from edgc.base.files import atomic_open, read_json, write_json
 
 
 def save(folder: Path, step: int, rank: int, state: dict[str, Any], spec_id: str) -> None:

@@ -16,10 +16,10 @@ from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketG
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import get_attr_wrapped_model
 
-from edgc.aggregators.base import NamedGradient, Nothing
+from edgc.aggregators.aggregator import NamedGradient, Nothing
 from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator
-from edgc.exchange import GradientExchange
+from edgc.exchange.gradient_exchange import GradientExchange
 
 
 class CompressedBucketGroup(_ParamAndGradBucketGroup):

@@ -17,22 +17,22 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
-from edgc.aggregators.base import Aggregator
+from edgc.aggregators.aggregator import Aggregator
+from edgc.backends.megatron.backward_region import backward_region
 from edgc.backends.megatron.ddp import CompressedDDP, embedding_group, finalize_gradients
-from edgc.backends.megatron.model import build_model, global_names, is_split
+from edgc.backends.megatron.gpt_model import build_model, global_names, is_split
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
-from edgc.backends.megatron.timing import backward_region
-from edgc.calibration import measure, share
 from edgc.comm import Communicator, TorchCommunicator
+from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
 from edgc.config.method import MECHANISMS
 from edgc.config.model import TIED
-from edgc.exchange import GradientExchange, compressible
+from edgc.exchange.costs import measure, share
+from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
-from edgc.policies.base import Context
-from edgc.stage_alignment import ExchangeCost
-from edgc.telemetry import Ledger, StepClock
+from edgc.policies.policy import Context
+from edgc.policies.stage_alignment import ExchangeCost
 
 GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
 

@@ -10,7 +10,7 @@ import torch
 
 from edgc.backends.megatron import checkpoint as checkpoints
 from edgc.config import Model
-from edgc.data.tokenizers import END_OF_TEXT
+from edgc.config.corpus import END_OF_TEXT
 
 #: megatron's name inside a layer → GPT-2's, and whether Hugging Face stores the transpose (its Conv1D)
 LAYER = {

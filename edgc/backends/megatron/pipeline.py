@@ -10,8 +10,8 @@ import torch.distributed as dist
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from edgc.link_codecs import Cast, PipelineTraffic, build
-from edgc.telemetry import Ledger
+from edgc.comm.telemetry import Ledger
+from edgc.exchange.link_codecs import Cast, PipelineTraffic, build
 
 PIPELINE = "pipeline"  # the ledger's tag of what is sent, and the clock's region of encoding and decoding
 BUBBLE = "bubble"  # the clock's region of waiting for other stages, and for what they send

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 from edgc.ops.noise.reference import round_bf16
 
 if TYPE_CHECKING:

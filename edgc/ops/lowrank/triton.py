@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.noise.reference import int32
 from edgc.ops.noise.triton import bits, round_bf16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

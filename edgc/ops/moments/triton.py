@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.moments.reference import Moments
 
 #: Samples a program: of moments, of a histogram.

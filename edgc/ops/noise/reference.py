@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

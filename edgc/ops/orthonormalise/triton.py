@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.copies import copy_all
 from edgc.ops.noise.triton import bits
 from edgc.ops.orthonormalise import reference

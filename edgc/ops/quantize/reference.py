@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 from edgc.ops.noise.reference import bits as random_bits
 
 if TYPE_CHECKING:

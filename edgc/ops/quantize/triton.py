@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.noise.reference import int32
 from edgc.ops.noise.triton import bits
 from edgc.ops.quantize.reference import LEVELS, PER_BYTE, Code, packed_bytes

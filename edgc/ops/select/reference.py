@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgc.lazy import torch
+from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from edgc.ops import launch
+from edgc.ops import kernel_launch as launch
 from edgc.ops.select.reference import Pool, Selection
 
 BLOCK = 2048  # elements a program

@@ -18,8 +18,8 @@ from engine_losses import GLOBAL, MICRO, SEQ, STEPS, VOCAB, run_spec, same_every
 from edgc.backends.ddp_engine import DDPEngine
 from edgc.backends.megatron.process import join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
-from edgc.data.dataset import rank_batches
-from edgc.settings import merge
+from edgc.config.settings import merge
+from edgc.training.data.dataset import rank_batches
 
 
 def main(data: int, methods: list[str]) -> None:

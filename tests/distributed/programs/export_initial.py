@@ -18,7 +18,7 @@ from edgc.backends.megatron import checkpoint, hf_export
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import join, leave
 from edgc.config import Method, load
-from edgc.data.tokenizers import END_OF_TEXT
+from edgc.training.data.tokenizers import END_OF_TEXT
 
 
 def main(tensor: int, pipeline: int, data: int, folder: Path) -> None:

@@ -22,9 +22,9 @@ from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
 from edgc.config.model import TIED
-from edgc.data.dataset import rank_batches
-from edgc.link_codecs import PipelineTraffic
-from edgc.settings import merge
+from edgc.config.settings import merge
+from edgc.exchange.link_codecs import PipelineTraffic
+from edgc.training.data.dataset import rank_batches
 
 STEPS, LR = 6, 1e-2
 BF16 = {"name": "bf16"}

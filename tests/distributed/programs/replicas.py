@@ -16,8 +16,8 @@ from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, replicas_agree, r
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import join, leave
 from edgc.config import Method, RunSpec, load
-from edgc.data.dataset import rank_batches
-from edgc.settings import merge
+from edgc.config.settings import merge
+from edgc.training.data.dataset import rank_batches
 
 
 def main(tensor: int, pipeline: int, data: int, steps: int, methods: list[str]) -> None:

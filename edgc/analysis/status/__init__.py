@@ -1,0 +1,1 @@
+"""What `edgc status` shows."""

@@ -1,0 +1,239 @@
+"""One training step on a cluster: its time, where the time goes, and each definition of communication latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from edgc.aggregators.workload import Workload, orthonormalisations, passes, products
+from edgc.cluster import pipeline_schedule as schedule
+from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
+from edgc.cluster.device_and_link import Span, Timeline, exchange
+from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
+from edgc.cluster.transfers import Transfers
+from edgc.config import Calibration, RunSpec
+from edgc.config.method import MECHANISMS
+from edgc.config.model import TIED
+from edgc.exchange.gradient_exchange import compressible
+from edgc.exchange.link_codecs import LinkCodecSettings
+from edgc.policies.policy import DENSE, Decision
+
+BUCKET_PARAMETERS = (40_000_000, 1_000_000)  #: megatron's default: the larger of this, and of that a data-parallel rank
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step's seconds. Where a stage is meant it is the one whose exchange ends last."""
+
+    seconds: float
+    compute: float  #: forward and backward of that stage
+    bubble: float  #: its device waits for other stages, before its exchange begins
+    encode: float
+    wire: float  #: its gradients' messages on the link
+    decode: float
+    exposed: float  #: by how much the step would be shorter without the gradients' exchange
+    embedding: float  #: the tied embedding's second exchange
+    optimizer: float
+    other_traffic: float  #: messages of that stage for tensor parallelism, and to its neighbours in the pipeline
+    payload_bytes: int  #: that one of its ranks hands to collectives
+    stage: int  #: that stage
+    ends: tuple[float, ...]  #: the end of backward, by stage
+    tasks: tuple[schedule.Task, ...]
+    spans: tuple[tuple[Span, ...], ...]  #: of the exchange, by stage
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        """Seconds of communication under each definition in use; papers rarely say which they mean."""
+        return {
+            "wire": self.wire,
+            "exchange": self.encode + self.wire + self.decode,
+            "exposed": self.exposed,
+            "everything": self.wire + self.embedding + self.other_traffic,
+        }
+
+
+class StepModel:
+    """Steps of one run, for any decisions of its policy.
+
+    Raises `UserError` where the calibration has no rate of the run's precision, or the cluster none of its links.
+    """
+
+    def __init__(self, spec: RunSpec, calibration: Calibration, precision: str | None = None, chunks: int = 1) -> None:
+        """`precision`: of compute, where it is not the run's own. `chunks`: of the model on a stage (interleaving)."""
+        self.spec, self.calibration, self.chunks = spec, calibration, chunks
+        self.precision = precision or spec.training.precision
+        self.transfers = Transfers.of(spec, calibration)
+        self.stages: list[StageSeconds] = stages(spec, calibration, self.transfers, self.precision)
+        settings = spec.method.aggregator
+        self._aggregator = MECHANISMS[settings.name](settings)  # type: ignore[attr-defined]
+        p = spec.parallel
+        rows = vocabulary(spec)
+        self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
+        self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
+        self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
+
+    def elsewhere(self, spec: RunSpec, calibration: Calibration) -> StepModel:
+        """The same run with other rates, or on a cluster whose links have another one."""
+        other = copy(self)
+        for name in ("floor", "_pipeline"):
+            other.__dict__.pop(name, None)
+        other.spec, other.calibration = spec, calibration
+        other.transfers = Transfers.of(spec, calibration)
+        other.stages = stages(spec, calibration, other.transfers, self.precision)
+        return other
+
+    def _compressible(self, stage: int) -> dict[str, Shape]:
+        placement = self.spec.method.placement
+        if placement.stages is not None and stage not in placement.stages:
+            return {}
+        return compressible(self.shapes[stage], self._aggregator.amount, (*placement.exclude, *self._fused))
+
+    def step(self, decisions: Sequence[Decision] = (), sampled: float = 0.0) -> Step:
+        """A step with these decisions by stage (none: everything travels dense).
+
+        `sampled`: share of the compressible elements that the policy's entropy reads in a step, on average.
+        """
+        tasks, ends = self._pipeline
+        timelines = []
+        for stage, end in enumerate(ends):
+            timeline = self._timeline(stage, end)
+            buckets = self._buckets(stage, decisions[stage] if decisions else DENSE)
+            if self.spec.method.overlap:
+                timeline.now -= sum(backward for backward, _ in buckets)
+            if sampled:
+                elements = sum(prod(shape) for shape in self.compressible[stage].values())
+                timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+            exchange(timeline, buckets)
+            timelines.append(timeline)
+        return self._put_together(tasks, ends, timelines)
+
+    @cached_property
+    def floor(self) -> float:
+        """Seconds of a step without any exchange of gradients among data-parallel ranks."""
+        _, ends = self._pipeline
+        return max(ends) + self._embedding + max(stage.optimizer for stage in self.stages)
+
+    def exchange_seconds(self, stage: int, decision: Decision) -> float:
+        """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
+        timeline = self._timeline(stage, 0.0)
+        exchange(timeline, [(0.0, self.workload(stage, decision))])
+        return timeline.now
+
+    def workload(self, stage: int, decision: Decision) -> Workload:
+        """What a stage's exchange asks of its device and link, in one bucket."""
+        shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+        return self._workload(shapes, stage, decision)
+
+    def _timeline(self, stage: int, now: float) -> Timeline:
+        speed = speeds(self.calibration, len(self.stages))[stage]
+        group = self.transfers.data_group(stage)
+        return Timeline.of_group(self.transfers, group, lambda kernels: seconds(kernels, self.calibration) / speed, now)
+
+    @cached_property
+    def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
+        """All tasks, and when each stage's backward ends."""
+        hops = self._hops
+        forward, backward = [s.forward for s in self.stages], [s.backward for s in self.stages]
+        tasks = schedule.run(
+            forward, backward, self.spec.micro_batches, *hops, self.chunks, self.calibration.sender_waits
+        )
+        ends = [max(task.end for task in tasks if task.stage == stage) for stage in range(len(self.stages))]
+        return tuple(tasks), tuple(ends)
+
+    @property
+    def _hops(self) -> tuple[float, float]:
+        """Seconds to the next stage, and to the one before."""
+        traffic = self.spec.method.pipeline
+        return self._hop(traffic.forward), self._hop(traffic.backward)
+
+    def _hop(self, codec: LinkCodecSettings) -> float:
+        """Seconds from a stage's output to the next one's input, or from a gradient to the stage before: the slowest.
+
+        A low-rank message is two products and an orthonormalisation to make, and a product to read.
+        """
+        rows, columns = self.spec.training.micro_batch * self.spec.model.seq_length, self.spec.model.hidden_size
+        size = codec.message_bytes(rows, columns, ITEMSIZE[self.precision])
+        slowest = max((self.transfers.hop(size, stage) for stage in range(len(self.stages) - 1)), default=0.0)
+        if codec.rank is None or not slowest:
+            return slowest
+        product, thin = products([(rows, columns, codec.rank)]), orthonormalisations([(rows, codec.rank)])
+        return slowest + seconds([product, thin, product, product], self.calibration)
+
+    @property
+    def _fused(self) -> tuple[str, ...]:
+        return TIED if self.spec.method.fused_embedding else ()
+
+    @property
+    def _embedding(self) -> float:
+        p = self.spec.parallel
+        if p.pipeline == 1:
+            return 0.0
+        group = self.transfers.embedding_group(self.spec.method.fused_embedding)
+        return self.transfers.collective("all_reduce", 4 * prod(self.shapes[0][TIED[0]]), group).seconds
+
+    def _buckets(self, stage: int, decision: Decision) -> list[tuple[float, Workload]]:
+        """A stage's buckets in the order of backward, each with the backward that precedes it."""
+        key = (stage, decision.default, *decision.by_parameter.items())
+        if key not in self._workloads:
+            shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+            cut = self._cut(shapes) if self.spec.method.overlap else [shapes]
+            self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
+        buckets = self._workloads[key]
+        overlapped = self.stages[stage].backward / self.chunks if self.spec.method.overlap else 0.0
+        each = overlapped / sum(parameters for parameters, _ in buckets)
+        return [(each * parameters, workload) for parameters, workload in buckets]
+
+    def _cut(self, shapes: dict[str, Shape]) -> list[dict[str, Shape]]:
+        """Buckets as megatron fills them, from the last parameter to the first."""
+        full = self.spec.training.bucket_parameters or max(
+            BUCKET_PARAMETERS[0], BUCKET_PARAMETERS[1] * self.spec.parallel.data
+        )
+        buckets: list[dict[str, Shape]] = []
+        filled = full
+        for name, shape in reversed(shapes.items()):
+            if filled >= full:
+                buckets.append({})
+                filled = 0
+            buckets[-1][name] = shape
+            filled += prod(shape)
+        return buckets
+
+    def _workload(self, shapes: Mapping[str, Shape], stage: int, decision: Decision) -> Workload:
+        ranks = self.spec.parallel.data
+        if ranks == 1:
+            return Workload()
+        may = self.compressible[stage]
+        amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
+        return self._aggregator.workload(shapes, Decision(None, amounts), ranks)
+
+    def _put_together(
+        self, tasks: tuple[schedule.Task, ...], ends: tuple[float, ...], timelines: Sequence[Timeline]
+    ) -> Step:
+        last = max(range(len(timelines)), key=lambda stage: timelines[stage].now)
+        own, timeline = self.stages[last], timelines[last]
+        optimizer = max(stage.optimizer for stage in self.stages)
+        total = timeline.now + self._embedding + optimizer
+        compute = self.spec.micro_batches * (own.forward + own.backward)
+        to_next, to_last = self._hops
+        to_neighbours = to_next * (last < len(timelines) - 1) + to_last * (last > 0)
+        return Step(
+            seconds=total,
+            compute=compute,
+            bubble=max(0.0, ends[last] - compute),
+            encode=timeline.total("encode"),
+            wire=timeline.total("wire"),
+            decode=timeline.total("decode"),
+            exposed=total - self.floor,
+            embedding=self._embedding,
+            optimizer=optimizer,
+            other_traffic=self.spec.micro_batches * (own.tensor_traffic + to_neighbours),
+            payload_bytes=timeline.payload,
+            stage=last,
+            ends=ends,
+            tasks=tasks,
+            spans=tuple(tuple(t.spans) for t in timelines),
+        )

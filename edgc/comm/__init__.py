@@ -1,0 +1,5 @@
+"""Collectives of a group of ranks, over torch.distributed or among threads; every byte and second is charged here."""
+
+from edgc.comm.communicator import GRADIENT, Communicator, ReduceOp, TorchCommunicator, Work, wire_factor
+
+__all__ = ["GRADIENT", "Communicator", "ReduceOp", "TorchCommunicator", "Work", "wire_factor"]

@@ -1,0 +1,116 @@
+"""Where a step's seconds and bytes went: one clock of exclusive regions, one ledger of collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from edgc.base.lazy import torch
+
+
+class StepClock:
+    """Splits a step into regions that never overlap, so that their seconds add up to the step's.
+
+    Regions nest; a region's time excludes what runs in regions inside it. The device is never synchronised
+    per region: on CUDA every switch records one event and `stop` synchronises once.
+    """
+
+    def __init__(self, cuda: bool = False) -> None:
+        self._cuda = cuda
+        self._marks: list[tuple[str, object]] = []  # (region that begins here, when)
+        self._stack: list[str] = []
+        self._entries: dict[str, int] = {}  # by region, the mark at which it was entered last
+        self._spans: dict[str, tuple[float, float]] = {}  # by region, seconds from the begin to its last entry and end
+
+    def _mark(self, region: str) -> None:
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append((region, event))
+        else:
+            self._marks.append((region, time.perf_counter()))
+
+    def start(self) -> None:
+        """Begin a step; time outside every region counts as `other`."""
+        self._marks, self._stack, self._entries = [], ["other"], {}
+        self._mark("other")
+
+    @contextlib.contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Charge the time inside to `name`. Outside a step (evaluation, tests) it does nothing."""
+        if not self._stack:
+            yield
+            return
+        self._stack.append(name)
+        self._entries[name] = len(self._marks)
+        self._mark(name)
+        try:
+            yield
+        finally:
+            self._stack.pop()
+            self._mark(self._stack[-1])
+
+    def stop(self) -> dict[str, float]:
+        """End the step. Returns seconds by region, and `step`, their sum."""
+        self._mark("end")
+        self._stack = []
+        if self._cuda:
+            torch.cuda.synchronize()
+        seconds: dict[str, float] = defaultdict(float)
+        passed, at, ends = 0.0, [0.0], {}
+        for (region, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
+            took = begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
+            seconds[region] += took
+            passed += took
+            ends[region] = passed
+            at.append(passed)
+        self._spans = {region: (at[entry], ends[region]) for region, entry in self._entries.items()}
+        seconds["step"] = sum(seconds.values())
+        return dict(seconds)
+
+    def last_end(self, *regions: str) -> float:
+        """Seconds from the begin of the step that `stop` ended to the last end of any of `regions`; 0: none was."""
+        return max((self._spans[region][1] for region in regions if region in self._spans), default=0.0)
+
+    def last_seconds(self, region: str) -> float:
+        """Seconds from the last entry of `region` in that step to its end, with all inside; 0: it was not entered."""
+        begin, end = self._spans.get(region, (0.0, 0.0))
+        return end - begin
+
+
+@dataclass
+class Charge:
+    """What one tag cost since the ledger was last taken: bytes of one rank, seconds from launch to completion."""
+
+    calls: int = 0
+    payload_bytes: int = 0
+    wire_bytes: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass
+class Ledger:
+    """Every collective's bytes and seconds, under the tag its caller gave. Only `edgc.comm` charges it.
+
+    payload bytes: what a rank hands to collectives. wire bytes: what a rank sends for them, by the algorithm
+    that is the lower bound in use everywhere (ring all-reduce 2(N−1)/N, all-gather N−1, …).
+    """
+
+    clock: StepClock = field(default_factory=StepClock)
+    _charges: dict[str, Charge] = field(default_factory=dict)
+
+    def charge(self, tag: str, payload_bytes: int, wire_bytes: float) -> Charge:
+        """Add one collective under `tag`; the caller adds seconds to the returned charge as they pass."""
+        charge = self._charges.setdefault(tag, Charge())
+        charge.calls += 1
+        charge.payload_bytes += payload_bytes
+        charge.wire_bytes += wire_bytes
+        return charge
+
+    def take(self) -> dict[str, Charge]:
+        """Charges by tag since the last call; the ledger is empty afterwards."""
+        charges, self._charges = self._charges, {}
+        return charges

@@ -1,0 +1,151 @@
+"""What a policy gets to see: one window's measurements, equal on all ranks that must decide alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from edgc.aggregators.aggregator import Aggregator, NamedGradient
+from edgc.base.lazy import torch
+from edgc.comm import Communicator
+from edgc.exchange.entropy import sampled_entropy
+from edgc.exchange.relative_error import OBSERVE, RelativeErrors
+from edgc.policies.policy import Observation, Policy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Tag of what ranks tell each other so that they decide alike.
+AGREE = "agree"
+#: Region of what a policy needs to see; what only the records show is charged to `observe`.
+ENTROPY = "entropy"
+
+
+class WindowObserver:
+    """Collects measurements over a policy's window; at its end all ranks of a stage agree on them.
+
+    One all-reduce makes the means and one broadcast makes them equal bit for bit, whatever order a transport
+    sums in: policies are pure, so equal observations are equal decisions. Then the stages tell each other theirs.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator,
+        policy: Policy,
+        comm: Communicator,
+        agreement: Communicator,
+        stages: Communicator | None,
+    ) -> None:
+        self._aggregator, self._policy = aggregator, policy
+        self._comm, self._agreement, self._stages = comm, agreement, stages
+        self._errors = RelativeErrors(comm, agreement)
+        self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
+        self.device: Any = None  #: of the gradients
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
+        self._loss: Tensor | float = 0.0  # sum over the window's steps
+        self._backward: list[float] = []  # seconds of the last micro-batch, by step
+
+    def entropy(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+        """Sample the entropy of this rank's gradients, if it is the step for it (GDS's α)."""
+        sampling, window = self._policy.sampling, self._policy.window
+        if sampling is None or window is None or step % window % sampling.every:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            for name, value in sampled_entropy(gradients, sampling).items():
+                self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+
+    def residuals(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+        """On a window's last step, look at what the exchange of these decoded averages lost and kept."""
+        if not self._ends_window(step):
+            return
+        with self._comm.ledger.clock.region(self._region):
+            for gradient in gradients:
+                residual = self._aggregator.residual(gradient.name)
+                if residual is None or residual.dim() < 2:
+                    continue
+                self._errors.add(gradient.name, residual, gradient.tensor, step)
+                if self._policy.spectrum:
+                    self._spectra[gradient.name] = self._aggregator.spectrum(gradient.name)  # type: ignore[attr-defined]
+
+    def timed(self, backward_seconds: float) -> None:
+        """Count one step's backward time of a micro-batch."""
+        self._backward.append(backward_seconds)
+
+    def end_step(self, step: int, loss: Tensor | None) -> Observation | None:
+        """Count the step's loss (the last stage's matters). The window's observation, if it ends here: collective."""
+        if self._policy.window and loss is not None:
+            self._loss = self._loss + loss.detach().double()
+        if not self._ends_window(step):
+            return None
+        with self._comm.ledger.clock.region(self._region):
+            errors = self._errors.take(AGREE if self._policy.spectrum else OBSERVE)
+        with self._comm.ledger.clock.region(ENTROPY):
+            observation = self._agreed(step, errors)
+        self._begin_window()
+        self._spectra = {}
+        return observation
+
+    def _agreed(self, step: int, errors: dict[str, float]) -> Observation:
+        window, sampling = self._policy.window, self._policy.sampling
+        assert window is not None
+        samples = math.ceil(window / sampling.every) if sampling else 1
+        entropies, spectra = dict(sorted(self._entropy.items())), dict(sorted(self._spectra.items()))
+        backward = median(self._backward or [0.0])  # a first step, or a disturbed one, takes far longer
+        own = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values()]
+        scalars = torch.stack([value.to(self.device, torch.float64).reshape(()) for value in own])
+        scalars[2:] /= samples
+        squares = [s.to(self.device, torch.float64).square() for s in spectra.values()]
+        means = torch.cat([scalars, *squares]) / self._agreement.size
+        self._agreement.all_reduce(means, tag=AGREE).wait()
+        agreed = torch.cat([means, means.new_tensor(list(errors.values()))])
+        self._agreement.broadcast(agreed, tag=AGREE).wait()
+        sizes = [2, len(entropies), sum(map(len, squares)), len(errors)]
+        (loss, seconds), nats, energies, relative = (part.tolist() for part in agreed.split(sizes))
+        ends = torch.tensor([0, *map(len, squares)]).cumsum(0).tolist()
+        entropy = {name: value for name, value in zip(entropies, nats, strict=True) if not math.isnan(value)}
+        by_stage = self._all_stages([_mean(entropy), loss, seconds])
+        return Observation(
+            step,
+            entropy=entropy,
+            relative_error=dict(zip(errors, relative, strict=True)),
+            spectrum={
+                name: tuple(math.sqrt(energy) for energy in energies[begin:end])
+                for name, begin, end in zip(spectra, ends, ends[1:], strict=False)
+            },
+            loss=by_stage[-1][1],  # only the last stage has one
+            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, _, _ in by_stage),
+            backward_seconds=tuple(own for _, _, own in by_stage),
+        )
+
+    def _all_stages(self, numbers: list[float]) -> list[list[float]]:
+        if self._stages is None:
+            return [numbers]
+        own = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        everywhere = own.new_empty(self._stages.size, len(numbers))
+        self._stages.all_gather(everywhere, own, tag=AGREE).wait()
+        return everywhere.tolist()
+
+    @property
+    def _region(self) -> str:
+        return ENTROPY if self._policy.spectrum else OBSERVE
+
+    def _ends_window(self, step: int) -> bool:
+        return bool(self._policy.window) and (step + 1) % self._policy.window == 0  # type: ignore[operator]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The window so far."""
+        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._entropy, self._loss = dict(state["entropy"]), state["loss"]
+        self._backward = list(state["backward"])
+
+
+def _mean(values: dict[str, float]) -> float:
+    return sum(values.values()) / len(values) if values else math.nan

@@ -1,0 +1,116 @@
+"""What a policy is: how much and when to compress, as a pure function of what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from edgc.policies.stage_alignment import ExchangeCost
+
+#: A rank (int ≥ 1), a ratio in (0, 1], or None: travel dense.
+Amount = int | float | None
+
+
+class PolicySettings(BaseModel):
+    """Base of every policy's settings; subclasses add `name: Literal[...]` and a description per field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @property
+    def needs_costs(self) -> bool:
+        """Whether the policy needs `Context.costs`: exchanges timed before training."""
+        return False
+
+    @property
+    def aligned(self) -> bool:
+        """Whether all stages follow the first one, which therefore must compress."""
+        return False
+
+    @property
+    def reads_spectrum(self) -> bool:
+        """Whether the policy reads `Observation.spectrum` and `Observation.relative_error`."""
+        return False
+
+    @property
+    def reads_loss(self) -> bool:
+        """Whether the policy follows `Observation.loss`."""
+        return False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Amounts for the steps to come, on one pipeline stage: `default`, and exceptions by parameter name."""
+
+    default: Amount = None
+    by_parameter: Mapping[str, Amount] = field(default_factory=dict)
+
+    def amount(self, name: str) -> Amount:
+        """The amount of parameter `name`."""
+        return self.by_parameter.get(name, self.default)
+
+
+DENSE = Decision(None)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a policy is told before the first step: its stage's compressible matrices and the run's length."""
+
+    stage: int
+    num_stages: int
+    iterations: int
+    shapes: Mapping[str, tuple[int, ...]]
+    lead_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  #: stage 0's compressible matrices
+    costs: Sequence[ExchangeCost | None] = ()  #: measured cost of the exchange by stage; empty: not measured
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One window's measurements on one stage, already equal on all its ranks."""
+
+    step: int  #: last step of the window, 0-based
+    entropy: Mapping[str, float] = field(default_factory=dict)  #: nats, window mean by parameter
+    relative_error: Mapping[str, float] = field(default_factory=dict)  #: ‖Ē‖/‖M̄‖ at the window's last step
+    #: singular values of what the last step sent of M̄, falling, by parameter: as many as its rank
+    spectrum: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    loss: float | None = None  #: training loss, nats a token, window mean
+    stage_entropy: Sequence[float | None] = ()  #: nats, mean over a stage's parameters, by stage
+    backward_seconds: Sequence[float] = ()  #: backward of a step's last micro-batch by stage, window median
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which steps and elements a policy wants entropy from (EDGC's ISR α and GSR β), and the estimator."""
+
+    every: int  #: iterations between samples
+    rate: float  #: share of the elements in a sample
+    estimator: Literal["gaussian", "histogram", "histogram_differential"]
+
+
+class Policy(Protocol):
+    """Observations in, decision out; no torch, no communication, so that a simulator can drive it too."""
+
+    window: int | None  #: steps between observations; None: it never wants one
+    sampling: Sampling | None  #: None: it uses no entropy
+    spectrum: bool  #: whether it reads `Observation.spectrum`
+    note: str  #: one line for the person who reads the log, e.g. that compression never pays here; or empty
+
+    def observe(self, observation: Observation) -> None:
+        """Take in one window."""
+        ...
+
+    def decide(self, step: int) -> Decision:
+        """Amounts for 0-based `step`. Pure: the same observations and step give the same answer."""
+        ...
+
+    def explain(self) -> Mapping[str, Any]:
+        """What the last decision rested on, for decisions.jsonl: `entropy`, and `clamp` by parameter
+        (r_min | r_max | step | warmup | dense: a stage has time to send uncompressed | never_pays | None)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

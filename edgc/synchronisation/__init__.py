@@ -1,0 +1,1 @@
+"""What ranks exchange, and when, relative to the optimizer: one file per synchronisation."""

@@ -1,0 +1,44 @@
+"""The dense exchange works on a bucket's own memory, and rounds only where it is told to."""
+
+from __future__ import annotations
+
+import torch
+
+from edgc.aggregators.aggregator import NamedGradient, adjacent_view
+from edgc.aggregators.dense import Dense, DenseSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.policies.policy import DENSE
+
+
+def test_adjacent_tensors_in_any_order_are_one_view() -> None:
+    flat = torch.arange(12.0)
+    a, b, c = flat[2:5], flat[5:9].view(2, 2), flat[9:10]
+    view = adjacent_view([c, a, torch.empty(0), b])
+    assert view is not None
+    assert view.tolist() == list(range(2, 10))
+    assert view.data_ptr() == a.data_ptr()
+
+
+def test_what_is_not_adjacent_is_no_view() -> None:
+    flat = torch.arange(12.0)
+    assert adjacent_view([flat[0:3], flat[4:6]]) is None, "a gap"
+    assert adjacent_view([flat[0:3], flat[2:6]]) is None, "an overlap"
+    assert adjacent_view([flat[0:3], flat.clone()[3:6]]) is None, "two buffers"
+    assert adjacent_view([flat.view(3, 4).t()]) is None, "not row-major"
+    assert adjacent_view([torch.empty(0), torch.empty(0, 3)]) is None, "nothing"
+
+
+def test_bf16_halves_the_bytes_and_rounds_once() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        values = [torch.randn(1000, generator=torch.Generator().manual_seed(rank)) for rank in (0, 1)]
+        exact, rounded = values[comm.rank].clone(), values[comm.rank].clone()
+        for wire, tensor in (("fp32", exact), ("bf16", rounded)):
+            aggregator = Dense(DenseSettings(name="dense", wire_dtype=wire))  # type: ignore[arg-type]
+            aggregator.start([NamedGradient("w", tensor)], DENSE, comm, 0).wait()
+            assert comm.ledger.take()["gradient"].payload_bytes == (4000 if wire == "fp32" else 2000)
+        torch.testing.assert_close(exact, (values[0] + values[1]) / 2)
+        largest = torch.maximum(values[0].abs(), values[1].abs())
+        assert ((rounded - exact).abs() <= 2**-7 * largest).all()
+        assert not torch.equal(rounded, exact)
+
+    run_ranks(2, body)

@@ -1,0 +1,222 @@
+"""PowerSGD beyond the laws of test_conformance.py: its convergence, its state, and what its options mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.policies.policy import Amount, Decision
+
+
+def lowrank(seed: int = 0, **options: Any) -> LowRank:
+    return LowRank(LowRankSettings(name="lowrank", **options), seed=seed)
+
+
+def exchange(
+    aggregator: LowRank, comm: LoopbackCommunicator, gradient: Tensor, amount: Amount, step: int, name: str = "w"
+) -> Tensor:
+    """One bucket of one gradient; returns its average."""
+    tensor = gradient.clone()
+    aggregator.start([NamedGradient(name, tensor)], Decision(amount), comm, step).wait()
+    return tensor
+
+
+def matrix(rank: int = 0, m: int = 40, n: int = 30, step: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(97 * rank + step)
+    return torch.randn(m, n, generator=generator, dtype=torch.float64)
+
+
+def test_a_matrix_of_low_rank_is_exact_at_once() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator, left = lowrank(), matrix(m=40, n=3)
+        gradient = left @ matrix(comm.rank, m=3, n=30)  # all ranks' columns in the same three dimensions
+        expected = left @ (matrix(0, m=3, n=30) + matrix(1, m=3, n=30)) / 2
+        torch.testing.assert_close(exchange(aggregator, comm, gradient, 3, 0), expected)
+
+    run_ranks(2, body)
+
+
+def test_warm_start_converges_to_the_best_approximation() -> None:
+    """Without error feedback a constant gradient is a power iteration: Ĝ becomes the truncated SVD of the mean."""
+
+    def body(comm: LoopbackCommunicator) -> list[float]:
+        aggregator = lowrank(error_feedback=False)
+        mean = (matrix(0) + matrix(1)) / 2
+        u, s, vt = torch.linalg.svd(mean)
+        best = torch.linalg.vector_norm(mean - (u[:, :4] * s[:4]) @ vt[:4])
+        outputs = [exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(200)]
+        return [float(torch.linalg.vector_norm(mean - output) / best) for output in outputs]
+
+    excess = run_ranks(2, body)[0]
+    assert all(e >= 1 - 1e-12 for e in excess)
+    assert excess[0] > 1.02
+    assert excess[-1] == pytest.approx(1, abs=1e-6)
+
+
+def test_error_feedback_delivers_everything_in_the_end() -> None:
+    """The mean of the outputs of a constant gradient tends to its average; without feedback it does not."""
+
+    def body(comm: LoopbackCommunicator) -> list[float]:
+        mean = (matrix(0) + matrix(1)) / 2
+        missing = []
+        for feedback in (True, False):
+            aggregator = lowrank(error_feedback=feedback)
+            total = sum(exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(100))
+            missing.append(float(torch.linalg.vector_norm(mean - total / 100) / torch.linalg.vector_norm(mean)))
+        return missing
+
+    with_feedback, without = run_ranks(2, body)[0]
+    assert with_feedback < 0.15
+    assert without > 0.5
+
+
+def test_a_changed_rank_keeps_the_leading_columns_of_the_factor() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        mean = (matrix(0) + matrix(1)) / 2
+        values = torch.linalg.svdvals(mean)
+        best_of_four = values[4:].square().sum().sqrt()
+
+        def lost(aggregator: LowRank, rank: int, step: int) -> float:
+            output = exchange(aggregator, comm, matrix(comm.rank), rank, step)
+            return float(torch.linalg.vector_norm(mean - output) / best_of_four)
+
+        aggregator = lowrank(error_feedback=False)
+        assert lost(aggregator, 4, 0) > 1.02
+        for step in range(1, 300):
+            lost(aggregator, 6, step)
+        assert lost(aggregator, 4, 300) == pytest.approx(1, abs=1e-3)
+        assert lost(aggregator, 6, 301) < 1
+
+    run_ranks(2, body)
+
+
+def test_a_matrix_that_turns_dense_delivers_its_residual() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = lowrank()
+        exchange(aggregator, comm, matrix(comm.rank), 2, 0)
+        residual = aggregator.residual("w")
+        assert residual is not None
+        both = torch.stack([matrix(rank, step=1) for rank in (0, 1)])
+        summed = residual.clone()
+        comm.all_reduce(summed).wait()
+        output = exchange(aggregator, comm, matrix(comm.rank, step=1), None, 1)
+        torch.testing.assert_close(output, both.mean(0) + summed / 2)
+        assert aggregator.residual("w") is None
+
+    run_ranks(2, body)
+
+
+def test_the_first_factor_depends_on_seed_and_name() -> None:
+    def body(comm: LoopbackCommunicator) -> dict[str, Tensor]:
+        first = {"seed 0": lowrank(0), "again": lowrank(0), "seed 1": lowrank(1)}
+        outputs = {key: exchange(a, comm, matrix(comm.rank), 4, 0) for key, a in first.items()}
+        return outputs | {"other name": exchange(lowrank(0), comm, matrix(comm.rank), 4, 0, name="v")}
+
+    outputs = run_ranks(2, body)[0]
+    assert torch.equal(outputs["seed 0"], outputs["again"])
+    assert not torch.equal(outputs["seed 0"], outputs["seed 1"])
+    assert not torch.equal(outputs["seed 0"], outputs["other name"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "amount", "ratio", "compressed"),
+    [
+        ((40, 30), 4, 1.0, True),
+        ((40, 30), 4, 4.0, True),  # 4·70·4 = 1120 < 1200
+        ((40, 30), 4, 4.3, False),  # 1204
+        ((40, 30), 18, 1.0, False),  # 18·70 = 1260
+        ((40, 30), 1000, 0.0, True),
+        ((40, 30), None, 0.0, False),
+        ((1200,), 4, 0.0, False),
+        ((4, 30, 10), 4, 0.0, False),
+        ((0, 30), 4, 0.0, False),
+    ],
+)
+def test_what_is_compressed(shape: tuple[int, ...], amount: Amount, ratio: float, compressed: bool) -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = lowrank(min_compression_ratio=ratio)
+        exchange(aggregator, comm, torch.ones(shape), amount, 0)
+        assert (aggregator.residual("w") is not None) == compressed
+
+    run_ranks(2, body)
+
+
+def test_two_collectives_a_bucket_and_one_when_all_is_dense() -> None:
+    def body(comm: LoopbackCommunicator) -> list[int]:
+        aggregator, calls = lowrank(), []
+        for amount in (4, None):
+            bucket = [NamedGradient(str(i), matrix(i)) for i in range(5)] + [NamedGradient("b", torch.ones(9).double())]
+            aggregator.start(bucket, Decision(amount), comm, 0).wait()
+            calls.append(comm.ledger.take()["gradient"].calls)
+        return calls
+
+    assert run_ranks(2, body) == [[2, 1]] * 2
+
+
+def test_the_residual_lives_in_one_place_and_in_the_precision_asked_for() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        for option, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            aggregator = lowrank(error_dtype=option)
+            places = set()
+            for step in range(3):
+                exchange(aggregator, comm, matrix(comm.rank, step=step).float(), 2, step)
+                residual = aggregator.residual("w")
+                assert residual is not None
+                assert residual.dtype == dtype
+                places.add(residual.data_ptr())
+            assert len(places) == 1
+
+    run_ranks(2, body)
+
+
+def test_tiny_and_huge_gradients_keep_their_relative_accuracy() -> None:
+    def body(comm: LoopbackCommunicator) -> list[Tensor]:
+        outputs = []
+        for scale in (1e-12, 1.0, 1e12):
+            aggregator = lowrank()
+            for step in range(5):
+                output = exchange(aggregator, comm, (matrix(comm.rank, step=step) * scale).float(), 4, step)
+            outputs.append(output.double() / scale)
+        return outputs
+
+    tiny, plain, huge = run_ranks(2, body)[0]
+    torch.testing.assert_close(tiny, plain, rtol=0, atol=1e-4)
+    torch.testing.assert_close(huge, plain, rtol=0, atol=1e-4)
+
+
+def test_what_a_bf16_wire_rounds_away_of_a_matrix_stays_in_the_residual() -> None:
+    """gradient + residual before = output + residual after, as means over ranks and to float64's last digits."""
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = lowrank(wire_dtype="bf16")
+        before = torch.zeros(40, 30, dtype=torch.float64)
+        for step in range(4):
+            output = exchange(aggregator, comm, matrix(comm.rank, step=step), 4, step)
+            residual = aggregator.residual("w")
+            assert residual is not None
+            lost = residual.clone()
+            comm.all_reduce(lost).wait()
+            came_in = torch.stack([matrix(rank, step=step) for rank in range(comm.size)]).mean(0) + before
+            before = lost / comm.size
+            torch.testing.assert_close(output + before, came_in, rtol=0, atol=1e-12)
+
+    run_ranks(3, body)
+
+
+def test_a_bf16_wire_halves_the_bytes_and_changes_a_step_by_its_rounding() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[list[int], float]:
+        outputs, sent = [], []
+        for wire in ("fp32", "bf16"):
+            outputs.append(exchange(lowrank(wire_dtype=wire), comm, matrix(comm.rank).float(), 4, 0))
+            sent.append(comm.ledger.take()["gradient"].payload_bytes)
+        return sent, float((outputs[1] - outputs[0]).norm() / outputs[0].norm())
+
+    sent, difference = run_ranks(2, body)[0]
+    assert sent == [4 * 4 * 70, 2 * 4 * 70]
+    assert 0 < difference < 2 * torch.finfo(torch.bfloat16).eps

@@ -1,0 +1,94 @@
+"""Run folders become frames: the whole matrix, nothing but the matrix, whatever became of each run."""
+
+import pandas as pd
+import pytest
+
+from edgc.analysis.collect import gather
+from edgc.analysis.frames import COLUMNS, FRAMES, SESSION, Frames
+from edgc.base.errors import UserError
+from tests.fixtures.sessions import timed_experiment
+from tests.fixtures.studies import tiny_spec
+from tests.fixtures.synthetic_runs import write_run, write_runs, write_session
+
+METHODS = ("dense", "powersgd", "topk", "edgc")
+
+
+@pytest.fixture
+def specs():
+    return [tiny_spec(method, seed) for method in METHODS for seed in (1, 2)]
+
+
+def test_every_run_of_the_matrix_is_a_row(specs, tmp_path):
+    write_runs(specs, tmp_path, status={"topk": "diverged"}, skip=["powersgd"], tasks=["piqa"])
+    frames = gather(specs, tmp_path)
+    assert list(frames.runs["run_id"]) == [spec.run_id for spec in specs]
+    status = frames.runs.drop_duplicates("method").set_index("method")["status"]
+    assert status.to_dict() == {"dense": "done", "powersgd": "not run", "topk": "diverged", "edgc": "done"}
+    assert set(frames.steps["method"]) == {"dense", "topk", "edgc"}, "a diverged run keeps its records"
+    assert set(frames.decisions["method"]) == {"edgc"}
+    assert len(frames.zero_shot) == 6
+
+
+def test_a_run_of_another_matrix_is_left_out(specs, tmp_path):
+    write_runs(specs, tmp_path)
+    assert set(gather(specs[:2], tmp_path).steps["method"]) == {"dense"}
+
+
+def test_a_run_without_status_is_unfinished(specs, tmp_path):
+    write_run(specs[0], tmp_path / specs[0].run_id)
+    (tmp_path / specs[0].run_id / "status.json").unlink()
+    frames = gather(specs[:1], tmp_path)
+    assert frames.runs["status"].item() == "unfinished"
+    assert len(frames.steps) == specs[0].training.iterations
+
+
+def test_a_last_line_cut_by_a_crash_is_dropped(specs, tmp_path):
+    write_run(specs[0], tmp_path / specs[0].run_id)
+    path = tmp_path / specs[0].run_id / "steps.jsonl"
+    path.write_text(path.read_text()[:-20])
+    assert len(gather(specs[:1], tmp_path).steps) == specs[0].training.iterations - 1
+
+
+def test_identity_parameters_and_provenance_are_columns(specs, tmp_path):
+    write_runs(specs, tmp_path)
+    row = gather(specs, tmp_path).runs.iloc[-1]
+    assert row["device"] == "2 processes on synthetic CPU"
+    assert row["spec.method.policy.window"] == 10
+    assert row["spec.training.iterations"] == specs[-1].training.iterations
+    assert row["manifest.git_commit"] == "0" * 40
+    assert row["manifest.packages.torch"] == "0"
+
+
+@pytest.mark.parametrize("skip", [(), METHODS])
+def test_frames_survive_parquet(specs, tmp_path, skip):
+    write_runs(specs, tmp_path / "runs", skip=skip, tasks=["piqa"])
+    frames = gather(specs, tmp_path / "runs")
+    frames.write(tmp_path / "frames")
+    read = Frames.read(tmp_path / "frames")
+    for name in FRAMES:
+        assert set(COLUMNS[name]) <= set(getattr(read, name).columns)
+        pd.testing.assert_frame_equal(getattr(read, name), getattr(frames, name), check_dtype=False)
+
+
+def test_steps_of_a_session_tell_their_cells(tmp_path):
+    experiment = timed_experiment(("dense", "edgc"), ("10mbit", "none"))
+    specs = [tiny_spec(method) for method in ("dense", "edgc")]
+    write_session(specs, experiment.timing, tmp_path / "runs")
+    gather(specs, tmp_path / "runs").write(tmp_path / "frames")
+    steps = Frames.read(tmp_path / "frames").steps
+    assert set(steps["rate"]) == {"10mbit", "none"}
+    assert set(steps["round"]) == {0, 1, 2}
+    timing = experiment.timing
+    assert (steps["counted"] == 1).sum() == 2 * 2 * 2 * timing.steps, "methods × rates × rounds × steps"
+    assert not steps.loc[steps["round"] == 0, "counted"].any()
+
+
+def test_a_training_run_has_no_cells(specs, tmp_path):
+    write_run(specs[0], tmp_path / specs[0].run_id)
+    steps = gather(specs[:1], tmp_path).steps
+    assert steps[[*SESSION, "interface_bytes"]].isna().all(axis=None)
+
+
+def test_missing_frames_say_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="edgc collect"):
+        Frames.read(tmp_path)

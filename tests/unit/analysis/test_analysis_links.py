@@ -1,0 +1,296 @@
+"""Table and figures of a timing session, from step times whose answers can be computed in the head."""
+
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from edgc.analysis import timed_steps as sessions
+from edgc.analysis.collect import gather
+from edgc.analysis.figures import TIME_FIGURES, exposed, step_parts_on_links
+from edgc.analysis.study import Study, load_study
+from edgc.analysis.tables import TIME_TABLES, accuracy, links
+from edgc.analysis.write import write_figure, write_table
+from edgc.base.errors import UserError
+from edgc.base.files import write_text
+from edgc.config import CONFIGS, load_experiment
+from tests.fixtures.sessions import STEPS, published, session
+from tests.fixtures.studies import tiny_reference
+from tests.fixtures.synthetic_runs import write_session
+
+#: Seconds a step in two rounds: the floor 0.1 and 0.1, dense exposes 0.4, bf16 0.2, compressed 0.1 and 0.1.
+SLOW = {"nocomm": (0.1, 0.1), "dense": (0.5, 0.5), "dense_bf16": (0.3, 0.3), "powersgd": (0.2, 0.2)}
+EVEN = {"nocomm": (0.1, 0.1), "dense": (0.2, 0.2), "dense_bf16": (0.16, 0.16), "powersgd": (0.16, 0.16)}
+FAST = {"nocomm": (0.1, 0.1), "dense": (0.12, 0.12), "dense_bf16": (0.11, 0.11), "powersgd": (0.22, 0.22)}
+
+
+def at(**rates: dict[str, tuple[float, ...]]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """By rate and method → by method and rate; a rate's name begins with r, where it begins with a digit."""
+    methods = dict.fromkeys(method for own in rates.values() for method in own)
+    named = {name.removeprefix("r"): own for name, own in rates.items()}
+    return {m: {rate: own[m] for rate, own in named.items() if m in own} for m in methods}
+
+
+def row_of(table: pd.DataFrame, method: str, rate: str | None = None) -> pd.Series:
+    rows = table[table["method"] == method]
+    return (rows if rate is None else rows[rows["rate"] == rate]).iloc[0]
+
+
+@pytest.fixture(scope="module")
+def three_rates() -> pd.DataFrame:
+    return links.build(session(at(r10mbit=SLOW, r1gbit=FAST, none=FAST)))
+
+
+def test_a_row_a_rate_and_method_in_the_experiments_order(three_rates):
+    assert list(three_rates["rate"].unique()) == ["10mbit", "1gbit", "none"]
+    assert list(three_rates["method"].head(4)) == ["nocomm", "dense", "dense_bf16", "powersgd"]
+    assert set(three_rates["steps"]) == {2 * STEPS}, "warm-up and settling do not count"
+
+
+def test_exposed_communication_is_what_a_step_takes_beyond_the_floors(three_rates):
+    exposed_s = {m: row_of(three_rates, m, "10mbit")["exposed_s"] for m in SLOW}
+    assert exposed_s == pytest.approx({"nocomm": 0, "dense": 0.4, "dense_bf16": 0.2, "powersgd": 0.1})
+    assert row_of(three_rates, "dense", "10mbit")["exposed_s_min"] == pytest.approx(0.4)
+
+
+def test_reductions_are_against_the_baseline_and_the_fastest_dense_method(three_rates):
+    row = row_of(three_rates, "powersgd", "10mbit")
+    assert (row["baseline"], row["dense"]) == ("Dense", "Dense_Bf16")
+    assert row["step_baseline_percent"] == pytest.approx(60)
+    assert row["exposed_baseline_percent"] == pytest.approx(75)
+    assert row["step_dense_percent"] == pytest.approx(100 / 3)
+    assert row["exposed_dense_percent"] == pytest.approx(50)
+    floor = row_of(three_rates, "nocomm", "10mbit")
+    assert (floor["exposed_dense_percent"], floor["verdict"]) == (100, "floor")
+
+
+def test_differences_are_taken_within_a_round_so_that_drift_cancels():
+    drifting = {m: (value[0], 2 * value[1]) for m, value in SLOW.items()}
+    row = row_of(links.build(session(at(r10mbit=drifting))), "powersgd")
+    assert row["exposed_s"] == pytest.approx(0.15), "0.1 in one round, 0.2 in the other"
+    assert row["exposed_s_min"] == pytest.approx(0.1)
+    assert row["step_dense_percent"] == pytest.approx(100 / 3)
+    assert row["step_dense_error"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ((0.2, 0.2), "pays"),
+        ((0.4, 0.4), "does not pay"),
+        ((0.3, 0.3), "within noise"),
+        ((0.15, 0.33), "within noise"),  # 50 % and −10 %: the mean of 20 % is less than the 60 points between them
+        ((0.36, 0.45), "does not pay"),  # −20 % and −50 %: −35 % against 30 points
+        ((0.2,), "too few rounds"),
+    ],
+)
+def test_verdict_is_against_the_spread_between_rounds(seconds, verdict):
+    steady = {"nocomm": (0.1,) * len(seconds), "dense": (0.3,) * len(seconds), "powersgd": seconds}
+    row = row_of(links.build(session(at(r10mbit=steady))), "powersgd")
+    assert row["verdict"] == verdict
+    reductions = [100 * (1 - s / 0.3) for s in seconds]
+    if len(seconds) > 1:
+        assert row["step_dense_error"] == pytest.approx(abs(reductions[0] - reductions[1]))
+
+
+def test_more_rounds_tell_a_reduction_more_exactly():
+    rounds = (0.24, 0.27, 0.24, 0.27)  # 20 % and 10 % in turn: standard deviation 5.77, twice that over √4
+    steady = {"nocomm": (0.1,) * 4, "dense": (0.3,) * 4, "powersgd": rounds}
+    table = links.build(session(at(r10mbit=steady)))
+    row = row_of(table, "powersgd")
+    assert (row["step_dense_percent"], row["step_dense_error"]) == pytest.approx((15, 5.7735))
+    assert links.present(table)["Step saved against that"].iloc[-1] == "15.0 % ± 5.8"
+    assert row["verdict"] == "pays"
+
+
+def test_noise_is_never_below_two_errors_of_the_medians():
+    rng = np.random.default_rng(0)
+    many = pd.DataFrame({"t_step": rng.normal(1.0, 0.1, 40_000)})
+    error = 2 * math.sqrt(math.pi / 2) * 0.1 / math.sqrt(len(many))
+    assert links._error_points(many, many) == pytest.approx(100 * math.sqrt(2) * error, rel=0.02)
+
+
+def test_what_exposes_nothing_is_no_reference():
+    idle = {"nocomm": (0.1, 0.1), "dense": (0.1, 0.1), "powersgd": (0.2, 0.2)}
+    row = row_of(links.build(session(at(none=idle))), "powersgd")
+    assert math.isnan(row["exposed_dense_percent"])
+    assert row["step_dense_percent"] == pytest.approx(-100)
+
+
+def test_bytes_are_the_ledgers_and_the_interfaces(three_rates):
+    row = row_of(three_rates, "powersgd")
+    assert (row["wire_mb"], row["ledger_mb"], row["interface_mb"]) == pytest.approx((1e-4, 1e-4, 2e-4))
+    assert row["ledger_share"] == pytest.approx(0.5)
+    assert math.isnan(row_of(three_rates, "nocomm")["ledger_share"]), "nothing was charged"
+    old = session(at(r10mbit=SLOW))
+    old.frames.steps["interface_bytes"] = None
+    assert links.build(old)["ledger_share"].isna().all()
+
+
+def test_nominal_and_achieved_rate_and_others_load_stand_beside_it():
+    table = links.build(session(at(r10mbit=SLOW, none=FAST), load=0.2, achieved={"10mbit": 1e6}))
+    row = row_of(table, "dense", "10mbit")
+    assert (row["nominal_mbit"], row["achieved_mbit"]) == (10, pytest.approx(8))
+    assert (row["foreign_load"], row["disturbed"]) == (0.2, True), "the experiment's limit is 0.1"
+    assert math.isnan(row_of(table, "dense", "none")["achieved_mbit"])
+
+
+def test_gaps_come_from_the_published_table():
+    gaps = published(dense=(0, 0, 3), powersgd=(0.01, 0.005, 3), dense_bf16=(0.01, 0.02, 3))
+    table = links.build(session(at(r10mbit=SLOW), gaps=gaps))
+    row = row_of(table, "powersgd")
+    assert (row["gap"], row["gap_n"], row["preserved"]) == (0.01, 3, True)
+    pairs = pd.Series([0.01 - row["gap_sd"], 0.01, 0.01 + row["gap_sd"]])
+    assert accuracy.interval(pairs)[2] == pytest.approx(0.015), "its standard deviation follows from the interval"
+    assert not row_of(table, "dense_bf16")["preserved"], "the interval straddles the margin"
+    assert links.present(table)["Loss gap (nats)"].iloc[0] == "–"
+
+
+def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
+    configs, file = tmp_path / "configs", tmp_path / "configs/experiments/links-nano.yaml"
+    shutil.copytree(CONFIGS, configs)
+    plain = file.read_text()
+    session(at(r10mbit=SLOW)).frames.write(tmp_path / "links-nano/frames")
+    file.write_text(plain + "judgement: {gaps_from: smoke}\n")
+    assert load_study("links-nano", tmp_path, configs).gaps is None, "nothing is published"
+    write_text(tmp_path / "published/smoke/tables/accuracy.csv", published(dense=(0, 0, 3)).to_csv(index=False))
+    gaps = load_study("links-nano", tmp_path, configs).gaps
+    assert gaps is not None
+    assert list(gaps["method"]) == ["dense"]
+    file.write_text(plain + "judgement: {gaps_from: nope}\n")
+    with pytest.raises(UserError, match=r"judgement\.gaps_from 'nope': allowed are .*smoke"):
+        load_study("links-nano", tmp_path, configs)
+
+
+# in words
+
+
+def words(seconds, **more) -> str:
+    return links.paragraph(links.build(session(seconds, **more)))
+
+
+def test_words_name_the_fastest_and_the_control():
+    text = words(at(r10mbit=SLOW, none=FAST))
+    assert "At 10 Mbit/s Powersgd is fastest with 200 ms a step: 60.0 % less than Dense and 33.3 % less" in text
+    assert "On links that are not limited Dense_Bf16, a dense method, is fastest with 110 ms a step: 8.3 % less" in text
+    assert "Negative control, on links that are not limited: of the methods that compress, none of 1 pays." in text
+    assert "the ledger has 0.500 times the bytes" in text
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        # 1 − 0.2/0.3 = 1/3 saved at 10 Mbit/s, 1 − 0.22/0.11 = −1 at 1 Gbit/s: zero after a quarter of two decades
+        ({"r10mbit": SLOW, "r1gbit": FAST}, "From about 31.6 Mbit/s on nothing pays"),
+        ({"r1gbit": FAST, "r10mbit": SLOW}, "From about 31.6 Mbit/s on nothing pays"),
+        ({"r10mbit": SLOW, "r100mbit": EVEN, "r1gbit": FAST}, "From about 100 Mbit/s on nothing pays"),
+        ({"r10mbit": SLOW}, "A method still pays at 10 Mbit/s, the highest limited rate"),
+        ({"r1gbit": FAST, "none": FAST}, "At none of the limited rates (1 Gbit/s) does a method pay"),
+        ({"none": FAST}, "No method could be judged on limited links."),
+    ],
+)
+def test_words_tell_the_break_even(rates, told):
+    assert told in words(at(**rates))
+
+
+def test_words_tell_what_keeps_the_loss():
+    gaps = published(dense=(0, 0, 3), powersgd=(0.1, 0.005, 3), dense_bf16=(0.0, 0.01, 3))
+    assert "these expose least: Dense_Bf16 at 10 Mbit/s (200 ms)." in words(at(r10mbit=SLOW), gaps=gaps)
+    assert "known to keep" in words(at(r10mbit=SLOW), gaps=published(powersgd=(0.1, 0.005, 3)))
+    assert "gap" not in words(at(r10mbit=SLOW))
+
+
+def test_words_without_floor_or_dense_or_rounds():
+    no_floor = {m: s for m, s in SLOW.items() if m != "nocomm"}
+    assert "Exposed communication is unknown" in words(at(r10mbit=no_floor))
+    alone = words(at(r10mbit={"nocomm": (0.1, 0.1), "powersgd": (0.2, 0.2)}))
+    assert "At 10 Mbit/s Powersgd is fastest with 200 ms a step." in alone
+    assert "Powersgd is not judged: no dense method." in alone
+    once = {m: s[:1] for m, s in SLOW.items()}
+    assert "Powersgd is not judged: too few rounds." in words(at(r10mbit=once))
+    nothing = session(at(r10mbit=SLOW))
+    nothing.frames.steps["counted"] = False
+    assert links.paragraph(links.build(nothing)) == "No step was counted."
+
+
+def test_methods_that_ended_badly_are_told_and_never_a_reference():
+    ended = {"dense_bf16": "failed", "powersgd": "diverged", "topk": "not run"}
+    study = session(at(r10mbit=SLOW | {"topk": (0.1, 0.1)}), ended=ended)
+    table = links.build(study)
+    assert set(table["dense"].dropna()) == {"Dense"}
+    assert row_of(table, "topk")["verdict"] == "not run"
+    text = links.paragraph(table)
+    assert "Powersgd is not judged: diverged." in text
+    assert "Without a counted step: Topk." in text
+    assert "At 10 Mbit/s Dense, a dense method, is fastest" in text
+
+
+def test_words_tell_disturbances_and_several_models():
+    study = session(at(r10mbit=SLOW), load=0.2)
+    assert "Others used more of the machine than allowed in 4 of 4 rows, up to 20.0 %." in words(
+        at(r10mbit=SLOW), load=0.2
+    )
+    table = links.build(study)
+    both = pd.concat([table, table.assign(model="other")])
+    assert "other, 2 × CPU: At 10 Mbit/s" in links.paragraph(both)
+
+
+@pytest.mark.parametrize(
+    ("rate", "mbit", "text"),
+    [("20mbit", 20, "20 Mbit/s"), ("2.5gbit", 2500, "2.5 Gbit/s"), ("500kbit", 0.5, "500 kbit/s")],
+)
+def test_rates(rate, mbit, text):
+    assert sessions.megabits(rate) == mbit
+    assert sessions.spoken(rate) == sessions.spoken(mbit) == text
+    assert sessions.spoken("none") == "not limited"
+    assert sessions.spoken(999.9) == "1 Gbit/s"
+
+
+# figures and files
+
+
+def test_what_is_not_above_the_floor_is_drawn_at_the_edge():
+    lucky = SLOW | {"powersgd": (0.1, 0.1)}
+    data = exposed.build(session(at(r10mbit=lucky, none=FAST)))
+    assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "the floor exposes nothing"
+    above, below = Figure().subplots(2)
+    exposed.draw(data, (above, below))
+    lower = above.get_ylim()[0]
+    edges = [line for line in above.get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
+    assert [float(line.get_ydata()[0]) for line in edges] == [pytest.approx(lower / 0.9)]
+
+
+def test_parts_add_up_at_every_rate():
+    data = step_parts_on_links.build(session(at(r10mbit=SLOW, none=FAST)))
+    assert list(data["panel"].unique()) == ["10 Mbit/s", "not limited"]
+    assert row_of(data, "dense")["wire"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("what", ["done", "failed", "nothing"])
+def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, tmp_path):
+    experiment = load_experiment("links-nano")
+    specs = experiment.runs()
+    status = {"nocomm": "failed", "powersgd_r8": "failed"} if what == "failed" else {}
+    skip = [spec.method.name for spec in specs] if what == "nothing" else ()
+    write_session(specs, experiment.timing, tmp_path / "runs", status=status, skip=skip)
+    made = Study(experiment, gather(specs, tmp_path / "runs"), tiny_reference([]))
+    for name in TIME_FIGURES:
+        write_figure(name, made, tmp_path)
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    for name in TIME_TABLES:
+        write_table(name, made, tmp_path)
+        text = (tmp_path / f"{name}.md").read_text()
+        assert "2 (1 Gbit/s: 5, not limited: 6) rounds × 15 steps a rate" in text
+        assert links.paragraph(links.build(made)) in text
+        assert links.paragraph(links.build(made)).split(":")[0] in (tmp_path / f"{name}.html").read_text()
+
+
+@pytest.mark.parametrize("rounds", [{"r10mbit": {"dense": (0.5, 0.5)}}, {"none": SLOW}, {"r10mbit": SLOW}])
+def test_figures_of_one_rate_or_method_are_drawn(rounds):
+    study = session(at(**rounds))
+    exposed.draw(exposed.build(study), Figure().subplots(2))
+    for _, panel in step_parts_on_links.build(study).groupby("panel"):
+        step_parts_on_links.draw(panel, Figure().subplots())

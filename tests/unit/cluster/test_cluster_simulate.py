@@ -1,0 +1,73 @@
+"""Experiments of mode simulate: their points, local steps, and what is written beside the frames."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgc.base import files
+from edgc.cluster.simulate import write_forecasts
+from edgc.config import Experiment, load_experiment
+from edgc.config.settings import validate
+
+LINKS, LATENCIES, LOCAL = ["100mbit", "10gbit"], [1, 50], [1, 4, 1000]
+
+
+@pytest.fixture(scope="module")
+def small() -> Experiment:
+    """The internet's experiment with few methods and points."""
+    plain = load_experiment("internet-simulated").model_dump(exclude_none=True, exclude={"overrides", "variants"})
+    simulation = {
+        "assumptions": [{"title": "alike"}, {"title": "one slow", "stage_speeds": [1, 1, 0.5, 1], "latency_ms": 5}],
+        "links": LINKS,
+        "latencies_ms": LATENCIES,
+        "local_steps": LOCAL,
+    }
+    changed = {"methods": ["dense", "dense_bf16", "powersgd"], "simulation": simulation, "figures": []}
+    return validate(Experiment, plain | changed, "a test")
+
+
+@pytest.fixture(scope="module")
+def rows(small: Experiment, tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    results = tmp_path_factory.mktemp("results")
+    made = write_forecasts(small, results)
+    assert "git_commit" in files.read_json(results / small.name / "manifest.json")
+    return made
+
+
+def points(rows: list[dict], method: str, assumption: str = "alike") -> dict[tuple[float, float], float]:
+    """Seconds of a step by link and latency."""
+    return {
+        (row["link_gbit"], row["latency_ms"]): row["iteration_s"]
+        for row in rows
+        if (row["sweep"], row["method"], row["assumption"]) == ("map", method, assumption)
+    }
+
+
+def test_every_method_is_at_every_point_of_the_map(rows: list[dict]) -> None:
+    for method in ("dense", "dense_bf16", "powersgd", *(f"local_{every}" for every in LOCAL)):
+        for assumption in ("alike", "one slow"):
+            assert set(points(rows, method, assumption)) == {(g, ms) for g in (0.1, 10.0) for ms in LATENCIES}
+
+
+def test_local_steps_are_between_dense_and_no_exchange(rows: list[dict]) -> None:
+    dense, once, rarely, hardly = (points(rows, m) for m in ("dense_bf16", "local_1", "local_4", "local_1000"))
+    floor = {
+        (row["link_gbit"], row["latency_ms"]): row["floor_s"]
+        for row in rows
+        if (row["sweep"], row["method"], row["assumption"]) == ("map", "dense_bf16", "alike")
+    }
+    assert once == pytest.approx(dense)
+    for at, seconds in dense.items():
+        assert floor[at] < hardly[at] < rarely[at] < seconds
+        assert rarely[at] - floor[at] == pytest.approx((seconds - floor[at]) / 4)
+
+
+def test_distance_and_a_slow_stage_cost_time(rows: list[dict]) -> None:
+    for method in ("dense", "powersgd"):
+        at, slow = points(rows, method), points(rows, method, "one slow")
+        assert at[10.0, 1] < at[10.0, 50] < at[0.1, 50]
+        assert all(slow[where] > at[where] for where in at)
+
+
+def test_assumptions_that_differ_in_more_than_the_link_are_told_apart(rows: list[dict]) -> None:
+    assert {row["calibration"] for row in rows} == {"a100", "a100, 5 ms, stages 1:1:0.5:1"}

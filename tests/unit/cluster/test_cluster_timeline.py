@@ -1,0 +1,56 @@
+"""A step as spans: nothing happens twice at a time in one place, and the picture holds all of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgc.analysis import timeline_figure
+from edgc.cli import app
+from edgc.cluster.ask import calibration_of, chosen, question
+from edgc.cluster.step_model import StepModel
+from edgc.cluster.timeline import timeline
+from edgc.cluster.trajectory import Parametric
+from edgc.cluster.whole_run import simulate
+from edgc.config import load
+from edgc.config.method import Method
+
+METHODS = ("dense", "dense_bf16_overlap", "powersgd")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: str) -> None:
+    spec, method = question("gpt2-2.5b", "v100x32"), load(Method, name)
+    rates = calibration_of(spec.cluster)
+    rows = timeline(spec, [method], rates, Parametric(), "fp32")
+    step = simulate(StepModel(spec.model_copy(update={"method": method}), rates, "fp32"), Parametric()).compressed.step
+    assert max(row["end"] for row in rows) == pytest.approx(step.seconds)
+    for stage in range(spec.parallel.pipeline):
+        for room in ("device", "link"):
+            own = sorted((r["begin"], r["end"]) for r in rows if (r["stage"], r["room"]) == (stage, room))
+            assert all(end <= begin + 1e-9 for (_, end), (begin, _) in pairwise(own))
+        backward = sum(r["end"] - r["begin"] for r in rows if (r["stage"], r["what"]) == (stage, "backward"))
+        model = StepModel(spec, rates, "fp32")
+        assert backward == pytest.approx(spec.micro_batches * model.stages[stage].backward)
+    assert {"wire", "forward", "backward", "optimizer"} <= {row["what"] for row in rows}
+
+
+def test_every_span_is_drawn() -> None:
+    spec = question("gpt2-2.5b", "v100x32")
+    rows = timeline(spec, chosen(["powersgd"]), calibration_of(spec.cluster), Parametric(), "fp32")
+    figure = timeline_figure._draw(timeline_figure.pd.DataFrame(rows), "about")
+    assert len(figure.axes) == len({row["title"] for row in rows})
+    assert sum(len(c.get_paths()) for ax in figure.axes for c in ax.collections) == len(rows)
+
+
+def test_the_command_writes_it_and_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+    asked = ["plan", "--model", "gpt2-2.5b", "--cluster", "v100x32", "--method", "powersgd", "--timeline"]
+    done = CliRunner().invoke(app, [*asked, str(tmp_path / "step.svg")])
+    assert done.exit_code == 0
+    assert "stage 3" in (tmp_path / "step.svg").read_text()
+    refused = CliRunner().invoke(app, [*asked, str(tmp_path / "step.jpg")])
+    assert refused.exit_code != 0
+    assert "must end in .svg, .png, .pdf" in refused.output

@@ -1,0 +1,162 @@
+"""Collectives of the loopback transport, and what the ledger and the clock make of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from edgc.comm import ReduceOp, wire_factor
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.comm.telemetry import Ledger, StepClock
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_collectives_do_what_they_say(size: int) -> None:
+    ranks = torch.arange(size, dtype=torch.float32)
+
+    def body(comm: LoopbackCommunicator) -> None:
+        own = torch.full((2, 3), float(comm.rank))
+        total, largest, copy = own.clone(), own.clone(), own.clone()
+        comm.all_reduce(total).wait()
+        comm.all_reduce(largest, op=ReduceOp.MAX).wait()
+        comm.broadcast(copy, source=size - 1).wait()
+        assert torch.equal(total, torch.full((2, 3), float(ranks.sum())))
+        assert torch.equal(largest, torch.full((2, 3), size - 1.0))
+        assert torch.equal(copy, largest)
+        gathered = torch.empty(size, 2, 3)
+        comm.all_gather(gathered, own).wait()
+        assert torch.equal(gathered, ranks.view(-1, 1, 1).expand(size, 2, 3))
+        swapped, parts = torch.empty(size), torch.arange(size) + 10.0 * comm.rank
+        comm.all_to_all(swapped, parts).wait()
+        assert torch.equal(swapped, 10 * ranks + comm.rank)
+
+    run_ranks(size, body, timeout=10)
+
+
+#: Bytes a rank sends for 24 bytes handed over, in a group of four.
+@pytest.mark.parametrize(
+    ("collective", "payload", "wire"),
+    [("all_reduce", 24, 36), ("all_gather", 24, 72), ("all_to_all", 24, 18), ("broadcast", 24, 18)],
+)
+def test_bytes(collective: str, payload: int, wire: float) -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        tensor = torch.zeros(6, dtype=torch.float32) if collective != "all_to_all" else torch.zeros(12).half()
+        output = [tensor.new_empty(24)] if collective == "all_gather" else []
+        output += [torch.empty_like(tensor)] if collective == "all_to_all" else []
+        for tag in ("gradient", "agree"):
+            getattr(comm, collective)(*output, tensor, tag=tag).wait()
+        charges = comm.ledger.take()
+        assert charges.keys() == {"gradient", "agree"}
+        for charge in charges.values():
+            assert (charge.calls, charge.payload_bytes, charge.wire_bytes) == (1, payload, wire)
+            assert charge.seconds > 0
+        assert not comm.ledger.take()
+
+    run_ranks(4, body, timeout=10)
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all", "broadcast"])
+def test_a_group_of_one_sends_nothing(collective: str) -> None:
+    assert wire_factor(collective, 1) == 0
+
+
+def test_ranks_that_disagree_fail_loudly() -> None:
+    def different_collectives(comm: LoopbackCommunicator) -> None:
+        (comm.all_reduce if comm.rank else comm.broadcast)(torch.zeros(3))
+
+    def different_shapes(comm: LoopbackCommunicator) -> None:
+        comm.all_reduce(torch.zeros(3 + comm.rank))
+
+    def different_dtypes(comm: LoopbackCommunicator) -> None:
+        comm.all_reduce(torch.zeros(3, dtype=torch.float64 if comm.rank else torch.float32))
+
+    bodies: list[Callable[[LoopbackCommunicator], None]] = [different_collectives, different_shapes, different_dtypes]
+    for body in bodies:
+        with pytest.raises(RuntimeError, match="disagree"):
+            run_ranks(2, body, timeout=10)
+
+
+def test_a_failing_rank_ends_the_others_with_its_own_error() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        if comm.rank == 1:
+            raise KeyError("mine")
+        comm.all_reduce(torch.zeros(3))
+
+    with pytest.raises(KeyError, match="mine"):
+        run_ranks(3, body, timeout=10)
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that advances one second whenever it is read."""
+    seconds = itertools.count()
+    monkeypatch.setattr("edgc.comm.telemetry.time.perf_counter", lambda: float(next(seconds)))
+
+
+@pytest.mark.usefixtures("ticking")
+def test_regions_are_exclusive_and_add_up() -> None:
+    clock = StepClock()
+    clock.start()  # 0
+    with clock.region("encode"):  # 1
+        with clock.region("wire"):  # 2
+            pass  # 3
+        with clock.region("wire"), clock.region("encode"):  # 4, 5
+            pass  # 6, 7
+    assert clock.stop() == {"other": 2.0, "encode": 4.0, "wire": 3.0, "step": 9.0}  # 8, 9
+
+
+@pytest.mark.usefixtures("ticking")
+def test_a_region_that_raises_is_closed() -> None:
+    clock = StepClock()
+    clock.start()
+    with pytest.raises(KeyError), clock.region("encode"):
+        raise KeyError
+    assert clock.stop() == {"other": 2.0, "encode": 1.0, "step": 3.0}
+
+
+def test_outside_a_step_regions_do_nothing() -> None:
+    clock = StepClock()
+    with clock.region("encode"):
+        pass
+    clock.start()
+    assert set(clock.stop()) == {"other", "step"}
+
+
+def test_blocking_is_charged_to_wire_and_steps_start_afresh() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        clock = comm.ledger.clock
+        for _ in range(2):
+            clock.start()
+            with clock.region("decode"):
+                comm.all_reduce(torch.zeros(1000)).wait()
+            seconds = clock.stop()
+            assert set(seconds) == {"other", "decode", "wire", "step"}
+            parts = seconds["other"] + seconds["decode"] + seconds["wire"]
+            assert seconds["step"] == pytest.approx(parts)
+
+    run_ranks(2, body, timeout=10)
+
+
+def test_a_ledger_can_be_shared() -> None:
+    ledger = Ledger()
+    ledger.charge("a", 4, 2.0).seconds += 1
+    ledger.charge("a", 4, 2.0).seconds += 1
+    charge = ledger.take()["a"]
+    assert (charge.calls, charge.payload_bytes, charge.wire_bytes, charge.seconds) == (2, 8, 4.0, 2)
+
+
+def test_only_gradients_block_the_region_wire() -> None:
+    def body(comm: LoopbackCommunicator) -> set[str]:
+        comm.ledger.clock.start()
+        with comm.ledger.clock.region("embedding"):
+            comm.all_reduce(torch.ones(4), tag="embedding").wait()
+        without = set(comm.ledger.clock.stop())
+        comm.ledger.clock.start()
+        comm.all_reduce(torch.ones(4)).wait()
+        return without | {f"gradient {region}" for region in comm.ledger.clock.stop()}
+
+    expected = {"other", "embedding", "step", "gradient other", "gradient wire", "gradient step"}
+    assert run_ranks(2, body, timeout=10) == [expected, expected]

@@ -1,0 +1,360 @@
+"""GradientExchange: placement, agreement of ranks on what was observed, and resuming inside a window."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from edgc.aggregators import AGGREGATORS
+from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.lowrank import LowRankSettings
+from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.exchange.observation import AGREE
+from edgc.policies.policy import Amount, Decision, Observation, Sampling
+
+SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
+
+
+class Watching:
+    """A policy that keeps what it saw; rank 2 everywhere."""
+
+    window, sampling, note = 4, Sampling(every=2, rate=1.0, estimator="gaussian"), ""
+
+    def __init__(self, spectrum: bool = False) -> None:
+        self.spectrum = spectrum
+        self.seen: list[Observation] = []
+
+    def observe(self, observation: Observation) -> None:
+        self.seen.append(observation)
+
+    def decide(self, step: int) -> Decision:
+        return Decision(2)
+
+    def explain(self) -> dict[str, Any]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def exchange_on(comm: LoopbackCommunicator, **options: Any) -> GradientExchange:
+    aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
+    names = compressible(SHAPES, "rank", options.pop("exclude", ()))
+    watching = Watching(options.pop("spectrum", False))
+    return GradientExchange(aggregator, watching, comm, options.pop("agreement", comm), names, **options)
+
+
+def gradients(rank: int, step: int) -> list[NamedGradient]:
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [NamedGradient(name, torch.randn(shape, generator=generator) * (rank + 1)) for name, shape in SHAPES.items()]
+
+
+def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedGradient], list[dict]]:
+    own = gradients(rank, step)
+    exchange.begin_step(step)
+    for bucket in (own[:1], own[1:]):
+        exchange.start(bucket).wait()
+    return own, exchange.end_step()
+
+
+def test_only_matrices_not_excluded_are_compressible() -> None:
+    assert set(compressible(SHAPES, "rank", ("embedding",))) == {"layer.weight"}
+    assert set(compressible(SHAPES, "ratio")) == set(SHAPES)
+
+
+def test_excluded_parameters_and_stages_travel_dense() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[int, int, int]:
+        counts = []
+        for options in ({}, {"exclude": ("embedding",)}, {"compresses": False}):
+            step_once(exchange_on(comm, **options), 0, comm.rank)
+            counts.append(comm.ledger.take()["gradient"].payload_bytes)
+        return tuple(counts)
+
+    everything, embedding_dense, dense = run_ranks(2, body)[0]
+    assert dense == 4 * sum(math.prod(s) for s in SHAPES.values())
+    assert everything == 4 * (2 * (24 + 16) + 2 * (40 + 16) + 24)
+    assert embedding_dense == 4 * (2 * (24 + 16) + 40 * 16 + 24)
+
+
+def test_ranks_see_the_same_observation_and_it_is_the_mean() -> None:
+    def body(comm: LoopbackCommunicator) -> list[Observation]:
+        exchange = exchange_on(comm)
+        for step in range(8):
+            step_once(exchange, step, comm.rank)
+        return exchange.policy.seen  # type: ignore[attr-defined]
+
+    first, second = run_ranks(2, body)
+    assert first == second
+    assert [o.step for o in first] == [3, 7]
+    for window, observation in enumerate(first):
+        assert set(observation.entropy) == {"layer.weight", "embedding.weight"}
+        sampled = [4 * window, 4 * window + 2]
+        for name, value in observation.entropy.items():
+            by_hand = [
+                math.log(float(g.tensor.double().std(correction=0))) + 0.5 * math.log(2 * math.pi * math.e)
+                for rank in (0, 1)
+                for step in sampled
+                for g in gradients(rank, step)
+                if g.name == name
+            ]
+            assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-6)  # float32's last digits
+
+
+def test_relative_error_is_of_the_mean_over_ranks() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[dict[str, float], dict[str, tuple[torch.Tensor, torch.Tensor]]]:
+        exchange = exchange_on(comm)
+        for step in range(4):
+            own, _ = step_once(exchange, step, comm.rank)
+        kept = {g.name: (exchange.aggregator.residual(g.name).clone(), g.tensor) for g in own if g.tensor.dim() == 2}
+        return exchange.policy.seen[0].relative_error, kept  # type: ignore[attr-defined]
+
+    (estimated, first), (_, second) = run_ranks(2, body)
+    for name, (lost, kept) in first.items():
+        mean = (lost + second[name][0]) / 2
+        assert float((mean * kept).sum()) == pytest.approx(0, abs=1e-3)  # what was lost is orthogonal to what was kept
+        assert estimated[name] == pytest.approx(float(mean.norm() / (mean + kept).norm()), rel=0.1)
+
+
+def test_records_name_every_compressible_parameter() -> None:
+    def body(comm: LoopbackCommunicator) -> list[dict]:
+        exchange = exchange_on(comm, stage=1)
+        return [record for step in range(4) for record in step_once(exchange, step, comm.rank)[1]]
+
+    records = run_ranks(2, body)[0]
+    assert {r["parameter"] for r in records} == {"layer.weight", "embedding.weight"}
+    assert {(r["step"], r["window"], r["stage"], r["rank"]) for r in records} == {(4, 1, 1, 2)}
+
+
+def test_records_say_what_travels_dense_and_measurements_are_charged_apart() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[list[dict], set[str]]:
+        exchange = exchange_on(comm)
+        exchange.policy.decide = lambda step: Decision(12)  # type: ignore[method-assign]  # 12·(24+16) > 24·16
+        records = [record for step in range(4) for record in step_once(exchange, step, comm.rank)[1]]
+        return records, set(comm.ledger.take())
+
+    records, tags = run_ranks(2, body)[0]
+    assert {r["parameter"]: r["rank"] for r in records} == {"layer.weight": None, "embedding.weight": None}
+    assert tags == {"gradient", "agree"}  # nothing lost, nothing to measure
+    assert set(run_ranks(2, lambda comm: observed_tags(comm))[0]) == {"gradient", "agree", "observe"}
+
+
+def observed_tags(comm: LoopbackCommunicator) -> set[str]:
+    exchange = exchange_on(comm)
+    for step in range(4):
+        step_once(exchange, step, comm.rank)
+    return set(comm.ledger.take())
+
+
+def test_resumed_inside_a_window_equals_uninterrupted() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[Any, Any]:
+        whole, before, after = (exchange_on(comm) for _ in range(3))
+        for step in range(8):
+            last, _ = step_once(whole, step, comm.rank)
+        for step in range(3):
+            step_once(before, step, comm.rank)
+        after.load_state_dict(before.state_dict())
+        for step in range(3, 8):
+            resumed, _ = step_once(after, step, comm.rank)
+        equal = all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
+        return equal, whole.policy.seen == after.policy.seen  # type: ignore[attr-defined]
+
+    assert run_ranks(2, body) == [(True, True)] * 2
+
+
+class Rounding(LoopbackCommunicator):
+    """A transport whose sums differ in their last digits from rank to rank, as some orders of summation do."""
+
+    def all_reduce(self, tensor: torch.Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
+        work = super().all_reduce(tensor, op=op, tag=tag)
+        if tag == AGREE:
+            tensor *= 1 + 1e-15 * self.rank
+        return work
+
+
+def test_ranks_decide_alike_even_where_sums_are_rounded_differently() -> None:
+    """The windows' broadcast makes the observation equal, so that pure policies cannot part ways."""
+
+    def body(comm: LoopbackCommunicator) -> list[Observation]:
+        exchange = exchange_on(comm, agreement=Rounding(comm.rank, comm.size, comm._meeting), spectrum=True)
+        for step in range(8):
+            step_once(exchange, step, comm.rank)
+        return exchange.policy.seen  # type: ignore[attr-defined]
+
+    first, second, third = run_ranks(3, body)
+    assert len(first) == 2
+    assert first == second == third
+    sent = run_ranks(2, agree_calls)[0]
+    assert sent == ["all_reduce", "broadcast"], "one of each a window"
+
+
+def agree_calls(comm: LoopbackCommunicator) -> list[str]:
+    exchange, calls, charged = exchange_on(comm), [], comm._charged
+
+    def listening(collective: str, payload: torch.Tensor, tag: str, *tensors: torch.Tensor, **options: Any) -> Work:
+        calls.extend([collective] if tag == AGREE else [])
+        return charged(collective, payload, tag, *tensors, **options)
+
+    comm._charged = listening  # type: ignore[method-assign]
+    for step in range(4):
+        step_once(exchange, step, comm.rank)
+    return calls
+
+
+def test_the_spectrum_is_of_the_windows_last_average() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[Observation, dict[str, torch.Tensor]]:
+        exchange = exchange_on(comm, spectrum=True)
+        for step in range(4):
+            own, _ = step_once(exchange, step, comm.rank)
+        return exchange.policy.seen[0], {g.name: g.tensor for g in own}  # type: ignore[attr-defined]
+
+    observation, averages = run_ranks(2, body)[0]
+    assert set(observation.spectrum) == {"layer.weight", "embedding.weight"}
+    for name, values in observation.spectrum.items():
+        assert values == pytest.approx(torch.linalg.svdvals(averages[name])[:2].tolist(), rel=1e-5)
+
+
+def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
+    """Each rank here is a stage of its own; the loss is the last one's."""
+
+    def body(comm: LoopbackCommunicator) -> Observation:
+        alone = LoopbackCommunicator(0, 1, comm._meeting)
+        names = compressible(SHAPES, "rank")
+        aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
+        exchange = GradientExchange(aggregator, Watching(), alone, alone, names, stage=comm.rank, stages=comm)
+        for step in range(4):
+            exchange.begin_step(step)
+            exchange.start(gradients(comm.rank, step)).wait()
+            exchange.end_step(torch.tensor(float(step) if comm.rank == 1 else 0.0))
+            exchange.timed(0.1 * (comm.rank + 1))
+        return exchange.policy.seen[0]  # type: ignore[attr-defined]
+
+    first, last = run_ranks(2, body)
+    assert first.loss == last.loss == pytest.approx(1.5)
+    assert first.backward_seconds == last.backward_seconds == pytest.approx((0.1, 0.2))
+    assert first.stage_entropy == last.stage_entropy
+    assert first.stage_entropy[0] == pytest.approx(sum(first.entropy.values()) / 2)
+    assert first.stage_entropy[1] == pytest.approx(sum(last.entropy.values()) / 2)
+    assert first.stage_entropy[1] > first.stage_entropy[0]  # its gradients are twice as large
+
+
+AMOUNTS: dict[str | None, list[Amount]] = {
+    "rank": [2, 2, 4, None, 3],
+    "ratio": [0.2, 0.2, None, 0.5],
+    None: [None, None],
+}
+
+
+def three_buckets(rank: int, step: int) -> list[list[NamedGradient]]:
+    """Of one matrix each, whose sizes tell P and Q of all of them apart: 20×10, 30×11, 40×12."""
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    return [[NamedGradient(f"w{i}", torch.randn(10 + 10 * i, 9 + i, generator=generator))] for i in (1, 2, 3)]
+
+
+def exchange_of(comm: LoopbackCommunicator, name: str = "lowrank") -> GradientExchange:
+    aggregator = AGGREGATORS[name](AGGREGATORS[name].Settings(name=name), seed=3)
+    shapes = {g.name: tuple(g.tensor.shape) for bucket in three_buckets(0, 0) for g in bucket}
+    return GradientExchange(aggregator, Watching(), comm, comm, shapes)
+
+
+def exchange_all(exchange: GradientExchange, buckets: list[list[NamedGradient]], step: int, overlap: bool) -> None:
+    exchange.begin_step(step)
+    under_way = []
+    for bucket in buckets:
+        pending = exchange.start(bucket)
+        if overlap:
+            under_way.append(pending)
+        else:
+            pending.wait()
+    for pending in under_way:
+        pending.wait()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "order"), [(True, ["P1", "P2", "Q1", "P3", "Q2", "Q3"]), (False, ["P1", "Q1", "P2", "Q2", "P3", "Q3"])]
+)
+def test_the_order_of_collectives_is_fixed_however_late_a_rank_is(overlap: bool, order: list[str]) -> None:
+    called = {2 * (10 + 10 * i): f"P{i}" for i in (1, 2, 3)} | {2 * (9 + i): f"Q{i}" for i in (1, 2, 3)}  # by numel
+
+    def body(comm: LoopbackCommunicator) -> list[str]:
+        late, calls, launch = random.Random(comm.rank), [], comm._launch
+
+        def delayed(collective: str, *tensors: torch.Tensor, **options: Any) -> Any:
+            time.sleep(late.uniform(0, 0.01))
+            calls.append(called[tensors[0].numel()])
+            launch(collective, *tensors, **options)
+            return lambda: time.sleep(late.uniform(0, 0.01))
+
+        comm._launch = delayed  # type: ignore[method-assign]
+        exchange_all(exchange_of(comm), three_buckets(comm.rank, 0), 0, overlap)
+        return calls
+
+    assert run_ranks(3, body) == [order] * 3
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_overlap_changes_no_bit(name: str) -> None:
+    """Averages and residuals of buckets under way together are those of one after the other, at changing amounts."""
+    amounts = AMOUNTS[AGGREGATORS[name].amount]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        overlapped, in_turn = exchange_of(comm, name), exchange_of(comm, name)
+        for exchange in (overlapped, in_turn):
+            exchange.policy.decide = lambda step: Decision(amounts[step])  # type: ignore[method-assign]
+        for step in range(len(amounts)):
+            first, second = three_buckets(comm.rank, step), three_buckets(comm.rank, step)
+            exchange_all(overlapped, first, step, overlap=True)
+            exchange_all(in_turn, second, step, overlap=False)
+            for one, other in zip(itertools.chain(*first), itertools.chain(*second), strict=True):
+                assert torch.equal(one.tensor, other.tensor)
+                lost, left = (e.aggregator.residual(one.name) for e in (overlapped, in_turn))
+                assert (lost is left is None) or torch.equal(lost, left)
+
+    run_ranks(2, body)
+
+
+def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(telemetry.time, "perf_counter", lambda: now)
+
+    def takes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    class TwoPhases:
+        left = 10.0
+
+        def advance(self) -> None:
+            takes(self.left)
+            self.left = 0.0
+
+        def wait(self) -> None:
+            takes(100)
+
+    def body(comm: LoopbackCommunicator) -> dict[str, float]:
+        exchange = exchange_of(comm)
+        exchange.aggregator.start = lambda *_: (takes(1), TwoPhases())[1]  # type: ignore[method-assign]
+        exchange.policy.sampling = None
+        exchange.begin_step(0)
+        exchange.clock.start()
+        with exchange.clock.region("backward"):
+            takes(1000)
+            first, second, third = (exchange.start(bucket) for bucket in three_buckets(0, 0))
+        during = now
+        for pending in (first, second, third):
+            pending.wait()
+        assert during == 1023, "two of the three were advanced"
+        return exchange.clock.stop()
+
+    seconds = run_ranks(1, body)[0]
+    assert seconds == {"other": 0, "backward": 1000, "encode": 33, "decode": 300, "step": 1333}

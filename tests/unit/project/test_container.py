@@ -1,0 +1,221 @@
+"""The images' definitions: what can be held against them without building one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from edgc.cli import app
+from edgc.config import Experiment, available
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "slurm" / "container"
+DOCKERFILE, DEFINITION, IGNORED, INSTALL, CHECK, README = (
+    (FOLDER / name).read_text(encoding="utf-8")
+    for name in ("Dockerfile", "edgc.def", "Dockerfile.dockerignore", "install.sh", "check.sh", "README.md")
+)
+TRACKED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout.splitlines()
+WANTED = [path for path in TRACKED if not path.startswith("results/") and (ROOT / path).is_file()]
+HOME = "/opt/edgc"
+INSTRUCTIONS = {
+    "FROM",
+    "ARG",
+    "ENV",
+    "WORKDIR",
+    "COPY",
+    "ADD",
+    "RUN",
+    "USER",
+    "CMD",
+    "ENTRYPOINT",
+    "LABEL",
+    "HEALTHCHECK",
+}
+SECTIONS = {"header", "arguments", "files", "post", "environment", "test", "runscript", "help", "labels"}
+
+
+def instructions(dockerfile: str) -> list[tuple[str, str]]:
+    """(name, arguments) of every instruction, continued lines joined."""
+    lines = [line for line in dockerfile.splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def sections(definition: str) -> dict[str, list[str]]:
+    """Lines of every section of an Apptainer definition, without comments; those before the first are `header`."""
+    found: dict[str, list[str]] = {"header": []}
+    name = "header"
+    for line in map(str.strip, definition.splitlines()):
+        if line.startswith("%"):
+            name = line[1:]
+            found[name] = []
+        elif line and not line.startswith("#"):
+            found[name].append(line)
+    return found
+
+
+def faults_of_dockerfile(dockerfile: str) -> list[str]:
+    """What is wrong with a Dockerfile, a line each."""
+    faults, defined, user = [], {"PATH"}, "root"
+    steps = instructions(dockerfile)
+    for name, rest in steps:
+        if name not in INSTRUCTIONS:
+            faults.append(f"no instruction: {name}")
+        if name == "FROM" and not re.fullmatch(r"[a-z./-]+:(?!latest)[\w.-]+", rest):
+            faults.append(f"no pinned image: {rest}")
+        if name == "ADD":
+            faults.append(f"COPY does not download: {rest}")
+        if name == "COPY":
+            faults += [f"not there: {path}" for path in rest.split()[:-1] if not (ROOT / path).exists()]
+        faults += [f"not defined: {used}" for used in re.findall(r"\$\{?(\w+)", rest) if used not in defined]
+        if name in ("ARG", "ENV"):
+            defined.add(re.split(r"[= ]", rest)[0])
+        if name == "USER":
+            user = rest
+    if user in ("root", "0"):
+        faults.append("it runs as root")
+    if steps[-1][0] != "CMD" or json.loads(steps[-1][1])[0] not in scripts():
+        faults.append("it does not end in a command of ours")
+    return faults
+
+
+def faults_of_definition(definition: str) -> list[str]:
+    """What is wrong with an Apptainer definition, a line each."""
+    parts = sections(definition)
+    header = dict(line.split(": ") for line in parts["header"])
+    faults = [f"no section: {name}" for name in parts if name not in SECTIONS]
+    faults += [f"missing: {name}" for name in ("files", "post", "environment", "test") if name not in parts]
+    if header != {"Bootstrap": "docker", "From": dict(instructions(DOCKERFILE))["FROM"]}:
+        faults.append(f"not the Dockerfile's image: {header}")
+    copied = dict(line.split() for line in parts.get("files", []))
+    faults += [f"not there: {path}" for path in copied if not (ROOT / path).exists()]
+    faults += [f"elsewhere in the image: {path}" for path, to in copied.items() if to != f"{HOME}/{path}"]
+    faults += sorted({f"not copied: {top(path)}" for path in WANTED if top(path) not in copied})
+    defined = {line.split("=")[0] for line in parts.get("arguments", [])}
+    faults += [f"not defined: {used}" for used in re.findall(r"\{\{ *(\w+) *\}\}", definition) if used not in defined]
+    return faults
+
+
+def top(path: str) -> str:
+    return path.split("/")[0]
+
+
+def scripts() -> set[str]:
+    return set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"])
+
+
+def test_the_dockerfile_has_no_faults() -> None:
+    assert faults_of_dockerfile(DOCKERFILE) == []
+
+
+def test_the_definition_has_no_faults() -> None:
+    assert faults_of_definition(DEFINITION) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("ubuntu:24.04", "ubuntu:latest", "no pinned image: ubuntu:latest"),
+        ("ubuntu:24.04", "ubuntu", "no pinned image: ubuntu"),
+        ("COPY requirements", "COPY requirement", "not there: requirement"),
+        ("COPY . .", "ADD https://example.org/a.tar .", "COPY does not download: https://example.org/a.tar ."),
+        ("ARG BUILD=cuda\n", "", "not defined: BUILD"),
+        ("USER ubuntu\n", "", "it runs as root"),
+        ("RUN slurm/container/check.sh", "RUNS slurm/container/check.sh", "no instruction: RUNS"),
+        ('CMD ["edgc"', 'CMD ["edgcc"', "it does not end in a command of ours"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_dockerfile_is_found(old: str, new: str, fault: str) -> None:
+    assert old in DOCKERFILE
+    assert faults_of_dockerfile(DOCKERFILE.replace(old, new)) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("From: ubuntu:24.04", "From: debian:13", "not the Dockerfile's image"),
+        ("    LICENSE /opt/edgc/LICENSE\n", "", "not copied: LICENSE"),
+        ("    LICENSE /opt", "    LICENCE /opt/edgc/LICENCE\n    LICENSE /opt", "not there: LICENCE"),
+        ("/opt/edgc/LICENSE", "/opt/LICENSE", "elsewhere in the image: LICENSE"),
+        ("BUILD=cuda", "BUILT=cuda", "not defined: BUILD"),
+        ("%test", "%tests", "no section: tests"),
+    ],
+)
+def test_a_fault_of_a_definition_is_found(old: str, new: str, fault: str) -> None:
+    assert old in DEFINITION
+    assert faults_of_definition(DEFINITION.replace(old, new))[0].startswith(fault)
+
+
+def test_both_install_and_check_with_the_same_scripts() -> None:
+    runs = [rest for name, rest in instructions(DOCKERFILE) if name == "RUN"]
+    assert runs == ['slurm/container/install.sh "$BUILD"', "slurm/container/check.sh"]
+    parts = sections(DEFINITION)
+    assert parts["post"][-1] == "slurm/container/install.sh {{ BUILD }}"
+    assert parts["test"] == [f"{HOME}/slurm/container/check.sh"]
+    assert parts["environment"] == [f"export PATH={HOME}/.venv/bin:$PATH"]
+    assert ("ENV", f"PATH={HOME}/.venv/bin:$PATH") in instructions(DOCKERFILE)
+    for script in ("install.sh", "check.sh"):
+        assert (FOLDER / script).stat().st_mode & 0o111, f"{script} can be executed"
+        subprocess.run(["sh", "-n", str(FOLDER / script)], check=True)
+
+
+def test_what_is_installed_is_what_the_readme_asks_for() -> None:
+    asked = re.search(r"needs only git, make, a C compiler and Python ≥ 3\.11", (ROOT / "README.md").read_text("utf-8"))
+    assert asked, "then install.sh has to change, too"
+    install = re.sub(r"\\\n\s*", " ", INSTALL)
+    packages = re.findall(r"apt-get install (.*)", install)
+    assert len(packages) == 1
+    assert {"--yes", "--no-install-recommends"} <= set(packages[0].split())
+    assert {"git", "make", "gcc", "libc6-dev", "python3-venv", "python3-dev"} <= set(packages[0].split())
+    assert "rm -rf /var/lib/apt/lists/*" in install.splitlines()
+    targets = re.findall(r"^(.*)make (\w+) BUILD=", install, re.MULTILINE)
+    assert targets == [("PIP_NO_CACHE_DIR=1 ", "setup")]
+    assert re.search(r"^setup:.*BUILD=cpu\|cuda", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"^edgc (\w+)", CHECK, re.MULTILINE)) <= set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def ignored(path: str) -> bool:
+    """Whether a path or a folder it is in is left out of Docker's context."""
+    patterns = [line for line in IGNORED.splitlines() if line and not line.startswith("#")]
+    whole = "|".join(re.escape(p).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*") for p in patterns)
+    return re.fullmatch(f"(?:{whole})(?:/.*)?", path) is not None
+
+
+def test_docker_copies_what_git_tracks_and_nothing_else() -> None:
+    """Else git would find files missing in the image, and its manifests would say that it was changed."""
+    assert [path for path in WANTED if ignored(path)] == []
+    untracked = [line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").splitlines()]
+    for pattern in untracked:
+        if not pattern.startswith(("#", "!")):
+            assert ignored(pattern.replace("*", "x")), pattern
+    assert all(
+        map(ignored, ("results/published/smoke", "edgc/ops/__pycache__/x.pyc", ".git/config", ".venv/bin/python"))
+    )
+    assert not ignored(".git/HEAD")
+    removed = next(line for line in sections(DEFINITION)["post"] if line.startswith("rm -rf"))
+    assert all(map(ignored, shlex.split(removed)[2:])), "the definition leaves out the same parts of .git"
+
+
+def test_the_readme_names_what_exists() -> None:
+    for path in re.findall(r"slurm/container/[\w.]+", README):
+        assert (ROOT / path).is_file(), path
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (FOLDER / target).exists(), target
+    assert set(re.findall(r"experiment=([a-z0-9-]+)", README)) <= set(available(Experiment))
+    rule = (ROOT / "workflow/rules/container.smk").read_text("utf-8")
+    assert 'os.environ.get("EDGC_CONTAINER", "edgc.sif")' in rule
+    assert "EDGC_CONTAINER" in README
+    assert "edgc.sif slurm/container/edgc.def" in README, "what it builds is what the workflow looks for"

@@ -1,0 +1,145 @@
+"""A corpus as documents: how text is split, bounded and read from each source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgc.base.errors import UserError
+from edgc.config import Corpus
+from edgc.training.data.documents import documents
+
+BPE = {"kind": "bpe", "vocab_size": 300}
+
+
+def files(path: Path, **settings: Any) -> Corpus:
+    return Corpus.model_validate(
+        {"name": "tiny", "source": "files", "paths": [str(path)], "tokenizer": BPE, **settings}
+    )
+
+
+def texts(corpus: Corpus) -> list[str]:
+    return [document.text for document in documents(corpus)]
+
+
+@pytest.mark.parametrize(
+    ("split_on", "expected"),
+    [
+        ("file", ["one\ntwo\n \n\n\n three\n"]),
+        ("line", ["one", "two", " three"]),
+        ("blank_line", ["one\ntwo", " three"]),
+    ],
+)
+def test_text_is_split_as_the_setting_says(tmp_path: Path, split_on: str, expected: list[str]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n \n\n\n three\n")
+    assert texts(files(path, split_on=split_on)) == expected
+
+
+def test_ids_say_where_the_text_stands_and_hold_no_machine_path(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("x\ny\n")
+    (tmp_path / "a.txt").write_text("z\n")
+    ids = [document.id for document in documents(files(tmp_path / "*.txt", split_on="line"))]
+    assert ids == ["a.txt#1", "b.txt#1", "b.txt#2"]
+
+
+def test_json_lines_give_one_document_each_whatever_split_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"body": "one\\ntwo"}\n\n{"body": "  "}\n{"body": "lone \\ud800 surrogate"}\n')
+    assert texts(files(path, text_field="body", split_on="line")) == ["one\ntwo", "lone ? surrogate"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{broken", r"a\.jsonl, line 2: not JSON"),
+        (
+            '{"title": "x"}',
+            r"a\.jsonl, line 2: corpus\.text_field 'text' must hold text; the record has 'title'",
+        ),
+        ('{"text": 3}', r"a\.jsonl, line 2: corpus\.text_field"),
+        ("[1]", r"a\.jsonl, line 2: .* the record has a list"),
+    ],
+)
+def test_bad_json_lines_are_errors_naming_file_and_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "good"}}\n{line}\n')
+    with pytest.raises(UserError, match=message):
+        texts(files(path))
+
+
+def test_text_that_is_not_utf8_is_an_error_naming_the_file(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(UserError, match=r"latin\.txt is not UTF-8"):
+        texts(files(tmp_path / "*.txt"))
+
+
+def test_max_bytes_gives_a_prefix_that_fits(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"é number {i}\n" for i in range(50)))
+    everything = texts(files(path, split_on="line"))
+    for limit in (1, 11, 100, 10_000):
+        some = texts(files(path, split_on="line", max_bytes=limit))
+        assert some == everything[: len(some)]
+        assert sum(len(text.encode()) for text in some) <= limit
+        if len(some) < len(everything):
+            assert sum(len(text.encode()) for text in everything[: len(some) + 1]) > limit
+
+
+def test_standard_library_is_one_document_a_file() -> None:
+    corpus = Corpus.model_validate({"name": "s", "source": "stdlib", "tokenizer": BPE, "max_bytes": 300_000})
+    found = list(documents(corpus))
+    assert all(document.id.endswith(".py") for document in found)
+    assert len({document.id for document in found}) == len(found) > 3
+    assert found == list(documents(corpus))
+
+
+class _Hub:
+    """Stands for `datasets.load_dataset` and for what it streams."""
+
+    def __init__(self, records: list[Any], error: Exception | None = None) -> None:
+        self.records, self.error = records, error
+        self.asked: list[Any] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked = [*args, kwargs]
+        return self
+
+    def __iter__(self) -> Any:
+        yield from self.records
+        if self.error:
+            raise self.error
+
+
+def hub(monkeypatch: pytest.MonkeyPatch, answers: _Hub) -> Corpus:
+    monkeypatch.setattr("datasets.load_dataset", answers)
+    return Corpus.model_validate(
+        {"name": "h", "source": "hub", "dataset": "some/text", "subset": "part", "tokenizer": BPE}
+    )
+
+
+def test_hub_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = _Hub([{"text": "one"}, {"text": "two"}])
+    assert texts(hub(monkeypatch, answers)) == ["one", "two"]
+    assert answers.asked == ["some/text", "part", {"split": "train", "streaming": True}]
+
+
+def test_hub_that_breaks_midway_is_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = hub(monkeypatch, _Hub([{"text": "one"}], ConnectionError("x" * 100_000)))
+    with pytest.raises(UserError, match=r"corpus\.dataset some/text .*\n.*ConnectionError") as caught:
+        texts(corpus)
+    assert len(str(caught.value)) < 1000
+
+
+def test_hub_without_the_field_is_an_error_naming_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"corpus\.text_field 'text' must hold text; the record has 'body'"):
+        texts(hub(monkeypatch, _Hub([{"body": "one"}])))
+
+
+def test_order_is_by_name_not_by_what_the_disk_returns(tmp_path: Path) -> None:
+    for name in ("c", "a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": name}) + "\n")
+    assert texts(files(tmp_path / "*.jsonl")) == ["a", "b", "c"]

@@ -1,0 +1,28 @@
+"""The launcher's look at the job's time limit, and its sign of life."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from edgc.base.files import read_json
+from edgc.cluster.slurm.allocation import Allocation
+from edgc.training.stopping import requested
+from edgc.training.watch import watching
+
+
+def test_a_run_is_asked_to_stop_ahead_of_the_limit_and_not_before(tmp_path: Path) -> None:
+    with watching(tmp_path, Allocation("7", ("a",), time.time() + 101), 100):
+        assert requested(tmp_path) is None
+        deadline = time.monotonic() + 20
+        while requested(tmp_path) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert requested(tmp_path) == "timeout"
+    assert read_json(tmp_path / "job.json")["slurm_job_id"] == "7"
+
+
+def test_without_a_limit_nothing_is_asked(tmp_path: Path) -> None:
+    for job in (None, Allocation("7", ("a",), None)):
+        with watching(tmp_path, job, 100):
+            time.sleep(0.2)
+        assert requested(tmp_path) is None
