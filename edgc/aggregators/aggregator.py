@@ -1,20 +1,24 @@
-"""What an aggregator is: how a bucket of gradients becomes its group average."""
+"""What an aggregator is: how a bucket of named tensors becomes its group average. This is the whole contract."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from edgc.aggregators.wire import WireDtype
 from edgc.aggregators.workload import Shape, Workload
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
-from edgc.policies.policy import Amount, Decision
+from edgc.comm import Communicator, Work
+from edgc.policies.amounts import Amount, AmountKind
+from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, dtype
 
 
 class AggregatorSettings(BaseModel):
@@ -22,105 +26,138 @@ class AggregatorSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether `Aggregator.residual` tells what every compressed tensor lacks so far (error feedback)."""
+        return False
+
 
 @dataclass(frozen=True)
-class NamedGradient:
-    """A gradient under its parameter's name, equal for every topology: all state is keyed by it."""
+class NamedTensor:
+    """A tensor under its parameter's name, equal for every topology: all state is keyed by it.
+
+    A gradient, or whatever else a synchronisation averages.
+    """
 
     name: str
     tensor: Tensor
 
 
-class Pending(Protocol):
-    """An exchange under way: of one collective (`OnePhase`), or of several of which each needs the one before."""
+class Law(Enum):
+    """What an aggregator may promise of every exchange, beside what all must keep (see `Aggregator`)."""
 
-    def advance(self) -> None:
-        """Do everything up to the launch of the last collective, blocking on those before it. Idempotent."""
-        ...
-
-    def wait(self) -> None:
-        """Advance, receive and decode: the gradients now hold the group average, residuals hold what was lost."""
-        ...
-
-
-class OnePhase:
-    """Base of a Pending whose collectives were all launched by `start`."""
-
-    def advance(self) -> None:
-        """Nothing is left to launch."""
+    #: mean over ranks of (tensor + residual before) = output + mean over ranks of the residual after
+    CONSERVES = "conserves"
+    #: the expectation of the output, over the random numbers drawn, is the mean of the tensors and residuals
+    UNBIASED = "unbiased"
+    #: at the full amount (any full rank, ratio 1) the output is the mean of the tensors and residuals
+    EXACT_AT_FULL_AMOUNT = "exact at full amount"
 
 
-class Nothing(OnePhase):
-    """The exchange of a bucket of which nothing is sent."""
+@dataclass(frozen=True)
+class Tolerance:
+    """How far rounding may take a law, for elements of size 1: `stored`·ε₁ + `computed`·ε₂.
 
-    def wait(self) -> None:
-        """There is nothing to wait for."""
-
-
-class Aggregator(Protocol):
-    """One bucket of named gradients → their group average, in place.
-
-    Law, where `conserves`: mean over ranks of (gradient + residual before) = output + mean residual after.
-    Outputs are bitwise equal on all ranks. Non-finite input gives non-finite output, never an exception.
-    In a group of one nothing is compressed: the gradient stays, with its residual added if there is one.
+    ε₁ is the rounding of what is stored or sent in the fewest bits, ε₂ that of computing (fp32, or fp64 for fp64).
     """
 
-    #: What a policy must decide for it: a rank per matrix, a ratio per tensor, or nothing.
-    amount: ClassVar[Literal["rank", "ratio"] | None]
+    stored: float = 8.0
+    computed: float = 8.0
+    wire: WireDtype = "fp32"  #: what is sent is at least this precise
+
+    def within(self, kind: dtype) -> float:
+        """The tolerance for tensors of this type."""
+        stored = torch.finfo(torch.bfloat16 if self.wire == "bf16" else kind).eps
+        return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps
+
+
+class Last:
+    """Marks the collective after which an exchange has nothing left to launch: what follows only decodes."""
+
+    def __init__(self, *works: Work) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Block until the results of all of them are in place."""
+        for work in self._works:
+            work.wait()
+
+
+#: An exchange under way. It launches a collective and yields it, to go on when its result is there. The last one it
+#: yields as `Last(work)`, so that its driver (`edgc.exchange.turns`) knows that nothing is left to launch.
+Exchange = Generator[Work, None, None]
+
+
+class Aggregator(ABC):
+    """One bucket of named tensors → their group average, in place. Made by `Aggregator(settings, seed)`.
+
+    What all keep: outputs are bitwise equal on all ranks. What is `Dense` in the decision loses at most
+    the wire's rounding. Non-finite input gives non-finite output in its own tensor, never an exception. In a group of
+    one nothing is compressed: a tensor stays, with its residual added if there is one. All of it is tested by
+    `tests/property/test_conformance.py`.
+    """
+
+    Settings: ClassVar[type[AggregatorSettings]]
+    #: What a policy must decide for it; `On` if its settings leave nothing open. All obey `Dense`.
+    amount: ClassVar[AmountKind]
     #: One line each for `edgc methods`; m×n is a matrix, k = ⌈ratio·numel⌉.
     state_size: ClassVar[str]
     payload_formula: ClassVar[str]
+    #: Whether it averages at all. A control that does not is the floor of a step's time.
+    exchanges: ClassVar[bool] = True
+    #: Whether it compresses nothing: others are held against it.
+    baseline: ClassVar[bool] = False
+    #: Whether `spectrum` tells singular values, for policies that read them.
+    tells_spectrum: ClassVar[bool] = False
+
+    @abstractmethod
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        """`settings`: of its own class. `seed`: of all random numbers, equal on all ranks."""
 
     @property
-    def conserves(self) -> bool:
-        """Whether all that a step loses is in the residual: no rounded wire, no feedback switched off."""
-        ...
+    @abstractmethod
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """What it promises with these settings."""
 
-    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        """Encode and launch; returns at once. `decision` must be equal on all ranks of `comm`."""
-        ...
+    @abstractmethod
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Average one bucket, in place: encode, launch, `yield` what must be waited for, decode.
 
+        `decision` holds effective amounts and is equal on all ranks of `comm`, like the order of all buckets. `step`
+        counts exchanges from 0.
+        """
+
+    @abstractmethod
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
 
-        `itemsize`: bytes of an element of a gradient. Payloads are exactly what the ledger is charged.
+        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged; a phase is what
+        `exchange` does up to a `yield`.
         """
-        ...
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        """Bytes of its `state_dict` on a rank, after exchanges of these shapes by this decision."""
+        return 0
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """What becomes of a policy's amount for a gradient of this shape: e.g. a rank it does not exceed, or None."""
-        ...
+        """What becomes of a policy's amount for a tensor of this shape: e.g. a rank it does not exceed, or `Dense`."""
+        return amount
 
     def residual(self, name: str) -> Tensor | None:
         """Error feedback memory of a parameter (its shape), or None where nothing was lost so far."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values that `load_state_dict` restores bit for bit."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class Stateless:
-    """Base of an Aggregator that compresses nothing, and keeps nothing from step to step."""
-
-    amount: ClassVar[None] = None
-    state_size: ClassVar[str] = "none"
-
-    def effective(self, shape: Shape, amount: Amount) -> None:
-        """Always dense."""
         return None
 
-    def residual(self, name: str) -> None:
-        """Nothing is kept."""
+    def spectrum(self, name: str) -> Tensor | None:
+        """Singular values of the last average of a matrix (r, falling, float64); None: it was dense, or not told."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, by kind and then by name, that `load_state_dict` restores bit for bit."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
+        """Take over a copy of what `state_dict` gave."""
+        assert not state
 
 
 def forget(aggregator: Aggregator, names: Collection[str]) -> None:
@@ -133,6 +170,11 @@ def forget(aggregator: Aggregator, names: Collection[str]) -> None:
             for kind, by_name in aggregator.state_dict().items()
         }
     )
+
+
+def shapes_of(tensors: Sequence[NamedTensor]) -> dict[str, Shape]:
+    """Shapes by name."""
+    return {t.name: tuple(t.tensor.shape) for t in tensors}
 
 
 def adjacent_view(tensors: Sequence[Tensor]) -> Tensor | None:

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, Nothing, Pending, Shape, Stateless
-from edgc.aggregators.workload import Workload
+from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.workload import Shape, Workload
 from edgc.comm import Communicator
+from edgc.policies.amounts import On, Rank
 from edgc.policies.policy import Decision
 
 
@@ -19,18 +20,25 @@ class NoExchangeSettings(AggregatorSettings):
     name: Literal["none"]
 
 
-class NoExchange(Stateless):
+class NoExchange(Aggregator):
     """Every rank keeps its own gradient, so the replicas drift apart: the floor of a step's time, and nothing else."""
 
     Settings = NoExchangeSettings
+    amount = On
+    state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "0"
-    conserves = False
+    exchanges = False
 
     def __init__(self, settings: NoExchangeSettings, seed: int = 0) -> None:
         pass
 
-    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
-        return Nothing()
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Nothing is averaged, so nothing is promised."""
+        return {}
+
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        yield Last()
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         return Workload()
@@ -49,6 +57,8 @@ class TorchPowerSGD:
     """PyTorch's `powerSGD_hook`. It registers itself with DistributedDataParallel (see `loop: ddp`): no aggregator."""
 
     Settings = TorchPowerSGDSettings
-    amount: ClassVar[Literal["rank"]] = "rank"
+    amount = Rank
     state_size: ClassVar[str] = "m·n (error feedback) + r·(m+n) per matrix"
     payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense"
+    baseline = False
+    exchanges = True

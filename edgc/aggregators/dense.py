@@ -1,4 +1,4 @@
-"""Uncompressed all-reduce, in the gradients' own precision or with a bf16 wire format."""
+"""Uncompressed all-reduce, in the tensors' own precision or with a bf16 wire format."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, OnePhase, Shape, Stateless, adjacent_view
+from edgc.aggregators.aggregator import (
+    Aggregator,
+    AggregatorSettings,
+    Exchange,
+    Last,
+    Law,
+    NamedTensor,
+    Tolerance,
+    adjacent_view,
+)
 from edgc.aggregators.wire import WireDtype, average
-from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
+from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.lazy import torch
-from edgc.comm import Communicator, Work
+from edgc.comm import Communicator
+from edgc.policies.amounts import DENSE, Amount, On
 from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
@@ -27,45 +37,61 @@ class DenseSettings(AggregatorSettings):
     )
 
 
-class Dense(Stateless):
-    """One all-reduce per bucket. Loses nothing in fp32; bf16 rounds and keeps no residual."""
+class Dense(Aggregator):
+    """One all-reduce a bucket. Loses nothing in fp32; bf16 rounds and keeps no residual.
+
+    With bf16, what the decision says is `Dense` travels beside it in an all-reduce of its own, as it is.
+    """
 
     Settings = DenseSettings
+    amount = On
+    state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
+    baseline = True
 
     def __init__(self, settings: DenseSettings, seed: int = 0) -> None:
         self._wire_dtype: WireDtype = settings.wire_dtype
 
     @property
-    def conserves(self) -> bool:
+    def laws(self) -> Mapping[Law, Tolerance]:
         """fp32 loses nothing."""
-        return self._wire_dtype == "fp32"
+        tolerance = Tolerance(wire=self._wire_dtype)
+        exact = {Law.EXACT_AT_FULL_AMOUNT: tolerance}
+        return exact if self._wire_dtype == "bf16" else exact | {Law.CONSERVES: tolerance, Law.UNBIASED: tolerance}
 
-    def start(
-        self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int
-    ) -> DensePending:
-        tensors = [g.tensor for g in gradients]
-        buffer, copied = pack(tensors)
-        return DensePending(tensors if copied else [], buffer, average(buffer, comm, self._wire_dtype))
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        by_name = {t.name: t.tensor for t in tensors}
+        works, copies = [], []
+        for wire, names in self._by_wire(by_name, decision).items():
+            members = [by_name[name] for name in names]
+            buffer, copied = pack(members)
+            works.append(average(buffer, comm, wire))
+            if copied:
+                copies.append((buffer, members))
+        yield Last(*works)
+        for buffer, members in copies:
+            unpack(buffer, members)
+
+    def _by_wire(self, names: Mapping[str, object], decision: Decision) -> dict[WireDtype, list[str]]:
+        """What travels in which precision; each is one all-reduce."""
+        rounded = [n for n in names if self.effective((), decision.amount(n)) is not DENSE]
+        exact = [n for n in names if n not in set(rounded)]
+        return {wire: found for wire, found in (("bf16", rounded), ("fp32", exact)) if found}  # type: ignore[return-value]
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
-        numel = elements([*shapes.values()])
-        scale = passes(numel, 2, itemsize)
-        if self._wire_dtype == "fp32":
-            return Workload((Phase((scale,), (Message("all_reduce", itemsize * numel),)),))
-        convert = passes(numel, 1, itemsize + 2)
-        return Workload((Phase((scale, convert), (Message("all_reduce", 2 * numel),)),), (convert,))
+        prepare, messages, decode = [], [], []
+        for wire, names in self._by_wire(shapes, decision).items():
+            numel = elements([shapes[name] for name in names])
+            prepare.append(passes(numel, 2, itemsize))  # scaled
+            if wire == "bf16":
+                prepare.append(passes(numel, 1, itemsize + 2))
+                decode.append(passes(numel, 1, itemsize + 2))
+            messages.append(Message("all_reduce", (2 if wire == "bf16" else itemsize) * numel))
+        return Workload((Phase(tuple(prepare), tuple(messages)),), tuple(decode))
 
-
-class DensePending(OnePhase):
-    """An all-reduce under way. `targets` is empty when the buffer is the gradients' own memory."""
-
-    def __init__(self, targets: Sequence[Tensor], buffer: Tensor, work: Work) -> None:
-        self._targets, self._buffer, self._work = targets, buffer, work
-
-    def wait(self) -> None:
-        self._work.wait()
-        unpack(self._buffer, self._targets)
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """Nothing is compressed where the wire is fp32."""
+        return DENSE if self._wire_dtype == "fp32" else amount
 
 
 def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:
@@ -80,7 +106,6 @@ def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:
 
 def unpack(buffer: Tensor, targets: Sequence[Tensor]) -> None:
     """Copy the elements of a buffer made by `pack` back into `targets`, converting to their precision."""
-    if targets:
-        parts = buffer.split([t.numel() for t in targets])
-        for target, part in zip(targets, parts, strict=True):
-            target.copy_(part.view_as(target))
+    parts = buffer.split([t.numel() for t in targets])
+    for target, part in zip(targets, parts, strict=True):
+        target.copy_(part.view_as(target))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, Pending, Shape
-from edgc.aggregators.mixed import MixedBucket
-from edgc.aggregators.ranked import Ranked
+from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
 from edgc.aggregators.wire import WireDtype, average
-from edgc.aggregators.workload import Message, Phase, Workload, orthonormalisations, passes, products
-from edgc.comm import Communicator, Work
+from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.comm import Communicator
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
-from edgc.policies.policy import Amount
+from edgc.policies.amounts import DENSE, Amount, Rank
+from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,11 +54,14 @@ class LowRankSettings(AggregatorSettings):
         "Triton: Gram–Schmidt); householder: always",
     )
 
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
 
 class LowRank(Ranked):
     """Two all-reduces a bucket: all left factors P with what travels dense, then all right factors Q.
 
-    Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ.
     Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense.
     Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
     holds what rounding lost, too.
@@ -68,6 +71,7 @@ class LowRank(Ranked):
     Settings = LowRankSettings
     state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
     payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16"
+    tells_spectrum = True
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
         super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
@@ -75,57 +79,64 @@ class LowRank(Ranked):
         self._factors = WarmFactors(seed)
 
     @property
-    def conserves(self) -> bool:
+    def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
         settings = self._settings
-        return settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32"
+        # a random first factor amplifies the rounding of computing by its condition number
+        promised = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=settings.wire_dtype)}
+        if settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32":
+            promised[Law.CONSERVES] = Tolerance(computed=1000)
+        return promised
 
-    def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
-        gradients = [gradient for gradient, _ in bucket.low]
-        feedback = self._settings.error_feedback
-        grads = [g.tensor for g in gradients]
-        errors = [self._residuals.memory(g) if feedback else None for g in gradients]
-        starts = [self._first_factor(g, p_mr, step) for g, p_mr in zip(gradients, bucket.factors, strict=True)]
-        wholes = encode(grads, errors, starts, bucket.factors)
-        work = average(bucket.wire, comm, self._wire_dtype)
-        matrices = Matrices([g.name for g in gradients], grads, errors, wholes)
-        return LowRankPending(self, matrices, bucket, work, comm, step)
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
+        bucket = self._split(tensors, decision, comm)
+        if bucket is None:  # dense from the tensors' own memory
+            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+            return
+        names, grads = [t.name for t in bucket.tensors], [t.tensor for t in bucket.tensors]
+        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
 
-    def _first_factor(self, gradient: NamedGradient, like: Tensor, step: int) -> Tensor:
-        rows, rank = gradient.tensor.shape[1], like.shape[1]
+        lefts = bucket.factors
+        starts = [self._first_factor(t, p_mr, step) for t, p_mr in zip(bucket.tensors, lefts, strict=True)]
+        wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
+        yield average(bucket.wire, comm, self._wire_dtype)
+
+        bases = orthonormalise(lefts, self._settings.orthogonalise)
+        wire, rights = self._right_factors(names[0], grads, bases)
+        project(wholes, bases, rights)  # Q ← Mᵀ P̂
+        averaged = average(wire, comm, self._wire_dtype)
+        bucket.deliver_dense()  # meanwhile
+        yield Last(averaged)
+
+        # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
+        seed, *streams = map(_crc, (f"{self._seed}/{step}", *names))
+        decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
+        self._factors.keep(dict(zip(names, rights, strict=True)))
+
+    def _first_factor(self, matrix: NamedTensor, like: Tensor, step: int) -> Tensor:
+        """Q to begin with, n×r."""
+        rows, rank = matrix.tensor.shape[1], like.shape[1]
         if self._settings.warm_start:
-            return self._factors.fitted(gradient.name, rows, rank, step, like)
-        return draw(self._seed, step, gradient.name, rows, rank, like)
+            return self._factors.fitted(matrix.name, rows, rank, step, like)
+        return draw(self._seed, step, matrix.name, rows, rank, like)
+
+    def _right_factors(self, key: str, grads: Sequence[Tensor], bases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One buffer for all right factors, and its parts, n×r each."""
+        sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(grads, bases, strict=True)]
+        wire = self._buffers.take(f"right of {key}", sum(sizes), bases[0])
+        return wire, [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
 
     def spectrum(self, name: str) -> Tensor | None:
-        """Singular values of the last average that this matrix was given (r, falling, float64); None: it was dense."""
         q_nr = self._factors.get(name)
         return None if q_nr is None else singular_values(q_nr)
 
-    def second(self, matrices: Matrices, lefts: Sequence[Tensor], comm: Communicator) -> Second:
-        """Orthonormalise the averages of the left factors (m×r) and start the all-reduce of the right ones."""
-        bases = orthonormalise(lefts, self._settings.orthogonalise)
-        sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(matrices.grads, bases, strict=True)]
-        wire = self.buffers.take(f"right of {matrices.names[0]}", sum(sizes), bases[0])
-        factors = [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
-        project(matrices.wholes, bases, factors)
-        return Second(bases, factors, average(wire, comm, self._wire_dtype))
-
-    def finish(self, matrices: Matrices, bases: Sequence[Tensor], factors: Sequence[Tensor], step: int) -> None:
-        """Put the averages into the gradients and what they lack into the residuals; keep the right factors.
-
-        All ranks round with the same bits: how a rank's gradient differs from the mean then cancels over two ranks.
-        """
-        seed, *streams = map(_crc, (f"{self._seed}/{step}", *matrices.names))
-        decode(bases, factors, matrices.wholes, matrices.grads, matrices.errors, seed, streams)
-        self._factors.keep(dict(zip(matrices.names, factors, strict=True)))
-
-    def effective(self, shape: Shape, amount: Amount) -> int | None:
-        """min(m, n, amount), or None where the tensor travels dense."""
-        if amount is None or len(shape) != 2 or 0 in shape:
-            return None
-        rank = min(*shape, int(amount))
-        return rank if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else None
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """min(m, n, amount), or `Dense` where the tensor travels so."""
+        if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:
+            return DENSE
+        rank = min(*shape, amount)
+        return Rank(rank) if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else DENSE
 
     def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
         whole = sum(m * n for m, n, _ in matrices)
@@ -138,53 +149,17 @@ class LowRank(Ranked):
         )
         return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
 
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        ranks, settings = self._ranks(shapes, decision), self._settings
+        error = 0 if not settings.error_feedback else 2 if settings.error_dtype == "bf16" else max(4, itemsize)
+        return sum(error * prod(shapes[n]) + max(4, itemsize) * shapes[n][1] * r for n, r in ranks.items())
+
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._residuals.load_state_dict(state["residuals"])
         self._factors.load_state_dict(state["factors"])
-
-
-class Matrices(NamedTuple):
-    """Matrices on their way. `wholes` are M = G + E, each in the memory of its error or gradient."""
-
-    names: list[str]
-    grads: list[Tensor]
-    errors: list[Tensor | None]
-    wholes: list[Tensor]
-
-
-class Second(NamedTuple):
-    """The all-reduce of the right factors Q (n×r) under way; `bases` are the P̂ (m×r) that they belong to."""
-
-    bases: list[Tensor]
-    factors: list[Tensor]
-    work: Work
-
-
-class LowRankPending:
-    """The first all-reduce under way; `advance` starts the second."""
-
-    def __init__(
-        self, owner: LowRank, matrices: Matrices, bucket: MixedBucket, work: Work, comm: Communicator, step: int
-    ) -> None:
-        self._owner, self._matrices, self._bucket = owner, matrices, bucket
-        self._first, self._comm, self._step = work, comm, step
-        self._second: Second | None = None
-
-    def advance(self) -> None:
-        if self._second is None:
-            self._first.wait()
-            self._second = self._owner.second(self._matrices, self._bucket.factors, self._comm)
-
-    def wait(self) -> None:
-        self.advance()
-        assert self._second is not None
-        bases, factors, work = self._second
-        self._bucket.deliver_dense()  # while the second is under way
-        work.wait()
-        self._owner.finish(self._matrices, bases, factors, self._step)
 
 
 def _crc(text: str) -> int:

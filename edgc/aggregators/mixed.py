@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.residuals import compute_dtype
 from edgc.base.lazy import torch
 from edgc.ops.copies import copy_all
@@ -39,14 +39,15 @@ class MixedBucket:
     """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense."""
 
     def __init__(
-        self, low: Sequence[tuple[NamedGradient, int]], dense: Sequence[NamedGradient], buffers: WireBuffers
+        self, low: Sequence[tuple[NamedTensor, int]], dense: Sequence[NamedTensor], buffers: WireBuffers
     ) -> None:
-        self.low = low
+        self.tensors = [g for g, _ in low]  #: those that travel as factors
         self._dense = [g.tensor for g in dense]
         sizes = [g.tensor.shape[0] * rank for g, rank in low] + [t.numel() for t in self._dense]
         first = low[0][0]
         self.wire = buffers.take(f"left of {first.name}", sum(sizes), first.tensor)
         parts = self.wire.split(sizes)
+        #: m×r each
         self.factors = [part.view(-1, rank) for (_, rank), part in zip(low, parts, strict=False)]
         self._averages = parts[len(low) :]
         copy_all(self._averages, [tensor.reshape(-1) for tensor in self._dense])

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import AggregatorSettings, OnePhase, Pending, Shape
-from edgc.aggregators.mixed import MixedBucket
-from edgc.aggregators.ranked import Ranked
+from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import draw
 from edgc.aggregators.wire import average
-from edgc.aggregators.workload import Message, Phase, Workload, orthonormalisations, passes, products
-from edgc.comm import Communicator, Work
+from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.comm import Communicator
 from edgc.ops.lowrank import decode, encode
 from edgc.ops.orthonormalise import orthonormalise
-from edgc.policies.policy import Amount
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.policies.amounts import DENSE, Amount, Rank
+from edgc.policies.policy import Decision
 
 
 class ProjectionSettings(AggregatorSettings):
@@ -30,9 +27,13 @@ class ProjectionSettings(AggregatorSettings):
     name: Literal["projection"]
     error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
 
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
 
 class Projection(Ranked):
-    """One all-reduce a bucket: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ.
+    """One all-reduce a bucket, of all P with what travels dense.
 
     No power iteration: Q knows nothing of the gradient, so a step keeps about r/n of its energy. Q follows from the
     seed, the step and the parameter's name, and never travels.
@@ -47,28 +48,36 @@ class Projection(Ranked):
         self._settings, self._seed = settings, seed
 
     @property
-    def conserves(self) -> bool:
+    def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual is not kept."""
-        return self._settings.error_feedback
+        promised = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000)}
+        return promised | ({Law.CONSERVES: Tolerance(computed=1000)} if self._settings.error_feedback else {})
 
-    def launch(self, bucket: MixedBucket, comm: Communicator, step: int) -> Pending:
-        gradients = [gradient for gradient, _ in bucket.low]
-        grads = [g.tensor for g in gradients]
-        errors = [self._residuals.memory(g) if self._settings.error_feedback else None for g in gradients]
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Per matrix: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ."""
+        bucket = self._split(tensors, decision, comm)
+        if bucket is None:
+            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+            return
+        grads = [t.tensor for t in bucket.tensors]
+        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
         drawn = [
-            draw(self._seed, step, g.name, g.tensor.shape[1], rank, p_mr)
-            for (g, rank), p_mr in zip(bucket.low, bucket.factors, strict=True)
+            draw(self._seed, step, t.name, t.tensor.shape[1], p_mr.shape[1], p_mr)
+            for t, p_mr in zip(bucket.tensors, bucket.factors, strict=True)
         ]
-        factors = orthonormalise(drawn)
-        wholes = encode(grads, errors, factors, bucket.factors)
-        work = average(bucket.wire, comm, self._wire_dtype)
-        return ProjectionPending(bucket, factors, wholes, grads, errors, work)
+        rights = orthonormalise(drawn)
+        wholes = encode(grads, errors, rights, bucket.factors)
+        yield Last(average(bucket.wire, comm, self._wire_dtype))
 
-    def effective(self, shape: Shape, amount: Amount) -> int | None:
-        """`amount` where it is below n, else None: the tensor travels dense."""
-        if amount is None or len(shape) != 2 or 0 in shape:
-            return None
-        return int(amount) if amount < shape[1] else None
+        bucket.deliver_dense()
+        unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
+        decode(bucket.factors, rights, wholes, grads, errors, 0, unused)
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """`amount` where it is below n, else `Dense`."""
+        if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape or amount >= shape[1]:
+            return DENSE
+        return amount
 
     def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
         whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
@@ -77,26 +86,12 @@ class Projection(Ranked):
         phases = (Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),)
         return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
 
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        error = max(4, itemsize) if self._settings.error_feedback else 0
+        return sum(error * prod(shapes[name]) for name in self._ranks(shapes, decision))
+
     def state_dict(self) -> dict[str, Any]:
         return {"residuals": self._residuals.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._residuals.load_state_dict(state["residuals"])
-
-
-@dataclass(frozen=True)
-class ProjectionPending(OnePhase):
-    """The all-reduce of the projections under way."""
-
-    bucket: MixedBucket
-    factors: list[Tensor]
-    wholes: list[Tensor]
-    grads: list[Tensor]
-    errors: list[Tensor | None]
-    work: Work
-
-    def wait(self) -> None:
-        self.work.wait()
-        self.bucket.deliver_dense()
-        unused = [0] * len(self.grads)  # residuals are kept in fp32: nothing is rounded
-        decode(self.bucket.factors, self.factors, self.wholes, self.grads, self.errors, 0, unused)

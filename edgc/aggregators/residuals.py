@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.base.lazy import torch
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Residuals:
         """The memory of `name`, or None."""
         return self._memory.get(name)
 
-    def memory(self, gradient: NamedGradient) -> Tensor:
+    def memory(self, gradient: NamedTensor) -> Tensor:
         """The memory of `gradient`, zero at first: at least fp32 and the gradient's precision, or bf16."""
         found = self._memory.get(gradient.name)
         if found is None:
@@ -32,7 +32,7 @@ class Residuals:
         self._memory[gradient.name] = found.to(gradient.tensor.device)  # a loaded checkpoint lies on the CPU
         return self._memory[gradient.name]
 
-    def flush(self, gradient: NamedGradient) -> None:
+    def flush(self, gradient: NamedTensor) -> None:
         """Add the memory to the gradient, in place, and forget it: the gradient now travels dense."""
         found = self._memory.pop(gradient.name, None)
         if found is not None:

@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import AggregatorSettings, NamedGradient, OnePhase, Pending, Shape
+from edgc.aggregators.aggregator import (
+    Aggregator,
+    AggregatorSettings,
+    Exchange,
+    Last,
+    Law,
+    NamedTensor,
+    Tolerance,
+    shapes_of,
+)
 from edgc.aggregators.dense import Dense, DenseSettings, unpack
 from edgc.aggregators.residuals import Residuals
-from edgc.aggregators.workload import Message, Phase, Workload, elements, passes
+from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.errors import UserError
 from edgc.base.lazy import torch
-from edgc.comm import Communicator, Work
+from edgc.comm import Communicator
 from edgc.ops.select import Pool, select
-from edgc.policies.policy import Amount, Decision
+from edgc.policies.amounts import Ratio
+from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, dtype
 
 MAX_INDEX = 2**31 - 1  # of int32, the index's wire format
 
@@ -36,8 +46,12 @@ class TopKSettings(AggregatorSettings):
         description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
     )
 
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
 
-class TopK:
+
+class TopK(Aggregator):
     """One all-gather a bucket of (value, index) pairs, summed by every rank in rank order.
 
     Per tensor, or over a bucket's tensors of one ratio together: M ← G + E; the k = ⌈ratio·numel⌉ elements
@@ -45,7 +59,7 @@ class TopK:
     """
 
     Settings = TopKSettings
-    amount: ClassVar[Literal["ratio"]] = "ratio"
+    amount = Ratio
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "8·k per tensor, 4·numel for what travels dense"
 
@@ -55,38 +69,45 @@ class TopK:
         self._residuals = Residuals()
 
     @property
-    def conserves(self) -> bool:
+    def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost while error feedback is on."""
-        return self._settings.error_feedback
+        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
+        return exact | ({Law.CONSERVES: Tolerance()} if self._settings.error_feedback else {})
 
-    def start(self, gradients: Sequence[NamedGradient], decision: Decision, comm: Communicator, step: int) -> Pending:
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         if comm.size == 1:  # nothing crosses a network, so nothing is lost
-            decision = Decision(None)
-        dense = [g for g in gradients if decision.amount(g.name) is None]
-        for gradient in dense:
-            self._residuals.flush(gradient)
-        pending = self._dense.start(dense, decision, comm, step)
-        groups = self._groups({g.name: tuple(g.tensor.shape) for g in gradients}, decision)
+            decision = Decision()
+        dense = [t for t in tensors if not isinstance(decision.amount(t.name), Ratio)]
+        for tensor in dense:
+            self._residuals.flush(tensor)
+        others = self._dense.exchange(dense, Decision(), comm, step)
+        averaged = next(others)  # launched; the pairs follow
+
+        groups = self._groups(shapes_of(tensors), decision)
         if not groups:
-            return pending
-        by_name = {g.name: g for g in gradients}
+            yield averaged
+            next(others, None)
+            return
+        by_name = {t.name: t for t in tensors}
         chosen = select([self._pool([by_name[name] for name in group.names], group.k) for group in groups])
         values = torch.cat([selection.values for selection in chosen])
         indices = torch.cat([selection.indices for selection in chosen]).to(torch.int32)
         wire = torch.cat([values.view(torch.int32), indices])  # the bits of the values, in one buffer of words
         received = wire.new_empty(comm.size, wire.numel())
-        work = comm.all_gather(received, wire)
-        targets = [[by_name[name].tensor for name in group.names] for group in groups]
-        return TopKPending(targets, [group.k for group in groups], values, received, work, pending)
+        yield Last(averaged, comm.all_gather(received, wire))
 
-    def _pool(self, gradients: Sequence[NamedGradient], k: int) -> Pool:
+        next(others, None)
+        targets = [[by_name[name].tensor for name in group.names] for group in groups]
+        _add_up(received, values.dtype, [group.k for group in groups], targets)
+
+    def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         feedback = self._settings.error_feedback
         errors = [self._residuals.memory(g) for g in gradients] if feedback else None
         return Pool([g.tensor for g in gradients], errors, k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[_Group]:
         """The tensors among whose elements one selection is made, each with its k."""
-        ratios = {n: r for n, s in shapes.items() if (r := decision.amount(n)) is not None and prod(s)}
+        ratios = {n: r for n, s in shapes.items() if isinstance(r := decision.amount(n), Ratio) and prod(s)}
         if self._settings.granularity == "tensor":
             pools = [([name], ratio) for name, ratio in ratios.items()]
         else:
@@ -96,8 +117,8 @@ class TopK:
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         pairs = sum(group.k for group in self._groups(shapes, decision))
-        dense = {name: shape for name, shape in shapes.items() if decision.amount(name) is None}
-        others = self._dense.workload(dense, decision, ranks, itemsize) if dense else Workload()
+        dense = {name: shape for name, shape in shapes.items() if not isinstance(decision.amount(name), Ratio)}
+        others = self._dense.workload(dense, Decision(), ranks, itemsize)
         if not pairs:
             return others
         sparse = elements([shape for name, shape in shapes.items() if name not in dense])
@@ -109,9 +130,9 @@ class TopK:
         decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, pair)
         return Workload((Phase(encode, (*messages, Message("all_gather", pairs * pair))),), decode)
 
-    def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """The ratio as it is."""
-        return amount
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        chosen = [shapes[name] for group in self._groups(shapes, decision) for name in group.names]
+        return max(4, itemsize) * elements(chosen) if self._settings.error_feedback else 0
 
     def residual(self, name: str) -> Tensor | None:
         return self._residuals.get(name)
@@ -129,40 +150,26 @@ class _Group:
     k: int
 
 
-def _group(names: list[str], ratio: Amount, numel: int) -> _Group:
+def _group(names: list[str], ratio: Ratio, numel: int) -> _Group:
     if numel > MAX_INDEX:
         raise UserError(
             f"aggregator topk: {', '.join(names)}: {numel} elements, but an index on the wire is an int32, "
             f"at most {MAX_INDEX}; use granularity: tensor, or exclude the parameter (placement.exclude)"
         )
-    assert ratio is not None
     return _Group(names, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
 
 
-class TopKPending(OnePhase):
-    """An all-gather under way, and beside it the all-reduce of what travels dense."""
+def _add_up(received: Tensor, kind: dtype, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:
+    """Put the means of what all ranks sent into `targets`.
 
-    def __init__(
-        self,
-        targets: Sequence[Sequence[Tensor]],
-        ks: Sequence[int],
-        values: Tensor,
-        received: Tensor,
-        work: Work,
-        dense: Pending,
-    ) -> None:
-        self._targets, self._ks, self._kind = targets, ks, values.dtype
-        self._received, self._work, self._dense = received, work, dense
-
-    def wait(self) -> None:
-        self._dense.wait()
-        self._work.wait()
-        words = self._received.shape[1] - sum(self._ks)
-        values = self._received[:, :words].contiguous().view(self._kind)  # ranks × Σ k
-        indices = self._received[:, words:].long()
-        parts = zip(values.split(self._ks, 1), indices.split(self._ks, 1), strict=True)
-        for tensors, (sent, where) in zip(self._targets, parts, strict=True):
-            total = sent.new_zeros(sum(t.numel() for t in tensors))
-            for rank_values, rank_indices in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
-                total.index_add_(0, rank_indices, rank_values)
-            unpack(total.mul_(1 / len(sent)), tensors)
+    `received`: ranks × words, each rank's values (of type `kind`) and then their indices; `ks`: pairs by group.
+    """
+    words = received.shape[1] - sum(ks)
+    values = received[:, :words].contiguous().view(kind)  # ranks × Σ k
+    indices = received[:, words:].long()
+    parts = zip(values.split(list(ks), 1), indices.split(list(ks), 1), strict=True)
+    for tensors, (sent, where) in zip(targets, parts, strict=True):
+        total = sent.new_zeros(sum(t.numel() for t in tensors))
+        for rank_values, rank_indices in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
+            total.index_add_(0, rank_indices, rank_values)
+        unpack(total.mul_(1 / len(sent)), tensors)

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from edgc.aggregators.controls import TorchPowerSGDSettings
 from edgc.backends.gpt2 import build_gpt2
 from edgc.backends.megatron.process import Place
 from edgc.backends.torch_ddp import compress
@@ -46,8 +47,9 @@ class DDPEngine:
             module.parameters(), lr=t.lr, betas=(t.beta1, t.beta2), eps=t.eps, weight_decay=t.weight_decay, fused=True
         )
         self._exchange = None
-        if spec.method.aggregator.name == "torch_powersgd":
-            self.model.register_comm_hook(_hook_state(spec, self.model), powerSGD_hook)
+        hook = spec.method.aggregator
+        if isinstance(hook, TorchPowerSGDSettings):
+            self.model.register_comm_hook(_hook_state(spec, hook, self.model), powerSGD_hook)
         else:
             self._exchange = compress(self.model, spec.method, iterations=t.iterations, seed=spec.seed)
             self.ledger = self._exchange.ledger
@@ -90,6 +92,9 @@ class DDPEngine:
         """The hook has done it."""
         return []
 
+    def drain(self) -> None:
+        """Every step ends its own exchange."""
+
     def timed(self) -> None:
         """One stage has nothing to align."""
 
@@ -104,13 +109,13 @@ class DDPEngine:
         return self.model.process_group
 
 
-def _hook_state(spec: RunSpec, model: DistributedDataParallel) -> PowerSGDState:
+def _hook_state(spec: RunSpec, hook: TorchPowerSGDSettings, model: DistributedDataParallel) -> PowerSGDState:
     """PyTorch's state at the method's rank. It begins at the second step, before which its residuals may not exist."""
     assert model.process_group is not None
     return PowerSGDState(
         process_group=model.process_group,
         matrix_approximation_rank=spec.method.policy.rank,  # type: ignore[attr-defined]
         start_powerSGD_iter=2,
-        min_compression_rate=spec.method.aggregator.min_compression_ratio,  # type: ignore[attr-defined]
+        min_compression_rate=hook.min_compression_ratio,  # type: ignore[arg-type]
         random_seed=spec.seed,
     )

@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 import edgc
-from edgc.aggregators.aggregator import NamedGradient, Pending, forget
+from edgc.aggregators.aggregator import NamedTensor, forget
 from edgc.aggregators.residuals import compute_dtype
 from edgc.base.errors import UserError
 from edgc.comm import TorchCommunicator
@@ -30,7 +30,7 @@ from edgc.config.files import read
 from edgc.config.method import MECHANISMS
 from edgc.config.settings import merge, validate
 from edgc.exchange.costs import measure
-from edgc.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.exchange.gradient_exchange import Bucket, GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.policy import Context
 
@@ -121,7 +121,7 @@ class DDPExchange:
         if self._scale is not None:
             bucket.buffer().div_(self._scale)
         gradients = [
-            NamedGradient(self._names[parameter], gradient)
+            NamedTensor(self._names[parameter], gradient)
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
         return _Bucket(gradients, bucket.buffer(), self._exchange.start(gradients), future)
@@ -187,9 +187,9 @@ class DDPExchange:
 class _Bucket:
     """A bucket under way; `gradients` are views into `buffer`."""
 
-    gradients: list[NamedGradient]
+    gradients: list[NamedTensor]
     buffer: Tensor
-    pending: Pending
+    pending: Bucket
     future: Future[Tensor]
 
 
@@ -209,6 +209,11 @@ def _method(method: str | Path | Method | Mapping[str, Any], changes: Mapping[st
 
 
 def _check_method(method: Method, iterations: int) -> None:
+    if method.synchronisation.no_hook:
+        raise UserError(
+            f"method {method.name}: synchronisation {method.synchronisation.name} {method.synchronisation.no_hook}: it "
+            "cannot be a DDP communication hook; choose a method with synchronisation every_step, or `edgc train`"
+        )
     if iterations < 1:
         raise UserError(f"iterations = {iterations}: must be at least 1, the steps of the whole run")
     compresses_first = 0 in (method.placement.stages or (0,))

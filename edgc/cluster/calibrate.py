@@ -28,7 +28,8 @@ from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.config.cluster import bits_per_second
 from edgc.config.settings import validate
 from edgc.config.timing import UNSHAPED
-from edgc.policies.policy import Decision
+from edgc.policies import POLICIES
+from edgc.policies.policy import Context, Decision
 
 GUESS = {"thin_tflops": 0.02, "memory_gbyte_s": 5.0, "launch_us": 20.0}  #: where the fit of the rates begins
 NO_TIME = 1e-3  #: ns a byte, at its ends, that count as none
@@ -74,7 +75,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     amounts at least, and links with two limits.
     """
     first = timed[0].spec.cluster
-    floors = [one for one in timed if one.spec.method.aggregator.name == "none"]  # type: ignore[attr-defined]
+    floors = [one for one in timed if one.spec.method.floor]
     others = [one for one in timed if _plain(one.spec.method)]
     limited = sorted({rate for one in others for rate in one.step_s if rate != UNSHAPED})
     if not floors or len(others) < 2 or len(limited) < 2:
@@ -98,7 +99,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
 
 def _plain(method: Method) -> bool:
     """Whether the method's work is the same in every step and its parts follow one another."""
-    return not method.control and not method.overlap and method.policy.name == "fixed"  # type: ignore[attr-defined]
+    return not method.control and not method.overlap and not method.policy.adapts  # type: ignore[attr-defined]
 
 
 def _stages(one: Timed) -> Stages:
@@ -172,6 +173,7 @@ def _model(spec: RunSpec, known: dict[str, Any]) -> StepModel:
 
 
 def _decisions(spec: RunSpec) -> list[Decision]:
-    """The method's fixed amount, on every stage."""
-    policy = spec.method.policy
-    return [Decision(getattr(policy, "rank", None) or getattr(policy, "ratio", None))] * spec.parallel.pipeline
+    """What the method's policy, which looks at nothing, decides for the last step, on every stage."""
+    settings, (stages, iterations) = spec.method.policy, (spec.parallel.pipeline, spec.training.iterations)
+    policies = [POLICIES[settings.name](settings, Context(stage, stages, iterations, {})) for stage in range(stages)]  # type: ignore[attr-defined]
+    return [policy.decide(iterations - 1) for policy in policies]

@@ -1,7 +1,6 @@
 """One stage's gradient exchange, event by event: what its device does, and what the link carries meanwhile.
 
-The order is `GradientExchange`'s: a bucket's start encodes and launches it, and then launches the next collective of
-the bucket before it, which may have to be waited for; at the end all are launched, waited for and decoded in turn.
+The order is that of `edgc.exchange.turns`, which training is driven by too.
 """
 
 from __future__ import annotations
@@ -10,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgc.aggregators.workload import Kernel, Message, Phase, Workload
+from edgc.aggregators.aggregator import Exchange, Last
+from edgc.aggregators.workload import Kernel, Message, Workload
 from edgc.cluster.transfers import Group, Transfer, Transfers
+from edgc.exchange.turns import Turns
 
 Room = Literal["device", "link"]
 
@@ -80,42 +81,32 @@ class Timeline:
         return sum(span.end - span.begin for span in self.spans if span.what == what)
 
 
-class _Bucket:
-    """A bucket under way: the phases left to launch, and when the last launched one arrives."""
+@dataclass(frozen=True)
+class _Arrival:
+    """Messages on their way."""
 
-    def __init__(self, timeline: Timeline, workload: Workload) -> None:
-        self._timeline, self._workload = timeline, workload
-        self._left: list[Phase] = [*workload.phases]
-        self._arrives = timeline.now
-        if self._left:
-            self._launch()
-
-    def _launch(self) -> None:
-        phase = self._left.pop(0)
-        self._timeline.compute("encode", self._timeline.kernels(phase.kernels))
-        self._arrives = self._timeline.send(phase.messages)
-
-    def advance(self) -> None:
-        while self._left:
-            self._timeline.wait(self._arrives)
-            self._launch()
+    timeline: Timeline
+    at: float
 
     def wait(self) -> None:
-        self.advance()
-        self._timeline.wait(self._arrives)
-        self._timeline.compute("decode", self._timeline.kernels(self._workload.decode))
+        self.timeline.wait(self.at)
+
+
+def steps(timeline: Timeline, workload: Workload) -> Exchange:
+    """A bucket's exchange as its workload describes it, in the steps that an aggregator would take."""
+    for number, phase in enumerate(workload.phases, start=1):
+        timeline.compute("encode", timeline.kernels(phase.kernels))
+        arrival = _Arrival(timeline, timeline.send(phase.messages))
+        yield Last(arrival) if number == len(workload.phases) else arrival
+    timeline.compute("decode", timeline.kernels(workload.decode))
 
 
 def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> None:
     """Do a stage's exchange on `timeline`: each bucket after so many seconds of backward (0 without overlap)."""
-    under_way: list[_Bucket] = []
+    turns, under_way = Turns(), []
     for backward, workload in buckets:
         timeline.compute("backward", backward)
-        bucket = _Bucket(timeline, workload)
-        if under_way:
-            under_way[-1].advance()
-        under_way.append(bucket)
+        under_way.append(turns.start(steps(timeline, workload)))
+    turns.advance()
     for bucket in under_way:
-        bucket.advance()
-    for bucket in under_way:
-        bucket.wait()
+        turns.finish(bucket)

@@ -7,15 +7,15 @@ two bytes an element, and of as many micro-batches as 1F1B keeps; with recompute
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from edgc.aggregators.dense import DenseSettings
 from edgc.base.errors import UserError
 from edgc.cluster.compute import ITEMSIZE
 from edgc.cluster.parameters import count, stage_parameters, vocabulary
 from edgc.config import Calibration, RunSpec
 from edgc.config.method import MECHANISMS
 from edgc.exchange.gradient_exchange import compressible
+from edgc.policies.amounts import DENSE
+from edgc.policies.policy import Decision
 
 GB = 1e9
 
@@ -25,7 +25,7 @@ class Memory:
     """Bytes on one device."""
 
     model: float  #: parameters, gradients, and Adam's two moments (with bf16 also the fp32 parameters)
-    method: float  #: error feedback of what may be compressed
+    method: float  #: what the aggregator keeps from step to step
     activations: float
 
     @property
@@ -53,16 +53,19 @@ def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
     activations = kept * layers * inputs + a_layer if spec.training.recompute else kept * layers * a_layer
     if stage == p.pipeline - 1:
         activations += 2 * b * s * vocabulary(spec) / t * 4  # logits and their gradient, fp32
-    return Memory(a_parameter * count(shapes), _residuals(spec, shapes), activations)
+    return Memory(a_parameter * count(shapes), _state(spec, shapes, stage), activations)
 
 
-def _residuals(spec: RunSpec, shapes: dict[str, tuple[int, ...]]) -> float:
-    settings = spec.method.aggregator
-    if isinstance(settings, DenseSettings) or not getattr(settings, "error_feedback", False):
-        return 0.0
-    itemsize = 2 if getattr(settings, "error_dtype", "fp32") == "bf16" else 4
-    may = compressible(shapes, MECHANISMS[settings.name].amount, spec.method.placement.exclude)
-    return itemsize * sum(map(prod, may.values()))
+def _state(spec: RunSpec, shapes: dict[str, tuple[int, ...]], stage: int) -> int:
+    """What the method keeps from step to step, at the largest amounts that its policy may decide."""
+    method, placement = spec.method, spec.method.placement
+    kind = MECHANISMS[method.aggregator.name]  # type: ignore[attr-defined]
+    if method.control or stage not in (placement.stages or (stage,)):
+        return 0
+    aggregator = kind(method.aggregator)
+    may = compressible(shapes, kind.amount, placement.exclude)
+    amounts = {name: aggregator.effective(shape, method.policy.largest) for name, shape in may.items()}  # type: ignore[attr-defined]
+    return aggregator.state_bytes(shapes, Decision(DENSE, amounts))
 
 
 def check_memory(spec: RunSpec, calibration: Calibration, precision: str) -> None:

@@ -13,7 +13,8 @@ from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import WholeRun, simulate
 from edgc.config import Calibration, Method, RunSpec
-from edgc.policies.policy import Amount, Decision
+from edgc.policies.amounts import Rank
+from edgc.policies.policy import Decision
 
 SENSITIVE = ("link_efficiency", "gemm_efficiency", "thin_tflops")  #: what the saving depends on most
 DEVIATION = 0.2  #: of each of them, up and down
@@ -32,7 +33,8 @@ class Forecast:
     settled: dict[str, float]  #: parts of a step once the policy has settled, in seconds
     latency_s: dict[str, float]  #: communication latency by definition, mean over the run
     days: float
-    amounts: tuple[Amount, ...]  #: mean rank or ratio by stage, once settled
+    amounts: tuple[float | None, ...]  #: mean rank, ratio or bits by stage, once settled; None: has no number
+    candidate: bool  #: whether it may be the answer: it compresses something, or exchanges less often
     saving_percent: float  #: of the run's time, against the fastest dense method
     low_percent: float  #: the least and the most of it, when what is sensitive is off by a fifth
     high_percent: float
@@ -65,7 +67,7 @@ class Plan:
     @property
     def candidate(self) -> Forecast | None:
         """The fastest of the methods that compress."""
-        compressing = [f for f in self.forecasts if any(amount is not None for amount in f.amounts)]
+        compressing = [f for f in self.forecasts if f.candidate]
         return min(compressing, key=lambda f: f.iteration_s, default=None)
 
     @property
@@ -99,7 +101,7 @@ def plan(
         check_memory(own, calibration, precision)
     models = {name: StepModel(own, calibration, precision) for name, own in specs.items()}
     runs = {name: simulate(model, trajectory) for name, model in models.items()}
-    dense = {m.name for m in methods if m.aggregator.name == "dense"}  # type: ignore[attr-defined]
+    dense = {m.name for m in methods if m.baseline}
     baseline = min(dense, key=lambda name: runs[name].seconds)
     at = {name: Elsewhere(own, runs[name], calibration, precision) for name, own in specs.items()}
     others = [*_variations(calibration)]
@@ -114,6 +116,7 @@ def plan(
             latency_s={kind: runs[m.name].mean(kind) for kind in runs[m.name].compressed.step.latencies},
             days=runs[m.name].seconds / 86400,
             amounts=runs[m.name].compressed.amounts,
+            candidate=not m.baseline and runs[m.name].compressed.compresses,
             saving_percent=_saved(runs[m.name].seconds, runs[baseline].seconds),
             low_percent=min(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),
             high_percent=max(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),
@@ -207,11 +210,11 @@ def break_even(one: Elsewhere, other: Elsewhere) -> float | None:
 
 def highest_rank(model: StepModel, seconds: float) -> int | None:
     """Largest rank of all matrices with which a step takes less than `seconds`; None: there is none."""
-    if model.spec.method.aggregator.name != "lowrank":  # type: ignore[attr-defined]
+    if model.spec.method.policy.decides is not Rank:  # type: ignore[attr-defined]
         return None
 
     def pays(rank: int) -> bool:
-        return model.step([Decision(rank)] * len(model.stages)).seconds < seconds
+        return model.step([Decision(Rank(rank))] * len(model.stages)).seconds < seconds
 
     full = max((min(shape) for shapes in model.compressible for shape in shapes.values()), default=0)
     return bisect_left(range(1, full + 1), True, key=lambda rank: not pays(rank)) or None

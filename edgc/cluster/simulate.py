@@ -88,7 +88,7 @@ def _local(found: Plan, spec: RunSpec, steps: Iterable[int]) -> Iterator[dict[st
 
 
 def _dense(methods: list[Method]) -> list[Method]:
-    return [method for method in methods if method.aggregator.name == "dense"]  # type: ignore[attr-defined]
+    return [method for method in methods if method.baseline]
 
 
 def _ranked(ranks: tuple[int, ...], configs: Path) -> list[Method]:

@@ -20,7 +20,8 @@ from edgc.config.method import MECHANISMS
 from edgc.config.model import TIED
 from edgc.exchange.gradient_exchange import compressible
 from edgc.exchange.link_codecs import LinkCodecSettings
-from edgc.policies.policy import DENSE, Decision
+from edgc.policies.amounts import DENSE
+from edgc.policies.policy import Decision
 
 BUCKET_PARAMETERS = (40_000_000, 1_000_000)  #: megatron's default: the larger of this, and of that a data-parallel rank
 
@@ -76,6 +77,11 @@ class StepModel:
         self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
 
+    def compresses(self, stage: int, decision: Decision) -> bool:
+        """Whether a decision compresses anything on a stage."""
+        shapes = self.compressible[stage].items()
+        return any(self._aggregator.effective(shape, decision.amount(name)) is not DENSE for name, shape in shapes)
+
     def elsewhere(self, spec: RunSpec, calibration: Calibration) -> StepModel:
         """The same run with other rates, or on a cluster whose links have another one."""
         other = copy(self)
@@ -101,7 +107,7 @@ class StepModel:
         timelines = []
         for stage, end in enumerate(ends):
             timeline = self._timeline(stage, end)
-            buckets = self._buckets(stage, decisions[stage] if decisions else DENSE)
+            buckets = self._buckets(stage, decisions[stage] if decisions else Decision())
             if self.spec.method.overlap:
                 timeline.now -= sum(backward for backward, _ in buckets)
             if sampled:
@@ -208,7 +214,7 @@ class StepModel:
             return Workload()
         may = self.compressible[stage]
         amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
-        return self._aggregator.workload(shapes, Decision(None, amounts), ranks)
+        return self._aggregator.workload(shapes, Decision(DENSE, amounts), ranks)
 
     def _put_together(
         self, tasks: tuple[schedule.Task, ...], ends: tuple[float, ...], timelines: Sequence[Timeline]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.policies import POLICIES
-from edgc.policies.policy import Amount, Context, Decision, Observation, Policy
+from edgc.policies.amounts import Rank, plain
+from edgc.policies.policy import Context, Decision, Observation, Policy
 from edgc.policies.stage_alignment import ExchangeCost, fit
 
 SPECTRUM_EXPONENT = 1.0  #: energies of an assumed gradient's singular directions fall as i^-1, for policies that look
@@ -25,7 +26,8 @@ class Window:
 
     begin: int  #: 0-based
     steps: int
-    amounts: tuple[Amount, ...]  #: by stage: the mean rank or ratio of what is compressed; None: all dense
+    amounts: tuple[float | None, ...]  #: by stage: mean rank, ratio or bits of what is compressed; None: has no number
+    compresses: bool  #: whether anything is compressed on any stage
     decisions: tuple[Decision, ...]
     step: Step
 
@@ -68,7 +70,7 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
         kind(settings, Context(stage, count, iterations, shapes[stage], shapes[0], costs)) for stage in range(count)
     ]
     length = policies[0].window or iterations
-    begins = sorted({*range(0, iterations, length), *_changes(settings, iterations)})
+    begins = sorted({*range(0, iterations, length), *(step for step in settings.changes if step < iterations)})
     sampling = policies[0].sampling
     sampled = sampling.rate / sampling.every if sampling else 0.0
     known: dict[tuple[tuple[Any, ...], ...], Step] = {}
@@ -79,7 +81,8 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
         if key not in known:
             known[key] = model.step(decisions, sampled)
         amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
-        windows.append(Window(begin, end - begin, amounts, decisions, known[key]))
+        compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
+        windows.append(Window(begin, end - begin, amounts, compresses, decisions, known[key]))
         if policies[0].window and end % length == 0:
             for stage, policy in enumerate(policies):
                 policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
@@ -92,26 +95,20 @@ def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
     highest = max((min(shape) for shape in shapes.values()), default=0)
     if model.spec.parallel.data == 1 or highest < 4:
         return None
-    dense = model.exchange_seconds(stage, Decision(None))
-    points = {2: [model.exchange_seconds(stage, Decision(2))]}
+    dense = model.exchange_seconds(stage, Decision())
+    points = {2: [model.exchange_seconds(stage, Decision(Rank(2)))]}
     rank = 4
     while True:
-        points[rank] = [model.exchange_seconds(stage, Decision(rank))]
+        points[rank] = [model.exchange_seconds(stage, Decision(Rank(rank)))]
         if points[rank][0] >= dense or 2 * rank > highest:
             return fit(points, [dense])
         rank *= 2
 
 
-def _changes(settings: object, iterations: int) -> Sequence[int]:
-    """Steps at which a policy without windows changes by itself."""
-    start = getattr(settings, "start_step", 0)
-    return [start] if 0 < start < iterations else []
-
-
-def _mean(model: StepModel, stage: int, decision: Decision) -> Amount:
-    amounts = [decision.amount(name) for name in model.compressible[stage]]
-    compressed = [amount for amount in amounts if amount is not None]
-    return float(np.mean(compressed)) if compressed else None
+def _mean(model: StepModel, stage: int, decision: Decision) -> float | None:
+    numbers = [plain(decision.amount(name)) for name in model.compressible[stage]]
+    known = [number for number in numbers if number is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _observation(
@@ -130,7 +127,7 @@ def _observation(
     if policy.spectrum:
         for name, shape in shapes.items():
             rank = decision.amount(name)
-            if rank is not None:
+            if isinstance(rank, Rank):
                 spectra[name], errors[name] = _spectrum(shape, int(rank))
     return Observation(
         step=end - 1,

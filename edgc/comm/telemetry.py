@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from edgc.base.lazy import torch
 
@@ -109,6 +110,14 @@ class Ledger:
         charge.payload_bytes += payload_bytes
         charge.wire_bytes += wire_bytes
         return charge
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """Charges since the last `take`: of collectives that a later step counts as its own."""
+        return {tag: asdict(charge) for tag, charge in self._charges.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._charges = {tag: Charge(**charge) for tag, charge in state.items()}
 
     def take(self) -> dict[str, Charge]:
         """Charges by tag since the last call; the ledger is empty afterwards."""

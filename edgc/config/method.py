@@ -1,4 +1,4 @@
-"""What a method is: aggregator × policy × placement, and what it does to pipeline traffic. configs/methods/."""
+"""What a method is: synchronisation × aggregator × policy × placement, and pipeline traffic. configs/methods/."""
 
 from __future__ import annotations
 
@@ -13,10 +13,20 @@ from edgc.config.files import Named
 from edgc.config.settings import Settings
 from edgc.exchange.link_codecs import PipelineTraffic
 from edgc.policies import POLICIES
+from edgc.policies.amounts import IN_WORDS
+from edgc.synchronisation import SYNCHRONISATIONS
+from edgc.synchronisation.every_step import EveryStepSettings
+from edgc.synchronisation.synchronisation import Moment
 
 MECHANISMS = AGGREGATORS | CONTROLS
 AggregatorUnion = Annotated[reduce(or_, (m.Settings for m in MECHANISMS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
 PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+
+SynchronisationUnion = Annotated[
+    reduce(or_, (s.Settings for s in SYNCHRONISATIONS.values())),  # type: ignore[valid-type]
+    Field(discriminator="name"),
+]
+EVERY_STEP = EveryStepSettings(name="every_step")
 
 
 class Placement(Settings):
@@ -33,7 +43,7 @@ class Placement(Settings):
 
 
 class Method(Named):
-    """aggregator × policy × placement (configs/methods/)."""
+    """synchronisation × aggregator × policy × placement (configs/methods/)."""
 
     folder: ClassVar[str] = "methods"
 
@@ -43,6 +53,9 @@ class Method(Named):
     summary: str = Field(description="What it does, in a sentence")
     aggregator: AggregatorUnion = Field(description="How a gradient crosses the network")  # type: ignore[valid-type]
     policy: PolicyUnion = Field(description="How much and when to compress")  # type: ignore[valid-type]
+    synchronisation: SynchronisationUnion = Field(  # type: ignore[valid-type]
+        EVERY_STEP, description="What is exchanged, and when, relative to the optimizer"
+    )
     placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
     overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")
     pipeline: PipelineTraffic = Field(
@@ -60,18 +73,28 @@ class Method(Named):
         """Whether it is there to be timed only: nothing can be trained with it."""
         return self.aggregator.name in CONTROLS  # type: ignore[attr-defined]
 
+    @property
+    def floor(self) -> bool:
+        """Whether nothing is exchanged at all: what is left of a step's time."""
+        return not MECHANISMS[self.aggregator.name].exchanges  # type: ignore[attr-defined]
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it averages everything in every step, uncompressed: others are held against it."""
+        return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
+
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:
         wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]
-        gives = self.policy.decides()  # type: ignore[attr-defined]
-        if wants != gives:
+        gives = self.policy.decides  # type: ignore[attr-defined]
+        if wants is not gives:
             raise ValueError(
-                f"aggregator {self.aggregator.name} needs a policy that decides a {wants or 'nothing'}, "  # type: ignore[attr-defined]
-                f"but policy {self.policy.name} decides a {gives or 'nothing'}"  # type: ignore[attr-defined]
+                f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
+                f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
             )
         if self.policy.reads_spectrum:  # type: ignore[attr-defined]
-            telling = [name for name, kind in AGGREGATORS.items() if hasattr(kind, "spectrum")]
-            if self.aggregator.name not in telling or not self.aggregator.error_feedback:  # type: ignore[attr-defined]
+            telling = [name for name, kind in AGGREGATORS.items() if kind.tells_spectrum]
+            if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]
                 raise ValueError(
                     f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
                     f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
@@ -81,4 +104,21 @@ class Method(Named):
                 f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
                 f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _synchronisation_fits(self) -> Method:
+        chosen = self.synchronisation
+        during_backward = chosen.moment is Moment.BACKWARD  # type: ignore[attr-defined]
+        for setting, wrong, why in (
+            ("aggregator", self.control, "is a control: timed as it is, or not at all"),
+            ("overlap: true", self.overlap, "starts exchanges during backward"),
+            ("fused_embedding: true", self.fused_embedding, "sums the tied embedding's gradient in the same step"),
+            ("policy.alignment: true", self.policy.aligned, "aligns exchanges with the ends of stages' backward"),  # type: ignore[attr-defined]
+        ):
+            if wrong and not during_backward:
+                raise ValueError(
+                    f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "  # type: ignore[attr-defined]
+                    "or use synchronisation: {name: every_step}"
+                )
         return self

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from edgc.aggregators.controls import TorchPowerSGDSettings
 from edgc.aggregators.lowrank import LowRankSettings
 from edgc.base.files import canonical_json
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
-from edgc.config.method import Method
+from edgc.config.method import EVERY_STEP, Method
 from edgc.config.model import Model
 from edgc.config.settings import Settings
 from edgc.config.training import Training
@@ -78,7 +79,7 @@ class RunSpec(Settings):
 
     @model_validator(mode="after")
     def _loop_fits(self) -> RunSpec:
-        p, hook = self.parallel, self.method.aggregator.name == "torch_powersgd"  # type: ignore[attr-defined]
+        p, hook = self.parallel, isinstance(self.method.aggregator, TorchPowerSGDSettings)
         if self.loop == "ddp" and (p.tensor > 1 or p.pipeline > 1):
             raise ValueError(f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}")
         if self.loop == "ddp" and self.cluster.device != "cpu":
@@ -113,6 +114,8 @@ class RunSpec(Settings):
         aggregator = self.method.aggregator
         if isinstance(aggregator, LowRankSettings) and aggregator.wire_dtype == "fp32":
             exclude["method"]["aggregator"] = {"wire_dtype"}
+        if self.method.synchronisation == EVERY_STEP:
+            exclude["method"]["synchronisation"] = True
         if self.cluster.kernels == "auto":
             exclude["cluster"].add("kernels")
         if not self.cluster.environment:

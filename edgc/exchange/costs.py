@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from edgc.aggregators.aggregator import Aggregator, NamedGradient
+from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.base.lazy import dist, torch
 from edgc.comm import Communicator, ReduceOp, TorchCommunicator, wire_factor
 from edgc.comm.telemetry import Ledger
 from edgc.exchange.observation import AGREE
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import DENSE, Rank
 from edgc.policies.policy import Decision
 from edgc.policies.stage_alignment import ExchangeCost, fit
 
@@ -91,17 +93,17 @@ class _Timer:
         sizes = [math.prod(shape) for shape in shapes.values()]
         flat = torch.randn(sum(sizes), device=on)
         parts = zip(shapes.items(), flat.split(sizes), strict=True)
-        self._gradients = [NamedGradient(name, part.view(shape)) for (name, shape), part in parts]
+        self._gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
         self._step = 0
 
     def seconds(self, rank: int | None) -> float:
         """The slowest rank's seconds for one exchange at `rank`, equal on all ranks."""
-        decision = Decision(None, dict.fromkeys(self._compressible, rank))
+        decision = Decision(DENSE, dict.fromkeys(self._compressible, Rank(rank) if rank else DENSE))
         elapsed = torch.zeros(1, dtype=torch.float64, device=self._gradients[0].tensor.device)
         self._agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
         _finish(elapsed)
         begin = time.perf_counter()
-        self._aggregator.start(self._gradients, decision, self._comm, self._step).wait()
+        UnderWay(self._aggregator.exchange(self._gradients, decision, self._comm, self._step)).wait()
         _finish(self._gradients[0].tensor)
         elapsed += time.perf_counter() - begin
         self._agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()

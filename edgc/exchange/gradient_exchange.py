@@ -1,6 +1,7 @@
-"""GradientExchange = aggregator × policy × placement over one pipeline stage's named gradients.
+"""GradientExchange = aggregator × policy × placement over one pipeline stage's named tensors.
 
-Knows no framework: whoever has buckets of gradients calls `begin_step`, `start` (per bucket) → `wait`, `end_step`.
+Knows no framework, and not whether it averages gradients or something else. Whoever has buckets of tensors calls
+`begin_step`, `start` (per bucket) → `wait`, `end_step`. A step of it is an exchange.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgc.aggregators.aggregator import Aggregator, NamedGradient, Pending
+from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.comm import Communicator
 from edgc.comm.telemetry import StepClock
 from edgc.exchange.observation import WindowObserver
 from edgc.exchange.relative_error import OBSERVE
+from edgc.exchange.turns import Turns, UnderWay
+from edgc.policies.amounts import COLUMNS, DENSE, AmountKind, Rank, plain
 from edgc.policies.policy import Decision, Observation, Policy
 
 if TYPE_CHECKING:
@@ -22,32 +25,30 @@ if TYPE_CHECKING:
 class Probe(Protocol):
     """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
 
-    def local(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """A bucket of this rank's own gradients in 0-based `step`, before anything is done to them."""
         ...
 
-    def average(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """The same bucket after its exchange: what the optimizer sees."""
         ...
 
 
 def compressible(
-    shapes: Mapping[str, tuple[int, ...]], kind: str | None, exclude: Iterable[str] = ()
+    shapes: Mapping[str, tuple[int, ...]], kind: AmountKind, exclude: Iterable[str] = ()
 ) -> dict[str, tuple[int, ...]]:
     """The parameters that a method may compress: not excluded by a substring, and matrices where it needs a rank."""
     return {
         name: shape
         for name, shape in shapes.items()
-        if not any(part in name for part in exclude) and (kind != "rank" or len(shape) == 2)
+        if not any(part in name for part in exclude) and (kind is not Rank or len(shape) == 2)
     }
 
 
 class GradientExchange:
-    """Averages one stage's gradients over its data-parallel group, and lets the policy steer how.
+    """Averages one stage's tensors over its data-parallel group, and lets the policy steer how.
 
-    Where several buckets are under way, a bucket's start also launches the last collective of the one before it:
-    P1, P2, Q1, P3, Q2, … of a two-phase method, so that while the host waits for P1 and prepares Q1 the network carries
-    P2. This order is fixed: if a rank launched what happens to be ready, the ranks' collectives would not match.
+    Buckets launch and decode in the order of `Turns`.
 
     Args:
         comm: the data-parallel group.
@@ -75,7 +76,7 @@ class GradientExchange:
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
         self._step = -1
         self._decision = Decision()
-        self._under_way: list[_Bucket] = []  # in the order of their start
+        self._turns = Turns()
 
     @property
     def clock(self) -> StepClock:
@@ -84,46 +85,44 @@ class GradientExchange:
 
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
-        self._under_way = []  # if an error ended the last step half-way
+        self._turns = Turns()  # whatever an error left of the last step
         self._step = step
         self._decision = self._placed(self.policy.decide(step))
 
     def _placed(self, decided: Decision) -> Decision:
         """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
         if not self._compresses:
-            return Decision(None)
+            return Decision()
         shapes = self._shapes.items()
-        return Decision(None, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
+        return Decision(DENSE, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
 
-    def start(self, gradients: Sequence[NamedGradient]) -> Pending:
-        """Encode and launch one bucket. Buckets must come in the same order on all ranks."""
+    def start(self, gradients: Sequence[NamedTensor], launch_previous: bool = True) -> Bucket:
+        """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks."""
         self._observer.device = gradients[0].tensor.device
         if self.probe is not None:
             with self.clock.region(OBSERVE):
                 self.probe.local(self._step, gradients)
         self._observer.entropy(self._step, self._compressible(gradients))
         with self.clock.region("encode"):
-            pending = self.aggregator.start(gradients, self._decision, self.comm, self._step)
-            if self._under_way:
-                self._under_way[-1].pending.advance()
-        self._under_way.append(_Bucket(self, pending, gradients))
-        return self._under_way[-1]
+            steps = self.aggregator.exchange(gradients, self._decision, self.comm, self._step)
+            return Bucket(self, self._turns.start(steps, launch_previous), gradients)
 
     def advance(self) -> None:
-        """Launch what is left of the buckets under way, in order: the last is in flight while the first is decoded."""
+        """Launch what is left of the buckets under way."""
         with self.clock.region("encode"):
-            for bucket in self._under_way:
-                bucket.pending.advance()
+            self._turns.advance()
 
-    def finished(self, bucket: _Bucket) -> None:
-        """Look at a decoded bucket."""
-        self._under_way.remove(bucket)
-        self._observer.residuals(self._step, self._compressible(bucket.gradients))
+    def finish(self, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
+        """Decode a bucket, and look at it."""
+        self.advance()
+        with self.clock.region("decode"):
+            self._turns.finish(exchange)
+        self._observer.residuals(self._step, self._compressible(gradients))
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.average(self._step, bucket.gradients)
+                self.probe.average(self._step, gradients)
 
-    def _compressible(self, gradients: Sequence[NamedGradient]) -> list[NamedGradient]:
+    def _compressible(self, gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
         return [g for g in gradients if g.name in self._decision.by_parameter]
 
     def end_step(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
@@ -154,7 +153,7 @@ class GradientExchange:
                 "stage": self.stage,
                 "parameter": name,
                 "entropy": seen.entropy.get(name),
-                self.aggregator.amount or "rank": decided.amount(name),
+                COLUMNS[self.aggregator.amount]: plain(decided.amount(name)),
                 "relative_error": seen.relative_error.get(name),
                 "clamp": clamp.get(name) if isinstance(clamp, Mapping) else clamp,
             }
@@ -176,17 +175,15 @@ class GradientExchange:
         self._observer.load_state_dict(state["observer"])
 
 
-class _Bucket:
-    """A bucket's exchange that is timed, keeps to the order of all that are under way, and is looked at when done."""
+class Bucket:
+    """A bucket under way. `wait` is idempotent."""
 
-    def __init__(self, exchange: GradientExchange, pending: Pending, gradients: Sequence[NamedGradient]) -> None:
-        self._exchange, self.pending, self.gradients = exchange, pending, gradients
-
-    def advance(self) -> None:
-        self._exchange.advance()
+    def __init__(self, exchange: GradientExchange, under_way: UnderWay, gradients: Sequence[NamedTensor]) -> None:
+        self._exchange, self._under_way, self._gradients = exchange, under_way, gradients
+        self._done = False
 
     def wait(self) -> None:
-        self.advance()
-        with self._exchange.clock.region("decode"):
-            self.pending.wait()
-        self._exchange.finished(self)
+        """Block until its tensors hold the average."""
+        if not self._done:
+            self._done = True
+            self._exchange.finish(self._under_way, self._gradients)

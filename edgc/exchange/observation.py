@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from edgc.aggregators.aggregator import Aggregator, NamedGradient
+from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
 from edgc.exchange.entropy import sampled_entropy
@@ -50,7 +50,7 @@ class WindowObserver:
         self._loss: Tensor | float = 0.0  # sum over the window's steps
         self._backward: list[float] = []  # seconds of the last micro-batch, by step
 
-    def entropy(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def entropy(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """Sample the entropy of this rank's gradients, if it is the step for it (GDS's α)."""
         sampling, window = self._policy.sampling, self._policy.window
         if sampling is None or window is None or step % window % sampling.every:
@@ -59,7 +59,7 @@ class WindowObserver:
             for name, value in sampled_entropy(gradients, sampling).items():
                 self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
 
-    def residuals(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def residuals(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """On a window's last step, look at what the exchange of these decoded averages lost and kept."""
         if not self._ends_window(step):
             return
@@ -70,7 +70,9 @@ class WindowObserver:
                     continue
                 self._errors.add(gradient.name, residual, gradient.tensor, step)
                 if self._policy.spectrum:
-                    self._spectra[gradient.name] = self._aggregator.spectrum(gradient.name)  # type: ignore[attr-defined]
+                    spectrum = self._aggregator.spectrum(gradient.name)
+                    assert spectrum is not None, "what has a residual was compressed"
+                    self._spectra[gradient.name] = spectrum
 
     def timed(self, backward_seconds: float) -> None:
         """Count one step's backward time of a micro-batch."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.base.lazy import torch
 from edgc.exchange.entropy import sample_stride, sampled_entropy
 from edgc.policies.policy import Sampling
@@ -35,7 +35,7 @@ class _Look:
     entropy: dict[Sampling, dict[str, Tensor]] = field(default_factory=lambda: defaultdict(dict))
     seconds: dict[Sampling, float] = field(default_factory=lambda: defaultdict(float))
     spectra: dict[str, dict[str, Any]] = field(default_factory=dict)  #: by matrix
-    averages: list[NamedGradient] = field(default_factory=list)  #: as long as the step lasts
+    averages: list[NamedTensor] = field(default_factory=list)  #: as long as the step lasts
 
 
 class GradientProbe:
@@ -62,7 +62,7 @@ class GradientProbe:
         self._shapes: dict[str, list[int]] = {}
         self._last: dict[str, Tensor] = {}  # the averages of the last spectra
 
-    def local(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """Entropy at every rate by every estimator, in an order drawn anew each step: no rate always goes first."""
         matrices = _matrices(gradients)
         if not _due(step, self._entropy_every) or not matrices:
@@ -74,7 +74,7 @@ class GradientProbe:
             look.seconds[sampling] += _now(matrices[0].tensor) - begin
             look.entropy[sampling] |= entropy
 
-    def average(self, step: int, gradients: Sequence[NamedGradient]) -> None:
+    def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """Singular values, elements, and cosines: with this step's other matrices of its shape and its own last one."""
         matrices = _matrices(gradients)
         if not _due(step, self._spectra_every) or not matrices:
@@ -94,7 +94,7 @@ class GradientProbe:
             look.averages.append(gradient)
             self._last[name] = matrix.detach().clone()
 
-    def _look(self, step: int, matrices: Sequence[NamedGradient]) -> _Look:
+    def _look(self, step: int, matrices: Sequence[NamedTensor]) -> _Look:
         self._shapes |= {gradient.name: list(gradient.tensor.shape) for gradient in matrices}
         return self._looks[step]
 
@@ -126,7 +126,7 @@ def timed(
     """Seconds that sampling takes on random matrices of these shapes: `TIMED` records, as of steps that are not."""
     probe = GradientProbe(0, entropy_every=1, rates=rates, estimators=estimators)
     generator = torch.Generator().manual_seed(0)
-    matrices = [NamedGradient(str(i), torch.randn(s, generator=generator).to(device)) for i, s in enumerate(shapes)]
+    matrices = [NamedTensor(str(i), torch.randn(s, generator=generator).to(device)) for i, s in enumerate(shapes)]
     for repetition in range(TIMED if shapes else 0):
         probe.local(repetition, matrices)
     return [
@@ -160,7 +160,7 @@ def cosine(a: Tensor, b: Tensor) -> float | None:
     return _plain(float((a * b).sum() / (a.norm() * b.norm())))
 
 
-def _matrices(gradients: Sequence[NamedGradient]) -> list[NamedGradient]:
+def _matrices(gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
     return [gradient for gradient in gradients if gradient.tensor.dim() == 2]
 
 

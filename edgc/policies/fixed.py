@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.policies.policy import DENSE, Context, Decision, Observation, PolicySettings, Sampling
+from edgc.policies.amounts import ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.policy import Context, Decision, Observation, PolicySettings, Sampling
 
 
 class FixedSettings(PolicySettings):
-    """A rank, a ratio, or neither (for aggregators that need no amount)."""
+    """A rank, a ratio, or neither (for aggregators that have nothing left to decide)."""
 
     name: Literal["fixed"]
     rank: int | None = Field(None, ge=1, description="Rank of every matrix")
@@ -24,9 +25,28 @@ class FixedSettings(PolicySettings):
             raise ValueError("give rank or ratio, not both")
         return self
 
-    def decides(self) -> Literal["rank", "ratio"] | None:
-        """The kind of amount that these settings give."""
-        return "rank" if self.rank is not None else "ratio" if self.ratio is not None else None
+    @property
+    def amount(self) -> Rank | Ratio | On:
+        """What travels from `start_step` on."""
+        if self.rank is not None:
+            return Rank(self.rank)
+        return ON if self.ratio is None else Ratio(self.ratio)
+
+    @property
+    def decides(self) -> AmountKind:
+        return type(self.amount)
+
+    @property
+    def largest(self) -> Amount:
+        return self.amount
+
+    @property
+    def adapts(self) -> bool:
+        return False
+
+    @property
+    def changes(self) -> Sequence[int]:
+        return (self.start_step,) if self.start_step else ()
 
 
 class Fixed:
@@ -46,8 +66,8 @@ class Fixed:
     def decide(self, step: int) -> Decision:
         """The fixed amount, dense before `start_step`."""
         if step < self._settings.start_step:
-            return DENSE
-        return Decision(self._settings.rank or self._settings.ratio)
+            return Decision()
+        return Decision(self._settings.amount)
 
     def explain(self) -> Mapping[str, Any]:
         return {}

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from edgc.policies.amounts import DENSE, Amount, AmountKind
 from edgc.policies.stage_alignment import ExchangeCost
 
-#: A rank (int ≥ 1), a ratio in (0, 1], or None: travel dense.
-Amount = int | float | None
 
-
-class PolicySettings(BaseModel):
+class PolicySettings(BaseModel, ABC):
     """Base of every policy's settings; subclasses add `name: Literal[...]` and a description per field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @property
+    @abstractmethod
+    def decides(self) -> AmountKind:
+        """The kind of amount that these settings lead to; `Dense` is always one of them."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> Amount:
+        """The largest amount that it may decide: what an aggregator keeps grows with it. 1 where only timing tells."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether decisions depend on what is observed."""
+        return True
+
+    @property
+    def changes(self) -> Sequence[int]:
+        """0-based steps at which decisions change whatever is observed, beside the ends of windows."""
+        return ()
 
     @property
     def needs_costs(self) -> bool:
@@ -44,15 +63,17 @@ class PolicySettings(BaseModel):
 class Decision:
     """Amounts for the steps to come, on one pipeline stage: `default`, and exceptions by parameter name."""
 
-    default: Amount = None
+    default: Amount = DENSE
     by_parameter: Mapping[str, Amount] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for amount in (self.default, *self.by_parameter.values()):
+            if not isinstance(amount, Amount):
+                raise TypeError(f"{amount!r} is no Amount; say which: Rank, Ratio, Bits, ON or DENSE")
 
     def amount(self, name: str) -> Amount:
         """The amount of parameter `name`."""
         return self.by_parameter.get(name, self.default)
-
-
-DENSE = Decision(None)
 
 
 @dataclass(frozen=True)
@@ -91,8 +112,13 @@ class Sampling:
 
 
 class Policy(Protocol):
-    """Observations in, decision out; no torch, no communication, so that a simulator can drive it too."""
+    """Observations in, decision out; no torch, no communication, so that a simulator can drive it too.
 
+    Its steps are exchanges: where replicas synchronise every H steps, H training steps are one of its steps. It is
+    made by `Policy(settings, context)`, and raises `UserError` there for settings that this run cannot satisfy.
+    """
+
+    Settings: ClassVar[type[PolicySettings]]
     window: int | None  #: steps between observations; None: it never wants one
     sampling: Sampling | None  #: None: it uses no entropy
     spectrum: bool  #: whether it reads `Observation.spectrum`

@@ -24,7 +24,8 @@ from statistics import fmean, median
 from typing import Any, ClassVar, Literal
 
 from edgc.base.errors import UserError
-from edgc.policies.policy import DENSE, Context, Decision, Observation, Sampling
+from edgc.policies.amounts import DENSE, Rank
+from edgc.policies.policy import Context, Decision, Observation, Sampling
 from edgc.policies.stage_alignment import ExchangeCost, aligned_rank, paying_rank
 from edgc.policies.windowed_settings import WindowedSettings
 
@@ -83,9 +84,10 @@ class Windowed(ABC):
     def decide(self, step: int) -> Decision:
         """One rank per matrix, or dense; changes with observations only."""
         if not self._warmed_up or not self._own_limits:
-            return DENSE
+            return Decision()
         ranks = {group: self._own_rank(group)[0] for group in self._groups}
-        return Decision(None, {n: ranks[group] for group, names in self._groups.items() for n in names})
+        amounts = {group: DENSE if rank is None else Rank(rank) for group, rank in ranks.items()}
+        return Decision(DENSE, {n: amounts[group] for group, names in self._groups.items() for n in names})
 
     def explain(self) -> Mapping[str, Any]:
         """`entropy` (nats by parameter), `stage_entropy` (their mean, or None) and `clamp` (by parameter)."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from edgc.policies.amounts import AmountKind, Rank
 from edgc.policies.policy import PolicySettings, Sampling
 
 StepLimit = Annotated[int, Field(ge=1, description="s: largest change of the rank from window to window")]
@@ -75,9 +76,13 @@ class WindowedSettings(PolicySettings):
         """What entropy is wanted: none."""
         return None
 
-    def decides(self) -> Literal["rank"]:
-        """All variants decide ranks."""
-        return "rank"
+    @property
+    def decides(self) -> AmountKind:
+        return Rank
+
+    @property
+    def largest(self) -> Rank:
+        return Rank(self.max_rank or 1)
 
 
 class SampledSettings(WindowedSettings):

@@ -90,7 +90,7 @@ class Contender:
         self._leads = place.data == 0 and place.tensor == 0
         # An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
         # cores of their own, so that steps look shorter. The wait is no part of a step's time.
-        self._floor = spec.method.aggregator.name == "none"  # type: ignore[attr-defined]
+        self._floor = spec.method.floor
         self._step, self._message = 0, ""
         self._seconds: dict[str, list[dict[str, float]]] = defaultdict(list)  # of counted steps by region, by rate
 
@@ -123,6 +123,7 @@ class Contender:
                 self._recorder.decisions(decided, self._leads)
         own_worst = max(norms, key=lambda norm: (not math.isfinite(norm), norm))
         used, worst = self._over_ranks(own_seconds() - own, own_worst)
+        self.engine.drain()
         self._recorder.drain()
         alone = self.spec.cluster.nodes == 1  # only then are all of the machine's processes this job's
         self._recorder.mark(foreign_load=watch.foreign_share(used) if alone else None, slower=slower)

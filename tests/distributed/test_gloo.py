@@ -13,17 +13,23 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.comm import ChargedCommunicator, ReduceOp, TorchCommunicator
 from edgc.comm.loopback import run_ranks
 from edgc.comm.telemetry import Ledger
 from edgc.config import Method, available, load
-from edgc.policies.policy import Amount, Decision
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.policy import Decision
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHAPES = {"tall": (48, 16), "bias": (48,), "wide": (16, 64), "twin": (48, 16), "empty": (0,)}
 BUCKETS = (("tall", "bias"), ("wide", "empty"), ("twin",))
-AMOUNTS: dict[str | None, list[Amount]] = {"rank": [4, 6, None, 4], "ratio": [0.1, 0.2, None, 0.1], None: [None] * 4}
+AMOUNTS: dict[AmountKind, list[Amount]] = {
+    Rank: [Rank(4), Rank(6), DENSE, Rank(4)],
+    Ratio: [Ratio(0.1), Ratio(0.2), DENSE, Ratio(0.1)],
+    On: [ON, ON, DENSE, ON],
+}
 SIZE = 2
 
 
@@ -36,7 +42,7 @@ def exchanged(comm: ChargedCommunicator, method: str) -> tuple[list[Tensor], int
         generator = torch.Generator().manual_seed(10 * step + comm.rank)
         values = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
         pending = [
-            aggregator.start([NamedGradient(n, values[n]) for n in names], Decision(amount), comm, step)
+            UnderWay(aggregator.exchange([NamedTensor(n, values[n]) for n in names], Decision(amount), comm, step))
             for names in BUCKETS
         ]
         for bucket in pending:

@@ -22,7 +22,8 @@ from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load
-from edgc.policies.policy import DENSE, Decision
+from edgc.policies.amounts import DENSE, ON, Amount, Rank
+from edgc.policies.policy import Decision
 
 STAGES = 4
 
@@ -38,7 +39,10 @@ def rates() -> Calibration:
     return calibration_of(spec().cluster)
 
 
-def step(method: str = "powersgd", rank: int | None = 32, gbit: float = 32, **changed: Any) -> Step:
+RANK_32 = Rank(32)
+
+
+def step(method: str = "powersgd", rank: Amount = RANK_32, gbit: float = 32, **changed: Any) -> Step:
     model = StepModel(at_rate(spec(method), gbit), rates().model_copy(update=changed))
     return model.step([Decision(rank)] * STAGES)
 
@@ -59,9 +63,9 @@ def test_no_step_is_faster_than_its_floor_and_a_faster_link_is_never_slower(meth
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 382), st.floats(0, 1000))  # from 384 on the smallest matrices are no longer worth compressing
 def test_more_rank_and_more_latency_are_never_faster(rank: int, latency: float) -> None:
-    assert step(rank=rank).seconds <= step(rank=rank + 1).seconds
-    assert step(rank=rank).payload_bytes < step(rank=rank + 1).payload_bytes
-    low, high = step(rank=rank, link_latency_us=latency), step(rank=rank, link_latency_us=latency + 10)
+    assert step(rank=Rank(rank)).seconds <= step(rank=Rank(rank + 1)).seconds
+    assert step(rank=Rank(rank)).payload_bytes < step(rank=Rank(rank + 1)).payload_bytes
+    low, high = step(rank=Rank(rank), link_latency_us=latency), step(rank=Rank(rank), link_latency_us=latency + 10)
     assert low.seconds < high.seconds
 
 
@@ -84,16 +88,16 @@ def test_a_slower_stage_is_never_faster_and_equal_speeds_change_nothing(stage: i
 
 
 def test_a_rank_that_would_not_be_smaller_is_dense() -> None:
-    assert step(rank=10**6) == step("dense", rank=None)
-    assert step(rank=None) == step("dense", rank=None)
+    assert step(rank=Rank(10**6)) == step("dense", rank=DENSE)
+    assert step(rank=DENSE) == step("dense", rank=DENSE)
 
 
 def test_one_data_parallel_rank_exchanges_nothing() -> None:
     alone = question("gpt2-2.5b", "v100x32", parallel={"tensor": 4, "pipeline": 2, "data": 4})
     one = alone.model_copy(update={"parallel": alone.parallel.model_copy(update={"data": 1})})
     model = StepModel(one, rates())
-    assert model.step([DENSE] * 2).exposed == pytest.approx(0)
-    assert model.step([DENSE] * 2).payload_bytes == 0
+    assert model.step([Decision()] * 2).exposed == pytest.approx(0)
+    assert model.step([Decision()] * 2).payload_bytes == 0
 
 
 def test_an_infinite_link_leaves_only_arithmetic_and_latency() -> None:
@@ -110,7 +114,7 @@ def test_without_overlap_the_parts_add_up() -> None:
 
 
 def test_overlap_hides_what_it_can_and_sends_the_same() -> None:
-    plain, hidden = step("dense_bf16", None), step("dense_bf16_overlap", None)
+    plain, hidden = step("dense_bf16", ON), step("dense_bf16_overlap", ON)
     assert hidden.payload_bytes == plain.payload_bytes
     assert hidden.seconds < plain.seconds
 
@@ -145,8 +149,8 @@ def test_the_highest_rank_that_pays_is_the_last_one_that_is_faster_than_the_base
     found = plan(asked, chosen(["powersgd"]), rates(), Parametric(), "fp32")
     rank, model = found.by_name("powersgd").highest_rank, StepModel(spec(), rates(), "fp32")
     assert rank is not None
-    assert model.step([Decision(rank)] * STAGES).seconds < found.baseline_s
-    assert model.step([Decision(rank + 1)] * STAGES).seconds >= found.baseline_s
+    assert model.step([Decision(Rank(rank))] * STAGES).seconds < found.baseline_s
+    assert model.step([Decision(Rank(rank + 1))] * STAGES).seconds >= found.baseline_s
     assert found.by_name("dense").highest_rank is None
 
 
@@ -197,7 +201,7 @@ def test_the_command_prints_what_scripts_need() -> None:
 
 def test_all_traffic_counts_what_stages_send_each_other() -> None:
     alone = StepModel(spec("dense", tensor=1, pipeline=4, data=8), rates())
-    found = alone.step([DENSE] * STAGES)
+    found = alone.step([Decision()] * STAGES)
     to_next, to_last = alone._hops
     hops = {0: to_next, 1: to_next + to_last, 2: to_next + to_last, 3: to_last}[found.stage]
     assert found.other_traffic == pytest.approx(alone.spec.micro_batches * hops)

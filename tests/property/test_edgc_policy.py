@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgc.base.errors import UserError
+from edgc.policies.amounts import plain
 from edgc.policies.edgc import Edgc, EdgcSettings
-from edgc.policies.policy import DENSE, Context, Observation
+from edgc.policies.policy import Context, Decision, Observation
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "edgc_trajectories.json"
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
@@ -37,7 +38,7 @@ def drive(target: Edgc, series: list[float], first: int = 0) -> list[tuple[int |
     out = []
     for window, entropy in enumerate(series, first):
         observe(target, window, entropy)
-        rank = target.decide((window + 1) * 10).amount("qkv")
+        rank = plain(target.decide((window + 1) * 10).amount("qkv"))
         out.append((rank, target.explain()["clamp"]["qkv"]))
     return out
 
@@ -168,7 +169,7 @@ def test_warm_up_has_a_limit() -> None:
 
 def test_before_the_first_window_all_is_dense() -> None:
     target = policy()
-    assert target.decide(0) == DENSE
+    assert target.decide(0) == Decision()
     assert target.explain() == {"entropy": {}, "stage_entropy": None, "clamp": dict.fromkeys(SHAPES, "warmup")}
 
 
@@ -194,7 +195,7 @@ def test_a_stage_with_nothing_to_compress_stays_dense() -> None:
     target = policy(Context(stage=1, num_stages=2, iterations=1000, shapes={}))
     for window in range(50):
         target.observe(Observation((window + 1) * 10 - 1))
-    assert target.decide(500) == DENSE
+    assert target.decide(500) == Decision()
 
 
 def test_sampling_is_what_the_settings_ask_for() -> None:

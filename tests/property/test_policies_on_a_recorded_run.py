@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from edgc.policies import POLICIES
+from edgc.policies.amounts import plain
 from edgc.policies.policy import Context, Observation
 from edgc.policies.stage_alignment import fit
 
@@ -47,9 +48,9 @@ def trajectory(case: dict[str, Any]) -> list[list[Any]]:
     policy = kind(settings, Context(case["stage"], 2, 400, SHAPES, SHAPES, COSTS))
     decided = []
     for window in range(len(RUN["loss"])):
-        policy.observe(observation(window, dict(policy.decide(0).by_parameter)))  # type: ignore[arg-type]
+        policy.observe(observation(window, {n: plain(a) for n, a in policy.decide(0).by_parameter.items()}))  # type: ignore[misc]
         ranks, clamps = policy.decide(0), policy.explain()["clamp"]
-        decided.append([[ranks.amount(name) for name in SHAPES], [clamps[name] for name in SHAPES]])
+        decided.append([[plain(ranks.amount(name)) for name in SHAPES], [clamps[name] for name in SHAPES]])
     return decided
 
 

@@ -1,4 +1,4 @@
-"""The seam: megatron's DistributedDataParallel with our exchange in place of its all-reduce.
+"""The seam: megatron's DistributedDataParallel with a synchronisation in place of its all-reduce.
 
 Hooks, buckets, accumulation and overlap stay megatron's. Only `start_grad_sync` of its private bucket group is
 replaced (pinned megatron-core 0.16.1), and the object that its `finish_grad_sync` waits on.
@@ -16,25 +16,25 @@ from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketG
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import get_attr_wrapped_model
 
-from edgc.aggregators.aggregator import NamedGradient, Nothing
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.backends.megatron.process import Place
 from edgc.comm import Communicator
-from edgc.exchange.gradient_exchange import GradientExchange
+from edgc.synchronisation.synchronisation import NOTHING, Synchronisation
 
 
 class CompressedBucketGroup(_ParamAndGradBucketGroup):
-    """A bucket group whose gradients are averaged by a GradientExchange: those of the parameters in `names`."""
+    """A bucket group whose gradients go to a synchronisation: those of the parameters in `names`."""
 
     def __init__(
-        self, plain: _ParamAndGradBucketGroup, exchange: GradientExchange, names: dict[torch.nn.Parameter, str]
+        self, plain: _ParamAndGradBucketGroup, synchronisation: Synchronisation, names: dict[torch.nn.Parameter, str]
     ) -> None:
         group = plain.data_parallel_group
         super().__init__(plain.buckets, plain.ddp_config, group, group.size())
         for bucket in plain.buckets:  # the exchange averages: megatron must mean the same by its factor
             assert bucket.gradient_scaling_factor == 1 / group.size()
-        self._exchange = exchange
-        self._gradients = [
-            NamedGradient(names[parameter], parameter.main_grad)  # type: ignore[attr-defined]
+        self._synchronisation = synchronisation
+        self.gradients = [
+            NamedTensor(names[parameter], parameter.main_grad)  # type: ignore[attr-defined]
             for bucket in plain.buckets
             for parameter in bucket.params_list
             if parameter in names
@@ -45,27 +45,27 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
         if self.grad_reduce_handle is not None:
             assert self.is_first_batch  # megatron may start the first batch's buckets twice
             return
-        pending = self._exchange.start(self._gradients) if self._gradients else Nothing()
+        work = self._synchronisation.bucket(self.gradients) if self.gradients else NOTHING
         if self.ddp_config.overlap_grad_reduce:
-            self.grad_reduce_handle = pending
+            self.grad_reduce_handle = work
         else:
-            pending.wait()
+            work.wait()
 
 
 class CompressedDDP(DistributedDataParallel):
-    """megatron's DDP over CompressedBucketGroups. `names`: of the parameters whose gradients the exchange averages."""
+    """megatron's DDP over CompressedBucketGroups. `names`: of the parameters that are exchanged."""
 
     def __init__(
         self,
         config: TransformerConfig,
         ddp_config: DistributedDataParallelConfig,
         module: torch.nn.Module,
-        exchange: GradientExchange,
+        synchronisation: Synchronisation,
         names: dict[torch.nn.Parameter, str],
     ) -> None:
         super().__init__(config=config, ddp_config=ddp_config, module=module)
         assert not self.expert_parallel_bucket_groups
-        self.bucket_groups = [CompressedBucketGroup(plain, exchange, names) for plain in self.bucket_groups]
+        self.bucket_groups = [CompressedBucketGroup(plain, synchronisation, names) for plain in self.bucket_groups]
         self.param_to_bucket_group = {p: group for group in self.bucket_groups for p in group.params}
 
 
@@ -82,17 +82,21 @@ def embedding_group(place: Place, timeout: timedelta) -> dist.ProcessGroup | Non
     return group  # type: ignore[return-value]
 
 
-def finalize_gradients(model: DistributedDataParallel, embedding: Communicator | None) -> None:
-    """megatron's `finalize_model_grads` for this model: finish the exchange, then sum the tied embedding.
+def tied_gradient(model: DistributedDataParallel) -> torch.Tensor:
+    """Gradient of the word embedding that the first and the last stage share."""
+    return get_attr_wrapped_model(model, "shared_embedding_or_output_weight")().main_grad
+
+
+def sum_tied_gradient(model: DistributedDataParallel, embedding: Communicator | None) -> None:
+    """The last part of megatron's `finalize_model_grads`, for this model.
 
     The tied word embedding lies on the first and the last stage; its gradient is the sum of both. `embedding` is
     the group of those two stages, None on the stages between. Where it holds all their data-parallel ranks
     (`embedding_group`), the exchange leaves that gradient out, and the sum is of both stages' means.
     """
-    model.finish_grad_sync()
     if embedding is None or embedding.size == 1:
         return
-    gradient = get_attr_wrapped_model(model, "shared_embedding_or_output_weight")().main_grad
+    gradient = tied_gradient(model)
     with embedding.ledger.clock.region("embedding"):
         if embedding.size > 2:
             gradient.div_(embedding.size // 2)

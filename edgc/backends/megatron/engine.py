@@ -19,10 +19,17 @@ from megatron.core.utils import get_model_config
 
 from edgc.aggregators.aggregator import Aggregator
 from edgc.backends.megatron.backward_region import backward_region
-from edgc.backends.megatron.ddp import CompressedDDP, embedding_group, finalize_gradients
+from edgc.backends.megatron.ddp import (
+    CompressedBucketGroup,
+    CompressedDDP,
+    embedding_group,
+    sum_tied_gradient,
+    tied_gradient,
+)
 from edgc.backends.megatron.gpt_model import build_model, global_names, is_split
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
+from edgc.backends.megatron.replica import MegatronReplica
 from edgc.comm import Communicator, TorchCommunicator
 from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
@@ -33,6 +40,8 @@ from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.policy import Context
 from edgc.policies.stage_alignment import ExchangeCost
+from edgc.synchronisation import SYNCHRONISATIONS
+from edgc.synchronisation.synchronisation import Synchronisation, Update
 
 GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
 
@@ -55,12 +64,15 @@ class MegatronEngine:
         #: cost of the exchange by pipeline stage; empty where the policy does not ask for it
         self.costs: list[ExchangeCost | None] = list(known_costs or ())
         self.exchange = self._build_exchange()
+        self.synchronisation = self._build_synchronisation()
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
         self.optimizer: Any = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
         for group in self.optimizer.param_groups:
             group["fused"] = True  # for torch's AdamW, which megatron takes where no other fused one is installed
         self._embedding = self._embedding_group()
+        self.replica = self._build_replica()
+        self._step, self._update, self._forwards_left = 0, Update.OPTIMIZER, 0
         self._config.finalize_model_grads_func = self._finalize_gradients
         self._config.grad_scale_func = self.optimizer.scale_loss
         self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
@@ -69,7 +81,7 @@ class MegatronEngine:
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
         names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
-        return CompressedDDP(self._config, self._ddp_config(), module, self.exchange, names)
+        return CompressedDDP(self._config, self._ddp_config(), module, self.synchronisation, names)
 
     def _ddp_config(self) -> DistributedDataParallelConfig:
         return DistributedDataParallelConfig(
@@ -79,7 +91,21 @@ class MegatronEngine:
         )
 
     def _finalize_gradients(self, *unused: Any, **unused_options: Any) -> None:
-        finalize_gradients(self.model, self._embedding)
+        """Backward is done: the buckets' exchange, what the synchronisation makes of it, and the tied embedding."""
+        self.model.finish_grad_sync()
+        self._update = self.synchronisation.before_optimizer(self._step, self.replica)
+        sum_tied_gradient(self.model, self._embedding)
+
+    def _build_synchronisation(self) -> Synchronisation:
+        settings = self.spec.method.synchronisation
+        return SYNCHRONISATIONS[settings.name](settings, self.exchange, self.spec.training.iterations)
+
+    def _build_replica(self) -> MegatronReplica:
+        groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
+        buckets = [group.gradients for group in groups if group.gradients]
+        tied = tied_gradient(self.model) if self._embedding is not None and self.place.num_stages > 1 else None
+        named = {name: p for name, p in self._named.items() if name not in self._fused}
+        return MegatronReplica(named, buckets, self.optimizer, tied, self._embedding)
 
     def _build_exchange(self) -> GradientExchange:
         method, place = self.spec.method, self.place
@@ -93,9 +119,8 @@ class MegatronEngine:
             self.ledger.take()  # not a step's traffic
         everywhere: list[Any] = [None] * place.num_stages
         dist.all_gather_object(everywhere, shapes, group=self._groups.pp)
-        context = Context(
-            place.stage, place.num_stages, self.spec.training.iterations, shapes, everywhere[0], self.costs
-        )
+        exchanges = method.synchronisation.exchanges(self.spec.training.iterations)
+        context = Context(place.stage, place.num_stages, exchanges, shapes, everywhere[0], self.costs)
         policy = POLICIES[method.policy.name](method.policy, context)
         compresses = method.placement.stages is None or place.stage in method.placement.stages
         return GradientExchange(
@@ -163,14 +188,16 @@ class MegatronEngine:
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
         """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.
 
-        A norm that is not finite leaves the parameters and the optimizer as they were.
+        A norm that is not finite leaves the parameters and the optimizer as they were. It is the norm that all ranks
+        agree on (`Synchronisation.agreed_norm`).
 
         `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
         """
         self.model.train()
         self.model.zero_grad_buffer()
         self.optimizer.zero_grad()
-        self.exchange.begin_step(step)
+        self._step, self._forwards_left = step, len(micro_batches)
+        self.synchronisation.begin_step(step, self.replica)
         with self.clock.region("forward"), backward_region(self.clock):
             losses = self._run_schedule(micro_batches, forward_only=False)
         with self.clock.region("optimizer"):
@@ -181,13 +208,20 @@ class MegatronEngine:
             self.optimizer.prepare_grads()
             clip = self.spec.training.clip
             grad_norm = float(self.optimizer.clip_grad_norm(clip) if clip else self.optimizer.get_grad_norm())
-            if math.isfinite(grad_norm):
+            if math.isfinite(grad_norm) and self._update is Update.OPTIMIZER:
                 self.optimizer.step_with_ready_grads()
-        return losses, grad_norm
+        agreed = self.synchronisation.agreed_norm(step, grad_norm)
+        if math.isfinite(agreed):
+            self.synchronisation.after_optimizer(step, self.replica)
+        return losses, agreed
 
     def end_step(self, loss: torch.Tensor) -> list[dict[str, Any]]:
         """At a window's end, let the policy decide. Returns decision records. Belongs to the step's time."""
-        return self.exchange.end_step(loss)
+        return self.synchronisation.end_step(self._step, loss)
+
+    def drain(self) -> None:
+        """Finish the exchange that is under way beside the next step, if there is one. Collective."""
+        self.synchronisation.drain()
 
     def timed(self) -> None:
         """Tell the policy how long backward took in the step whose clock was just stopped."""
@@ -198,9 +232,12 @@ class MegatronEngine:
         return self.exchange.decisions(0)
 
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
-        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank."""
+        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank.
+
+        Of the synchronised parameters.
+        """
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self.synchronisation.synchronised(self.replica):
             losses = torch.stack([self._run_schedule(batch, forward_only=True) for batch in batches])
         total = torch.zeros(2, device=self.place.device)
         if self.place.last_stage:
@@ -212,7 +249,7 @@ class MegatronEngine:
     def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:
         self._p2p.training = not forward_only
         results = self._schedule(
-            forward_step_func=_forward_step,
+            forward_step_func=_forward_step if forward_only else self._training_forward_step,
             data_iterator=self._device_batches(micro_batches),
             model=self.model,
             num_microbatches=len(micro_batches),
@@ -226,6 +263,15 @@ class MegatronEngine:
             return torch.zeros((), device=self.place.device)
         return torch.stack([r["loss"] for r in results]).mean()
 
+    def _training_forward_step(
+        self, batches: Iterator[torch.Tensor], model: torch.nn.Module
+    ) -> tuple[torch.Tensor, Any]:
+        done = _forward_step(batches, model)
+        self._forwards_left -= 1
+        if not self._forwards_left:
+            self.synchronisation.forward_done()
+        return done
+
     def _device_batches(self, micro_batches: np.ndarray) -> Iterator[torch.Tensor]:
         for tokens in list(micro_batches):
             yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
@@ -233,7 +279,10 @@ class MegatronEngine:
     def state_dict(self) -> dict[str, Any]:
         """This rank's model (by global name; `split` tells the tensor-parallel dimension), optimizer, exchange, RNG."""
         tracker: Any = get_cuda_rng_tracker()
+        synchronisation = self.synchronisation.state_dict()  # first: it drains
         return {
+            "synchronisation": synchronisation,
+            "ledger": self.ledger.state_dict(),
             "model": {name: parameter.detach() for name, parameter in self._named.items()},
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
             "optimizer": self.optimizer.state_dict(),
@@ -250,6 +299,10 @@ class MegatronEngine:
                 parameter.copy_(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.exchange.load_state_dict(state["exchange"])
+        self.synchronisation.load_state_dict(
+            state.get("synchronisation", {})
+        )  # none in checkpoints before there were any
+        self.ledger.load_state_dict(state.get("ledger", {}))
         self._p2p.load_state_dict(state["pipeline"])
         torch.set_rng_state(state["rng"]["cpu"])
         tracker: Any = get_cuda_rng_tracker()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from edgc.aggregators.aggregator import NamedGradient, adjacent_view
+from edgc.aggregators.aggregator import NamedTensor, adjacent_view
 from edgc.aggregators.dense import Dense, DenseSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.policy import DENSE
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import ON
+from edgc.policies.policy import Decision
 
 
 def test_adjacent_tensors_in_any_order_are_one_view() -> None:
@@ -34,7 +36,7 @@ def test_bf16_halves_the_bytes_and_rounds_once() -> None:
         exact, rounded = values[comm.rank].clone(), values[comm.rank].clone()
         for wire, tensor in (("fp32", exact), ("bf16", rounded)):
             aggregator = Dense(DenseSettings(name="dense", wire_dtype=wire))  # type: ignore[arg-type]
-            aggregator.start([NamedGradient("w", tensor)], DENSE, comm, 0).wait()
+            UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(ON), comm, 0)).wait()
             assert comm.ledger.take()["gradient"].payload_bytes == (4000 if wire == "fp32" else 2000)
         torch.testing.assert_close(exact, (values[0] + values[1]) / 2)
         largest = torch.maximum(values[0].abs(), values[1].abs())

@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.policy import Amount, Decision
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import DENSE, Dense, Rank
+from edgc.policies.policy import Decision
 
 
 def lowrank(seed: int = 0, **options: Any) -> LowRank:
@@ -19,11 +21,12 @@ def lowrank(seed: int = 0, **options: Any) -> LowRank:
 
 
 def exchange(
-    aggregator: LowRank, comm: LoopbackCommunicator, gradient: Tensor, amount: Amount, step: int, name: str = "w"
+    aggregator: LowRank, comm: LoopbackCommunicator, gradient: Tensor, amount: int | Dense, step: int, name: str = "w"
 ) -> Tensor:
     """One bucket of one gradient; returns its average."""
     tensor = gradient.clone()
-    aggregator.start([NamedGradient(name, tensor)], Decision(amount), comm, step).wait()
+    decision = Decision(DENSE if amount is DENSE else Rank(amount))
+    UnderWay(aggregator.exchange([NamedTensor(name, tensor)], decision, comm, step)).wait()
     return tensor
 
 
@@ -105,7 +108,7 @@ def test_a_matrix_that_turns_dense_delivers_its_residual() -> None:
         both = torch.stack([matrix(rank, step=1) for rank in (0, 1)])
         summed = residual.clone()
         comm.all_reduce(summed).wait()
-        output = exchange(aggregator, comm, matrix(comm.rank, step=1), None, 1)
+        output = exchange(aggregator, comm, matrix(comm.rank, step=1), DENSE, 1)
         torch.testing.assert_close(output, both.mean(0) + summed / 2)
         assert aggregator.residual("w") is None
 
@@ -132,13 +135,13 @@ def test_the_first_factor_depends_on_seed_and_name() -> None:
         ((40, 30), 4, 4.3, False),  # 1204
         ((40, 30), 18, 1.0, False),  # 18·70 = 1260
         ((40, 30), 1000, 0.0, True),
-        ((40, 30), None, 0.0, False),
+        ((40, 30), DENSE, 0.0, False),
         ((1200,), 4, 0.0, False),
         ((4, 30, 10), 4, 0.0, False),
         ((0, 30), 4, 0.0, False),
     ],
 )
-def test_what_is_compressed(shape: tuple[int, ...], amount: Amount, ratio: float, compressed: bool) -> None:
+def test_what_is_compressed(shape: tuple[int, ...], amount: int | Dense, ratio: float, compressed: bool) -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = lowrank(min_compression_ratio=ratio)
         exchange(aggregator, comm, torch.ones(shape), amount, 0)
@@ -150,9 +153,9 @@ def test_what_is_compressed(shape: tuple[int, ...], amount: Amount, ratio: float
 def test_two_collectives_a_bucket_and_one_when_all_is_dense() -> None:
     def body(comm: LoopbackCommunicator) -> list[int]:
         aggregator, calls = lowrank(), []
-        for amount in (4, None):
-            bucket = [NamedGradient(str(i), matrix(i)) for i in range(5)] + [NamedGradient("b", torch.ones(9).double())]
-            aggregator.start(bucket, Decision(amount), comm, 0).wait()
+        for amount in (Rank(4), DENSE):
+            bucket = [NamedTensor(str(i), matrix(i)) for i in range(5)] + [NamedTensor("b", torch.ones(9).double())]
+            UnderWay(aggregator.exchange(bucket, Decision(amount), comm, 0)).wait()
             calls.append(comm.ledger.take()["gradient"].calls)
         return calls
 

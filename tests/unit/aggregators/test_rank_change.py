@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.aggregators.mixed import WireBuffers
 from edgc.aggregators.right_factors import WarmFactors, singular_values
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.policy import Amount, Decision
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import DENSE, Amount, Rank
+from edgc.policies.policy import Decision
 
 LIKE = torch.empty(0, dtype=torch.float64)
 
@@ -71,8 +73,8 @@ def test_changing_ranks_reuse_the_memory_of_the_highest() -> None:
             1
         ]  # type: ignore[method-assign]
         for step, rank in enumerate((8, 3, 6, 1, 8)):
-            gradients = [NamedGradient(n, random(40, 30, seed=10 * step + comm.rank)) for n in ("w", "v")]
-            aggregator.start(gradients, Decision(rank), comm, step).wait()
+            gradients = [NamedTensor(n, random(40, 30, seed=10 * step + comm.rank)) for n in ("w", "v")]
+            UnderWay(aggregator.exchange(gradients, Decision(Rank(rank)), comm, step)).wait()
         return set(handed[:2]), set(handed)
 
     first, everything = run_ranks(2, body)[0]
@@ -86,11 +88,11 @@ def test_the_residual_survives_every_change_of_rank() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
         given, got = torch.zeros(40, 30, dtype=torch.float64), torch.zeros(40, 30, dtype=torch.float64)
-        ranks: list[Amount] = [8, 3, 12, None, 1, 5, 5]
+        ranks: list[Amount] = [Rank(8), Rank(3), Rank(12), DENSE, Rank(1), Rank(5), Rank(5)]
         for step, rank in enumerate(ranks):
             tensor = random(40, 30, seed=10 * step + comm.rank)
             given += tensor
-            aggregator.start([NamedGradient("w", tensor)], Decision(rank), comm, step).wait()
+            UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(rank), comm, step)).wait()
             got += tensor
         left = aggregator.residual("w")
         assert left is not None
@@ -106,7 +108,7 @@ def test_the_spectrum_is_that_of_the_average_that_was_delivered() -> None:
         aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
         assert aggregator.spectrum("w") is None
         tensor = random(40, 30, seed=comm.rank)
-        aggregator.start([NamedGradient("w", tensor)], Decision(6), comm, 0).wait()
+        UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(Rank(6)), comm, 0)).wait()
         values = aggregator.spectrum("w")
         assert values is not None
         torch.testing.assert_close(values, torch.linalg.svdvals(tensor)[:6])

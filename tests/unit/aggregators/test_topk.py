@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.topk import TopK, TopKSettings
 from edgc.base.errors import UserError
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import DENSE, Ratio
 from edgc.policies.policy import Decision
 
 
@@ -35,15 +37,15 @@ def sparse(tensor: Tensor, k: int) -> Tensor:
 
 
 def exchange(aggregator: TopK, comm: LoopbackCommunicator, decision: Decision) -> dict[str, Tensor]:
-    bucket = [NamedGradient(name, tensor) for name, tensor in gradients(comm.rank).items()]
-    aggregator.start(bucket, decision, comm, 0).wait()
+    bucket = [NamedTensor(name, tensor) for name, tensor in gradients(comm.rank).items()]
+    UnderWay(aggregator.exchange(bucket, decision, comm, 0)).wait()
     return {g.name: g.tensor for g in bucket}
 
 
 def test_each_tensor_sends_its_largest() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = topk()
-        output = exchange(aggregator, comm, Decision(0.07))
+        output = exchange(aggregator, comm, Decision(Ratio(0.07)))
         for name, tensor in output.items():
             torch.testing.assert_close(tensor, (sparse(gradients(0)[name], 7) + sparse(gradients(1)[name], 7)) / 2)
             own = gradients(comm.rank)[name]
@@ -55,7 +57,7 @@ def test_each_tensor_sends_its_largest() -> None:
 
 def test_a_bucket_sends_the_largest_of_all_its_tensors() -> None:
     def body(comm: LoopbackCommunicator) -> None:
-        output = exchange(topk(granularity="bucket"), comm, Decision(0.05))
+        output = exchange(topk(granularity="bucket"), comm, Decision(Ratio(0.05)))
         assert not output["small"].any()
         expected = (sparse(gradients(0)["large"], 10) + sparse(gradients(1)["large"], 10)) / 2
         torch.testing.assert_close(output["large"], expected)
@@ -66,7 +68,7 @@ def test_a_bucket_sends_the_largest_of_all_its_tensors() -> None:
 @pytest.mark.parametrize("granularity", ["tensor", "bucket"])
 def test_ratios_may_differ_by_parameter(granularity: str) -> None:
     def body(comm: LoopbackCommunicator) -> None:
-        output = exchange(topk(granularity=granularity), comm, Decision(None, {"small": 0.1}))
+        output = exchange(topk(granularity=granularity), comm, Decision(DENSE, {"small": Ratio(0.1)}))
         torch.testing.assert_close(output["large"], (gradients(0)["large"] + gradients(1)["large"]) / 2)
         expected = (sparse(gradients(0)["small"], 10) + sparse(gradients(1)["small"], 10)) / 2
         torch.testing.assert_close(output["small"], expected)
@@ -79,7 +81,7 @@ def test_ratios_may_differ_by_parameter(granularity: str) -> None:
 def test_without_error_feedback_nothing_is_kept() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = topk(error_feedback=False)
-        exchange(aggregator, comm, Decision(0.1))
+        exchange(aggregator, comm, Decision(Ratio(0.1)))
         assert aggregator.residual("large") is None
 
     run_ranks(2, body)
@@ -91,7 +93,7 @@ def test_what_waits_long_enough_is_sent() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator, total, steps = topk(), torch.zeros(10, 10), 60
         for _ in range(steps):
-            total += exchange(aggregator, comm, Decision(0.1))["large"]
+            total += exchange(aggregator, comm, Decision(Ratio(0.1)))["large"]
         mean = (gradients(0)["large"] + gradients(1)["large"]) / 2
         assert torch.linalg.vector_norm(total / steps - mean) < 0.2 * torch.linalg.vector_norm(mean)
 
@@ -100,9 +102,9 @@ def test_what_waits_long_enough_is_sent() -> None:
 
 def test_a_tensor_beyond_int32_is_refused_with_a_remedy() -> None:
     with pytest.raises(UserError, match=r"huge.*2147483648.*placement\.exclude"):
-        topk().workload({"huge": (2**16, 2**15)}, Decision(0.01), 2)
+        topk().workload({"huge": (2**16, 2**15)}, Decision(Ratio(0.01)), 2)
 
 
 def test_a_tiny_ratio_still_sends_one_element() -> None:
     topk = TopK(TopKSettings(name="topk"))
-    assert topk.workload({"w": (5, 7)}, Decision(1e-9), 2).payload == 8
+    assert topk.workload({"w": (5, 7)}, Decision(Ratio(1e-9)), 2).payload == 8

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.analysis.collect import gather
 from edgc.analysis.frames import Frames
 from edgc.analysis.study import Study, lines
@@ -175,7 +175,7 @@ def looked_at(matrices) -> list[dict]:
     """Records of a probe on `matrices(step, name)` of three matrices."""
     probe = GradientProbe(0, entropy_every=1, spectra_every=1)
     for step in range(STEPS):
-        own = [NamedGradient(f"layers.{name}.fc.weight", matrices(step, name)) for name in range(3)]
+        own = [NamedTensor(f"layers.{name}.fc.weight", matrices(step, name)) for name in range(3)]
         probe.local(step, own)
         probe.average(step, own)
     return probe.take()

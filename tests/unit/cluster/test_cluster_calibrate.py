@@ -32,8 +32,8 @@ RATES = ("50mbit", "200mbit", "none")
 
 
 def decisions(spec: RunSpec) -> list[Decision]:
-    policy = spec.method.policy
-    return [Decision(getattr(policy, "rank", None) or getattr(policy, "ratio", None))] * spec.parallel.pipeline
+    """A fixed policy's amount, on every stage."""
+    return [Decision(spec.method.policy.largest)] * spec.parallel.pipeline
 
 
 def model_of(spec: RunSpec, rate: str, calibration: Calibration) -> StepModel:

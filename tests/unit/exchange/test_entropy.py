@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.exchange.entropy import sample_stride, sampled_entropy
 from edgc.policies.policy import Sampling
 
@@ -22,7 +22,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def entropy(tensor: Tensor, sampling: Sampling) -> float:
-    return float(sampled_entropy([NamedGradient("w", tensor)], sampling)["w"])
+    return float(sampled_entropy([NamedTensor("w", tensor)], sampling)["w"])
 
 
 @pytest.mark.parametrize("sigma", [1e-25, 1e-6, 1.0, 1e10])
@@ -91,7 +91,7 @@ def test_degenerate_gradients_are_defined(estimator: str) -> None:
 
 
 def test_names_are_kept_and_gradients_left_alone() -> None:
-    gradients = [NamedGradient("a", normal(8, 8)), NamedGradient("b", normal(5))]
+    gradients = [NamedTensor("a", normal(8, 8)), NamedTensor("b", normal(5))]
     copies = [g.tensor.clone() for g in gradients]
     assert list(sampled_entropy(gradients, FULL)) == ["a", "b"]
     assert all(torch.equal(g.tensor, copy) for g, copy in zip(gradients, copies, strict=True))

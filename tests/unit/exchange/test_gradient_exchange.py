@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import Exchange, Last, NamedTensor
 from edgc.aggregators.lowrank import LowRankSettings
 from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.exchange.observation import AGREE
-from edgc.policies.policy import Amount, Decision, Observation, Sampling
+from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.policy import Decision, Observation, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
 
@@ -36,7 +37,7 @@ class Watching:
         self.seen.append(observation)
 
     def decide(self, step: int) -> Decision:
-        return Decision(2)
+        return Decision(Rank(2))
 
     def explain(self) -> dict[str, Any]:
         return {}
@@ -50,17 +51,17 @@ class Watching:
 
 def exchange_on(comm: LoopbackCommunicator, **options: Any) -> GradientExchange:
     aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
-    names = compressible(SHAPES, "rank", options.pop("exclude", ()))
+    names = compressible(SHAPES, Rank, options.pop("exclude", ()))
     watching = Watching(options.pop("spectrum", False))
     return GradientExchange(aggregator, watching, comm, options.pop("agreement", comm), names, **options)
 
 
-def gradients(rank: int, step: int) -> list[NamedGradient]:
+def gradients(rank: int, step: int) -> list[NamedTensor]:
     generator = torch.Generator().manual_seed(100 * rank + step)
-    return [NamedGradient(name, torch.randn(shape, generator=generator) * (rank + 1)) for name, shape in SHAPES.items()]
+    return [NamedTensor(name, torch.randn(shape, generator=generator) * (rank + 1)) for name, shape in SHAPES.items()]
 
 
-def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedGradient], list[dict]]:
+def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedTensor], list[dict]]:
     own = gradients(rank, step)
     exchange.begin_step(step)
     for bucket in (own[:1], own[1:]):
@@ -69,8 +70,8 @@ def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[Na
 
 
 def test_only_matrices_not_excluded_are_compressible() -> None:
-    assert set(compressible(SHAPES, "rank", ("embedding",))) == {"layer.weight"}
-    assert set(compressible(SHAPES, "ratio")) == set(SHAPES)
+    assert set(compressible(SHAPES, Rank, ("embedding",))) == {"layer.weight"}
+    assert set(compressible(SHAPES, Ratio)) == set(SHAPES)
 
 
 def test_excluded_parameters_and_stages_travel_dense() -> None:
@@ -139,7 +140,7 @@ def test_records_name_every_compressible_parameter() -> None:
 def test_records_say_what_travels_dense_and_measurements_are_charged_apart() -> None:
     def body(comm: LoopbackCommunicator) -> tuple[list[dict], set[str]]:
         exchange = exchange_on(comm)
-        exchange.policy.decide = lambda step: Decision(12)  # type: ignore[method-assign]  # 12·(24+16) > 24·16
+        exchange.policy.decide = lambda step: Decision(Rank(12))  # type: ignore[method-assign]  # 12·(24+16) > 24·16
         records = [record for step in range(4) for record in step_once(exchange, step, comm.rank)[1]]
         return records, set(comm.ledger.take())
 
@@ -229,7 +230,7 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
 
     def body(comm: LoopbackCommunicator) -> Observation:
         alone = LoopbackCommunicator(0, 1, comm._meeting)
-        names = compressible(SHAPES, "rank")
+        names = compressible(SHAPES, Rank)
         aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
         exchange = GradientExchange(aggregator, Watching(), alone, alone, names, stage=comm.rank, stages=comm)
         for step in range(4):
@@ -248,17 +249,17 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
     assert first.stage_entropy[1] > first.stage_entropy[0]  # its gradients are twice as large
 
 
-AMOUNTS: dict[str | None, list[Amount]] = {
-    "rank": [2, 2, 4, None, 3],
-    "ratio": [0.2, 0.2, None, 0.5],
-    None: [None, None],
+AMOUNTS: dict[AmountKind, list[Amount]] = {
+    Rank: [Rank(2), Rank(2), Rank(4), DENSE, Rank(3)],
+    Ratio: [Ratio(0.2), Ratio(0.2), DENSE, Ratio(0.5)],
+    On: [ON, DENSE],
 }
 
 
-def three_buckets(rank: int, step: int) -> list[list[NamedGradient]]:
+def three_buckets(rank: int, step: int) -> list[list[NamedTensor]]:
     """Of one matrix each, whose sizes tell P and Q of all of them apart: 20×10, 30×11, 40×12."""
     generator = torch.Generator().manual_seed(100 * rank + step)
-    return [[NamedGradient(f"w{i}", torch.randn(10 + 10 * i, 9 + i, generator=generator))] for i in (1, 2, 3)]
+    return [[NamedTensor(f"w{i}", torch.randn(10 + 10 * i, 9 + i, generator=generator))] for i in (1, 2, 3)]
 
 
 def exchange_of(comm: LoopbackCommunicator, name: str = "lowrank") -> GradientExchange:
@@ -267,7 +268,7 @@ def exchange_of(comm: LoopbackCommunicator, name: str = "lowrank") -> GradientEx
     return GradientExchange(aggregator, Watching(), comm, comm, shapes)
 
 
-def exchange_all(exchange: GradientExchange, buckets: list[list[NamedGradient]], step: int, overlap: bool) -> None:
+def exchange_all(exchange: GradientExchange, buckets: list[list[NamedTensor]], step: int, overlap: bool) -> None:
     exchange.begin_step(step)
     under_way = []
     for bucket in buckets:
@@ -331,19 +332,21 @@ def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch
         nonlocal now
         now += seconds
 
-    class TwoPhases:
-        left = 10.0
-
-        def advance(self) -> None:
-            takes(self.left)
-            self.left = 0.0
+    class Takes:
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
 
         def wait(self) -> None:
-            takes(100)
+            takes(self.seconds)
+
+    def two_phases(*_: Any) -> Exchange:
+        takes(1)
+        yield Takes(10)
+        yield Last(Takes(100))
 
     def body(comm: LoopbackCommunicator) -> dict[str, float]:
         exchange = exchange_of(comm)
-        exchange.aggregator.start = lambda *_: (takes(1), TwoPhases())[1]  # type: ignore[method-assign]
+        exchange.aggregator.exchange = two_phases  # type: ignore[method-assign]
         exchange.policy.sampling = None
         exchange.begin_step(0)
         exchange.clock.start()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedGradient
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.dense import DenseSettings
 from edgc.base.errors import UserError
 from edgc.base.files import read_jsonl
@@ -36,9 +36,9 @@ ALL = {"entropy_every": 1, "rates": (1.0, 0.25), "estimators": ("gaussian", "his
 SHAPES = {"layers.0.fc": (24, 16), "layers.0.norm": (16,), "layers.1.fc": (24, 16), "words": (40, 16)}
 
 
-def gradients(step: int, rank: int = 0) -> list[NamedGradient]:
+def gradients(step: int, rank: int = 0) -> list[NamedTensor]:
     generator = torch.Generator().manual_seed(100 * rank + step)
-    return [NamedGradient(name, torch.randn(shape, generator=generator)) for name, shape in SHAPES.items()]
+    return [NamedTensor(name, torch.randn(shape, generator=generator)) for name, shape in SHAPES.items()]
 
 
 def records(steps: int, **settings: Any) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def test_the_exchange_shows_own_gradients_before_and_the_average_after() -> None
     found = run_ranks(2, body)
     ours, theirs = ({g.name: g.tensor for g in gradients(0, rank)} for rank in (0, 1))
     assert found[0]["entropy"] != found[1]["entropy"]
-    own = sampled_entropy([NamedGradient("words", ours["words"])], Sampling(1, 1.0, "gaussian"))["words"]
+    own = sampled_entropy([NamedTensor("words", ours["words"])], Sampling(1, 1.0, "gaussian"))["words"]
     assert found[0]["entropy"]["gaussian"]["1"][2] == pytest.approx(float(own), rel=1e-6)
     expected = torch.linalg.svdvals((ours["words"] + theirs["words"]) / 2).tolist()
     for record in found:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from edgc.policies.amounts import plain
 from edgc.policies.edgc_loss import EdgcLoss, EdgcLossSettings
 from edgc.policies.edgc_released import EdgcReleased, EdgcReleasedSettings
 from edgc.policies.policy import Context, Observation, Policy
@@ -33,7 +34,7 @@ def drive(policy: Policy, series: list[float]) -> list[Any]:
             if isinstance(policy, EdgcLoss)
             else Observation(step, entropy=dict.fromkeys(SHAPES, value))
         )
-        ranks = {policy.decide(step + 1).amount(name) for name in SHAPES}
+        ranks = {plain(policy.decide(step + 1).amount(name)) for name in SHAPES}
         assert len(ranks) == 1
         out.append(ranks.pop())
     return out
