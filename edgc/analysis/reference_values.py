@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
-from edgc.base.errors import UserError
-from edgc.config import CONFIGS, Parallel
-from edgc.config.settings import Settings, validate
+from edgc.config import CONFIGS, Named, Parallel, load
+from edgc.config.settings import Settings
 
 EDGC = "edgc-2511.10333"
 
@@ -74,8 +72,10 @@ class Deviation(Settings):
     here: str = Field(description="What this suite does")
 
 
-class Reference(Settings):
+class Reference(Named):
     """A paper's claims, set-ups and deviations (configs/reference/)."""
+
+    folder: ClassVar[str] = "reference"
 
     name: str = Field(description="Name of the reference, equal to the file's")
     title: str = Field(description="Title of the paper")
@@ -98,11 +98,4 @@ class Reference(Settings):
 
 def load_reference(name: str = EDGC, configs: Path = CONFIGS) -> Reference:
     """Read `configs/reference/<name>.yaml`. Raises `UserError` if it is missing or not valid."""
-    path = configs / "reference" / f"{name}.yaml"
-    if not path.is_file():
-        raise UserError(f"reference {name!r}: no file {path}")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {error}") from None
-    return validate(Reference, values, str(path))
+    return load(Reference, name, configs)

@@ -11,11 +11,11 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, Positiv
 from edgc.base.errors import UserError
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
-from edgc.config.files import CONFIGS, Named, available, load
+from edgc.config.files import CONFIGS, N, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
-from edgc.config.settings import Settings, merge, validate
+from edgc.config.settings import Settings, merge, shown, validate
 from edgc.config.simulation import Simulation
 from edgc.config.task import Task
 from edgc.config.timing import UNSHAPED, Timing
@@ -94,12 +94,24 @@ class Experiment(Named):
     tables: tuple[str, ...] = Field((), description="Tables beside those that every experiment of its mode has")
     figures: tuple[str, ...] = Field((), description="Figures beside those that every experiment of its mode has")
 
+    @classmethod
+    def settled(cls, values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Inherited overrides of methods that are not run are dropped; the file's own are left, to be refused.
+
+        Inherited variants stay: one that is not run is never looked at, and a file that is `of` this one may run it.
+        """
+        methods, overrides, mine = (values.get("methods"), values.get("overrides"), own.get("overrides"))
+        if not isinstance(methods, list) or not isinstance(overrides, dict):
+            return values
+        kept = {*(mine if isinstance(mine, dict) else ()), *(name for name in methods if isinstance(name, str))}
+        return values | {"overrides": {name: changes for name, changes in overrides.items() if name in kept}}
+
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
-        for what in ("models", "methods", "seeds", "tables", "figures"):
-            names = getattr(self, what)
+        for what in ("models", "methods", "seeds", "learning_rates", "tables", "figures"):
+            names = [f"{name:g}" if isinstance(name, float) else name for name in getattr(self, what)]
             if len(set(names)) != len(names):
-                raise ValueError(f"{what} {list(names)} names one twice")
+                raise ValueError(f"{what} {names} names one twice")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
         for name, changes in self.variants.items():
@@ -110,6 +122,14 @@ class Experiment(Named):
         for method, changes in self.overrides.items():
             if other := set(changes) - {"method", "training"}:
                 raise ValueError(f"overrides.{method} changes {sorted(other)}; only method and training may differ")
+            for group, settings in changes.items():
+                if not isinstance(settings, dict):
+                    raise ValueError(f"overrides.{method}.{group} = {shown(settings)}: must be settings by name")
+            if changes.get("method", {}).get("name", method) != method:
+                raise ValueError(
+                    f"overrides.{method}.method.name = {shown(changes['method']['name'])}: it stays {method}; for a "
+                    "method of another name write it into variants"
+                )
         return self
 
     @model_validator(mode="after")
@@ -145,8 +165,8 @@ class Experiment(Named):
 
     def _runs(self, configs: Path) -> Iterator[RunSpec]:
         cluster = self.load_cluster(configs).model_dump()
-        corpus = load(Corpus, self.corpus, configs).model_dump()
-        models = {name: load(Model, name, configs).model_dump() for name in self.models}
+        corpus = self._load(Corpus, self.corpus, configs).model_dump()
+        models = {name: self._load(Model, name, configs).model_dump() for name in self.models}
         methods = dict(self._methods(configs))
         for model in models.values():
             for name, changes in methods.items():
@@ -177,15 +197,18 @@ class Experiment(Named):
 
     def _method(self, name: str, configs: Path) -> dict[str, Any]:
         if name not in self.variants:
-            return load(Method, name, configs).model_dump()
+            return self._load(Method, name, configs).model_dump()
         if name in available(Method, configs):
             raise UserError(f"experiment {self.name}: variants.{name}: there is a file of that name; choose another")
         own = {"name": name} | {key: value for key, value in self.variants[name].items() if key != "of"}
-        return merge(load(Method, self.variants[name]["of"], configs).model_dump(), own)
+        return merge(self._load(Method, self.variants[name]["of"], configs).model_dump(), own)
+
+    def _load(self, kind: type[N], name: str, configs: Path) -> N:
+        return load(kind, name, configs, f"experiment {self.name}: ")
 
     def load_cluster(self, configs: Path = CONFIGS) -> Cluster:
         """The cluster. Raises `UserError` if a timing's links cannot be made on it, or its cores not waited for."""
-        cluster = load(Cluster, self.cluster, configs)
+        cluster = self._load(Cluster, self.cluster, configs)
         if self.timing and cluster.links is None and self.timing.rates != (UNSHAPED,):
             raise UserError(
                 f"experiment {self.name}: timing.rates {', '.join(self.timing.rates)}: cluster {cluster.name} has no "
@@ -210,12 +233,12 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     """Read an experiment and validate every file it names, so that nothing fails after the first launch."""
     experiment = load(Experiment, name, configs)
     for task in experiment.tasks:
-        load(Task, task, configs)
+        experiment._load(Task, task, configs)
     methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
     if experiment.judgement.baseline not in methods:
         raise UserError(
-            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods "
-            f"{', '.join(methods)}"
+            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods; set it "
+            f"to one of {', '.join(methods)}"
         )
     if (other := experiment.judgement.gaps_from) and other not in available(Experiment, configs):
         raise UserError(
@@ -233,7 +256,7 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
 
 def _check_source(experiment: Experiment, name: str, configs: Path) -> None:
     """Raise `UserError` unless a timing of this name was made on what the experiment runs on."""
-    source = load(Experiment, name, configs)
+    source = experiment._load(Experiment, name, configs)
     own, theirs = [(each.mode, each.cluster, each.corpus) for each in (experiment, source)]
     if own != theirs or source.predict_from:
         raise UserError(

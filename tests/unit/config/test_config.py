@@ -154,6 +154,27 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         put("overrides.topk.seed", 7),
         ["overrides.topk", "seed", "method and training"],
     ),
+    "override of a whole group": (put("overrides.topk.method", True), ["overrides.topk.method", "True", "settings"]),
+    "override of the name": (
+        put("overrides.topk.method", {"name": "huge"}),
+        ["overrides.topk.method.name", "'huge'", "topk", "variants"],
+    ),
+    "learning rates that print alike": (
+        put("learning_rates", [1e-3, 1.00000001e-3]),
+        ["learning_rates", "0.001", "twice"],
+    ),
+    "unknown setting of a group that may be null": (
+        put("clusters/four:links", {"speed": 1}),
+        ["four.yaml", "links.speed", "unknown", "rate"],
+    ),
+    "unknown setting of pipeline traffic": (
+        put("methods/powersgd:pipeline", {"backward": {"name": "lowrank", "rnak": 2}}),
+        ["pipeline.backward.rnak", "unknown", "rank", "warm_start"],
+    ),
+    "number that no computer holds": (put("minutes", 10**400), ["trial.yaml", "minutes", str(2**63)]),
+    "number too small to divide by": (put("training.lr", 1e-310), ["training.lr = 1e-310", "1e-100"]),
+    "key that is no text": (put("overrides", {True: {}}), ["trial.yaml", "overrides", "True", "quotes"]),
+    "file of nowhere": (put("corpus", "../corpora/text"), ["experiment trial", "corpus", "there are: text"]),
     "name against file": (put("models/tiny:name", "huge"), ["tiny.yaml", "'huge'", "'tiny'"]),
 }
 
@@ -176,6 +197,38 @@ def test_files_that_are_not_settings_are_refused(text: str, tmp_path: Path) -> N
     (configs / "corpora" / "text.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"text\.yaml"):
         load(Corpus, "text", configs)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty; must hold settings"),
+        ("- a", "is a list; must hold settings"),
+        ("name: text\nsource: &a {x: *a}", "source: must not be deeper than 20 levels"),
+        ("name: " + "[" * 5000, "nested too deep"),
+        ("name: 2024-02-29", "name: datetime.date(2024, 2, 29) is a date; if it is meant as text, quote it"),
+        ("name: 2024-02-31", "not valid YAML: day is out of range"),
+        ("? [a]\n: 1", "not valid YAML"),
+    ],
+)
+def test_what_a_file_must_not_hold_is_said(text: str, says: str, tmp_path: Path) -> None:
+    configs = write_configs(tmp_path)
+    (configs / "corpora" / "text.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        load(Corpus, "text", configs)
+    assert str(caught.value).startswith(f"{configs / 'corpora' / 'text.yaml'}: {says}")
+
+
+def test_errors_of_a_file_that_is_all_wrong_fit_on_a_screen(tmp_path: Path) -> None:
+    names = {f"setting_{n}": "x" * 500 for n in range(100)}
+    configs = write_configs(tmp_path, lambda files: files["experiments/trial"].update(names))
+    with pytest.raises(UserError) as caught:
+        load_experiment("trial", configs)
+    lines = str(caught.value).splitlines()
+    assert 3 < len(lines) <= 24
+    assert max(map(len, lines)) <= 500
+    told = [line for line in lines if "unknown setting" in line]
+    assert lines[-1] == f"  and {100 - len(told)} more"
 
 
 def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
