@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgc.base.files import write_json, write_text
 from edgc.cli import app
-from edgc.config import load_experiment
-from tests.fixtures.synthetic_runs import write_run, write_zero_shot
+from edgc.config import Task, load, load_experiment
+from edgc.training.evaluation import zero_shot
+from edgc.training.evaluation.local_data import local_file
+from tests.fixtures.synthetic_runs import write_run
 
 
 def option(name: str) -> str:
@@ -29,6 +32,21 @@ def train(run_id: str) -> int:
     return {"done": 0, "diverged": 3, "failed": 1}[ended]
 
 
+def evaluate(run: Path) -> None:
+    """The real evaluation, less lm-eval: a task has an invented accuracy if its data is here."""
+
+    def invented(export: Path, tasks: Sequence[Task], corpus: Path, limit: int | None) -> dict[str, dict]:
+        done = {"status": "done", "value": 0.3, "stderr": 0.033, "n": 200, "chance": 0.25, "reason": None}
+        missing = {"status": "not run", "value": None, "stderr": None, "n": 0, "reason": "invented"}
+        here = {task.name: task.local_file is None or local_file(task) is not None for task in tasks}
+        return {task.name: (done if here[task.name] else missing) | {"metric": task.metric} for task in tasks}
+
+    zero_shot._evaluate = invented
+    experiment = load_experiment(option("experiment"))
+    tasks = [load(Task, name) for name in experiment.tasks]
+    zero_shot.evaluate_run(run, tasks, Path(option("corpus")), experiment.task_limit)
+
+
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:]
     if command == "prepare":
@@ -36,6 +54,6 @@ if __name__ == "__main__":
     elif command == "train":
         sys.exit(train(arguments[0]))
     elif command == "evaluate":
-        write_zero_shot(Path(arguments[0]), load_experiment(option("experiment")).tasks)
+        evaluate(Path(arguments[0]))
     else:
         app()

@@ -12,6 +12,7 @@ from edgc.analysis.reference_values import EDGC as PAPER
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.config import Cluster, Corpus, Task, load, load_experiment
 from edgc.training.data.corpus_files import corpus_id, input_files
+from edgc.training.evaluation.local_data import evaluated_on
 from edgc.base.errors import UserError
 from edgc.base.files import canonical_json
 from edgc.cluster.slurm.queue import live_jobs, runs_of
@@ -97,6 +98,19 @@ def corpus_files(wildcards):
         return input_files(CORPUS) if CORPUS.source == "files" else []
     except UserError:
         return []
+
+
+def tasks_on_data(wildcards):
+    """What a run is evaluated on: the tasks, each with its local data as it was, or as it is if it is still awaited."""
+    run = Path(JOB.format(experiment=wildcards.experiment, run=wildcards.run))
+    data = evaluated_on(run, TASKS)
+    plain = {task.name: task.model_dump(mode="json") for task in TASKS}
+    return canonical_json(
+        [
+            task | ({"data": data[name]} if name in data else {})
+            for name, task in plain.items()
+        ]
+    )
 
 
 def whole_nodes(cluster, runs):

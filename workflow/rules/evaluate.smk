@@ -1,6 +1,6 @@
 EVALUATED = dict(
     experiment=EXPERIMENT.name,
-    tasks=canonical_json([task.model_dump(mode="json") for task in TASKS]),
+    tasks=tasks_on_data,  # data that comes is a changed parameter; data that goes is none
     limit=EXPERIMENT.task_limit,
 )
 
@@ -10,7 +10,7 @@ rule evaluate:
         trained=ancient(f"{JOB}/trained"),
         corpus=f"{CORPUS_DIR}/manifest.json",
     output:
-        f"{JOB}/zero_shot.json",
+        update(f"{JOB}/zero_shot.json"),  # left there: it has what was evaluated on data that has gone since
     log:
         f"{JOB}/evaluate.log",
     wildcard_constraints:

@@ -7,7 +7,6 @@ where the examples come from. So its numbers are those of the stock task on the 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,11 +17,11 @@ from edgc.base.files import read_jsonl, write_json
 from edgc.config import Task
 from edgc.training.evaluation import cloze
 from edgc.training.evaluation.hub import hub_reachable, offline
+from edgc.training.evaluation.local_data import MIRROR, local_file
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
 
-MIRROR = "EDGC_EVAL_DATA"
 SCORED = ("multiple_choice", "loglikelihood")
 
 
@@ -67,17 +66,6 @@ def load_tasks(
         if task.name in loaded:
             _check(task, loaded[task.name])
     return loaded, missing
-
-
-def local_file(task: Task) -> Path | None:
-    """The task's file in the local mirror, if it is there. Raises `UserError` if the mirror itself is not."""
-    mirror = os.environ.get(MIRROR)
-    if not mirror or task.local_file is None:
-        return None
-    if not Path(mirror).is_dir():
-        raise UserError(f"{MIRROR} = {mirror!r} is no folder; name one with JSONL files, or unset it")
-    path = Path(mirror, task.local_file)
-    return path if path.is_file() else None
 
 
 def stock_definitions(names: Iterable[str]) -> dict[str, Path]:

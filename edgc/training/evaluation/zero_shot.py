@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from edgc.base.errors import UserError
 from edgc.base.files import read_json, write_json
 from edgc.config import Task
+from edgc.training.evaluation.local_data import evaluated_on
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
@@ -38,17 +39,36 @@ def evaluate_run(run: Path, tasks: Sequence[Task], corpus: Path, limit: int | No
 
     A task's record: status, metric, value, stderr, n (examples), reason; of those that ran also version
     (lm-eval's, of the task), chance (the metric's expected value when guessing; null: unknown) and truncated
-    (share of the requests that were longer than the model's window and lost their beginning).
+    (share of the requests that were longer than the model's window and lost their beginning). A task whose data has
+    gone since it was evaluated keeps its record, with the lm_eval of then.
     """
     ended = run / "status.json"
     if not ended.is_file():
         raise UserError(f"run {run.name}: no status.json in its folder; train it first")
-    status = read_json(ended)["status"]
+    status, data = read_json(ended)["status"], evaluated_on(run, tasks)
     if status == "done":
         records = _evaluate(run / "export", tasks, corpus, limit)
     else:
         records = {task.name: _not_run(task, f"run {status}") for task in tasks}
-    write_json(run / "zero_shot.json", {"lm_eval": version("lm_eval"), "limit": limit, "tasks": records})
+    for name, record in _finished_before(run, tasks, limit).items():
+        if status == "done" and records[name]["status"] != "done":
+            records[name] = record
+    about = {"lm_eval": version("lm_eval"), "limit": limit, "data": data}
+    write_json(run / "zero_shot.json", about | {"tasks": records})
+
+
+def _finished_before(run: Path, tasks: Sequence[Task], limit: int | None) -> dict[str, dict[str, Any]]:
+    """Records that the run has of these very evaluations, by task; none if it was trained again since."""
+    written = run / "zero_shot.json"
+    if not written.is_file() or written.stat().st_mtime_ns < (run / "status.json").stat().st_mtime_ns:
+        return {}
+    earlier = read_json(written)
+    wanted = {task.name: ("done", task.metric) for task in tasks if earlier["limit"] == limit}
+    return {
+        name: {"lm_eval": earlier["lm_eval"]} | record
+        for name, record in earlier["tasks"].items()
+        if (record["status"], record["metric"]) == wanted.get(name)
+    }
 
 
 def _evaluate(export: Path, tasks: Sequence[Task], corpus: Path, limit: int | None) -> dict[str, Any]:
