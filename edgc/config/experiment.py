@@ -15,7 +15,7 @@ from edgc.config.files import CONFIGS, N, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.run import RunSpec
-from edgc.config.settings import Settings, merge, shown, validate
+from edgc.config.settings import Settings, cut, merge, shown, validate
 from edgc.config.simulation import Simulation
 from edgc.config.task import Task
 from edgc.config.timing import UNSHAPED, Timing
@@ -237,12 +237,12 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
     if experiment.judgement.baseline not in methods:
         raise UserError(
-            f"experiment {name}: judgement.baseline {experiment.judgement.baseline!r} is not among its methods; set it "
+            f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; set it "
             f"to one of {', '.join(methods)}"
         )
     if (other := experiment.judgement.gaps_from) and other not in available(Experiment, configs):
         raise UserError(
-            f"experiment {name}: judgement.gaps_from {other!r}: allowed are {', '.join(available(Experiment, configs))}"
+            f"experiment {name}: judgement.gaps_from {shown(other)}: allowed are {', '.join(available(Experiment, configs))}"
         )
     for source in experiment.predict_from:
         _check_source(experiment, source, configs)
@@ -262,5 +262,5 @@ def _check_source(experiment: Experiment, name: str, configs: Path) -> None:
         raise UserError(
             f"experiment {experiment.name}: predict_from {name}: must be of mode time on cluster {experiment.cluster} "
             f"with corpus {experiment.corpus}, and predict nothing itself; it is of mode {source.mode} on "
-            f"{source.cluster} with {source.corpus}"
+            f"{cut(source.cluster, 80)} with {cut(source.corpus, 80)}"
         )

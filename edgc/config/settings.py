@@ -102,4 +102,6 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _same(group: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
-    return all(changes.get(key, group.get(key)) == group.get(key) for key in ("name", "of"))
+    """Whether the changes are to what the group is about: it has neither another name nor another base."""
+    renamed = changes.get("name", group.get("name")) != group.get("name")
+    return not renamed and ("of" not in group or changes.get("of", group["of"]) == group["of"])

@@ -155,6 +155,12 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         ["overrides.topk", "seed", "method and training"],
     ),
     "override of a whole group": (put("overrides.topk.method", True), ["overrides.topk.method", "True", "settings"]),
+    "override by another method": (
+        lambda files: files["experiments/trial"].update(
+            learning_rates=[1e-3], overrides={"topk": {"method": {"of": "edgc"}}}
+        ),
+        ["method topk_lr0.001", "method.of", "unknown"],
+    ),
     "override of the name": (
         put("overrides.topk.method", {"name": "huge"}),
         ["overrides.topk.method.name", "'huge'", "topk", "variants"],
@@ -307,6 +313,10 @@ def test_merge_goes_into_groups_and_drops_them_when_their_name_changes() -> None
     assert merge(base, {"policy": {"rank": 8}})["policy"] == {"name": "fixed", "rank": 8}
     assert merge(base, {"policy": {"name": "fixed", "rank": 8}})["policy"] == {"name": "fixed", "rank": 8}
     assert merge(base, {"policy": {"name": "edgc", "max_rank": 8}})["policy"] == {"name": "edgc", "max_rank": 8}
+    variant = {"low": {"of": "topk", "title": "Low", "policy": {"ratio": 0.5}}}
+    assert merge(variant, {"low": {"of": "topk", "title": "L"}})["low"] == variant["low"] | {"title": "L"}
+    assert merge(variant, {"low": {"of": "edgc", "title": "L"}})["low"] == {"of": "edgc", "title": "L"}
+    assert merge(base, {"a": {"of": "b"}})["a"] == base["a"] | {"of": "b"}, "a group that is not of anything"
     assert merge(base, {"b": [3], "a": 7}) == {**base, "b": [3], "a": 7}
     assert merge(base, {}) == base
     assert base["a"] == {"x": 1, "y": {"z": 2, "w": 3}}, "the base is not touched"
