@@ -237,12 +237,13 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
     if experiment.judgement.baseline not in methods:
         raise UserError(
-            f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; set it "
-            f"to one of {', '.join(methods)}"
+            f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; "
+            f"set it to one of {', '.join(methods)}"
         )
     if (other := experiment.judgement.gaps_from) and other not in available(Experiment, configs):
         raise UserError(
-            f"experiment {name}: judgement.gaps_from {shown(other)}: allowed are {', '.join(available(Experiment, configs))}"
+            f"experiment {name}: judgement.gaps_from {shown(other)}: allowed are "
+            f"{', '.join(available(Experiment, configs))}"
         )
     for source in experiment.predict_from:
         _check_source(experiment, source, configs)
