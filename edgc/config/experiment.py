@@ -100,11 +100,12 @@ class Experiment(Named):
 
         Inherited variants stay: one that is not run is never looked at, and a file that is `of` this one may run it.
         """
-        methods, overrides, mine = (values.get("methods"), values.get("overrides"), own.get("overrides"))
+        methods, overrides = values.get("methods"), values.get("overrides")
         if not isinstance(methods, list) or not isinstance(overrides, dict):
-            return values
-        kept = {*(mine if isinstance(mine, dict) else ()), *(name for name in methods if isinstance(name, str))}
-        return values | {"overrides": {name: changes for name, changes in overrides.items() if name in kept}}
+            return values  # refused as it is
+        mine = own.get("overrides") or {}
+        kept = {name: changes for name, changes in overrides.items() if name in methods or name in mine}
+        return values | {"overrides": kept}
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:

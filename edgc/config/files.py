@@ -83,7 +83,7 @@ def _values(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise UserError(f"{path}: nested too deep: {LEVELS} levels are allowed") from None
     except _NotPlain as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {cut(str(error), 500)}") from None
     except Exception as error:  # YAMLError, and whatever else its reader raises: for no date, number, UTF-8 …
         raise UserError(f"{path}: not valid YAML: {error}") from None
     if not isinstance(values, dict):
@@ -112,7 +112,9 @@ def _check_plain(values: Any) -> None:
         count += 1
         if level > LEVELS or count > VALUES:
             top = place.split(".")[0]
-            raise _NotPlain(f"{top}: must not be deeper than {LEVELS} levels, larger than {VALUES} values or in itself")
+            raise _NotPlain(
+                f"{top or 'settings'}: must not be deeper than {LEVELS} levels, larger than {VALUES} values or in itself"
+            )
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
@@ -126,6 +128,6 @@ def _check_plain(values: Any) -> None:
         elif isinstance(value, float) and value and math.isfinite(value) and not TINY < abs(value) < HUGE:
             raise _NotPlain(f"{place} = {value}: a number other than 0 must be between {TINY} and {HUGE}")
         elif isinstance(value, str) and UNPRINTABLE.search(value):
-            raise _NotPlain(f"{place}: text must be Unicode without zeros, but is {shown(value)}")
+            raise _NotPlain(f"{place}: text must be Unicode without NUL characters, but is {shown(value)}")
         elif not isinstance(value, str | int | float | None):
             raise _NotPlain(f"{place}: {shown(value)} is a {type(value).__name__}; if it is meant as text, quote it")

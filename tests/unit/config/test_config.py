@@ -211,6 +211,7 @@ def test_files_that_are_not_settings_are_refused(text: str, tmp_path: Path) -> N
         ("", "is empty; must hold settings"),
         ("- a", "is a list; must hold settings"),
         ("name: text\nsource: &a {x: *a}", "source: must not be deeper than 20 levels"),
+        ("&a [*a]", "settings: must not be deeper than 20 levels"),
         ("name: " + "[" * 5000, "nested too deep"),
         ("name: 2024-02-29", "name: datetime.date(2024, 2, 29) is a date; if it is meant as text, quote it"),
         ("name: 2024-02-31", "not valid YAML: day is out of range"),
