@@ -113,7 +113,7 @@ def _check_plain(values: Any) -> None:
         if level > LEVELS or count > VALUES:
             top = place.split(".")[0]
             raise _NotPlain(
-                f"{top or 'settings'}: must not be deeper than {LEVELS} levels, larger than {VALUES} values or in itself"
+                f"{top or 'settings'}: must not be deeper than {LEVELS} levels, over {VALUES} values or in itself"
             )
         if isinstance(value, dict):
             for key in value:
