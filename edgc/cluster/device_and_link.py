@@ -76,6 +76,10 @@ class Timeline:
         """The device waits."""
         self.now = max(self.now, until)
 
+    def busy(self, seconds: float) -> None:
+        """The device does something else than the exchange."""
+        self.now += seconds
+
     def total(self, what: str) -> float:
         """Seconds spent on something."""
         return sum(span.end - span.begin for span in self.spans if span.what == what)
@@ -108,5 +112,19 @@ def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> N
         timeline.compute("backward", backward)
         under_way.append(turns.start(steps(timeline, workload)))
     turns.advance()
+    for bucket in under_way:
+        turns.finish(bucket)
+
+
+def exchange_beside(timeline: Timeline, workloads: Sequence[Workload], until_forward: float, until_end: float) -> None:
+    """Do it beside the next step: first messages at once, later ones after that step's forward, decode at its end.
+
+    `until_forward`, `until_end`: seconds that the device is busy with the step, before and after its last forward.
+    """
+    turns = Turns()
+    under_way = [turns.start(steps(timeline, workload), launch_previous=False) for workload in workloads]
+    timeline.busy(until_forward)
+    turns.advance()
+    timeline.busy(until_end)
     for bucket in under_way:
         turns.finish(bucket)

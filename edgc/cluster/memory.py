@@ -25,7 +25,7 @@ class Memory:
     """Bytes on one device."""
 
     model: float  #: parameters, gradients, and Adam's two moments (with bf16 also the fp32 parameters)
-    method: float  #: what the aggregator keeps from step to step
+    method: float  #: what the aggregator and the synchronisation keep from step to step
     activations: float
 
     @property
@@ -65,7 +65,8 @@ def _state(spec: RunSpec, shapes: dict[str, tuple[int, ...]], stage: int) -> int
     aggregator = kind(method.aggregator)
     may = compressible(shapes, kind.amount, placement.exclude)
     amounts = {name: aggregator.effective(shape, method.policy.largest) for name, shape in may.items()}  # type: ignore[attr-defined]
-    return aggregator.state_bytes(shapes, Decision(DENSE, amounts))
+    own = method.synchronisation.state_bytes(shapes)  # type: ignore[attr-defined]
+    return own + aggregator.state_bytes(shapes, Decision(DENSE, amounts))
 
 
 def check_memory(spec: RunSpec, calibration: Calibration, precision: str) -> None:

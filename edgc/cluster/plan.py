@@ -13,6 +13,7 @@ from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import WholeRun, simulate
 from edgc.config import Calibration, Method, RunSpec
+from edgc.config.method import EVERY_STEP
 from edgc.policies.amounts import Rank
 from edgc.policies.policy import Decision
 
@@ -116,7 +117,7 @@ def plan(
             latency_s={kind: runs[m.name].mean(kind) for kind in runs[m.name].compressed.step.latencies},
             days=runs[m.name].seconds / 86400,
             amounts=runs[m.name].compressed.amounts,
-            candidate=not m.baseline and runs[m.name].compressed.compresses,
+            candidate=not m.baseline and (runs[m.name].compressed.compresses or m.synchronisation != EVERY_STEP),
             saving_percent=_saved(runs[m.name].seconds, runs[baseline].seconds),
             low_percent=min(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),
             high_percent=max(_saved(*pair) for pair in zip(varied[m.name], varied[baseline], strict=True)),

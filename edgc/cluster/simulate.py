@@ -54,7 +54,10 @@ def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iter
             for link, latency in product(experiment.simulation.links, experiment.simulation.latencies_ms):
                 at, far = at_rate(base, bits_per_second(link) / 1e9), elsewhere(rates, latency)
                 found = plan(at, methods, far, trajectory, precision)
-                rows = [*_of(found, at, "map"), *_local(found, at, experiment.simulation.local_steps)]
+                rows = [*_of(found, at, "map")]
+                if local := _local(own[found.baseline].method, experiment.simulation.local_steps):
+                    beside = plan(at, [*_dense(methods), *local], far, trajectory, precision)
+                    rows += [row for row in _of(beside, at, "map") if row["method"] in {m.name for m in local}]
                 yield from (known | row | {"latency_ms": latency} for row in rows)
 
 
@@ -66,25 +69,21 @@ def _changes(assumption: Assumption) -> Iterator[str]:
         yield "stages " + ":".join(f"{speed:g}" for speed in assumption.stage_speeds)
 
 
-def _local(found: Plan, spec: RunSpec, steps: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """Replicas that train alone and exchange what changed every so many steps, as the fastest dense method would.
+def _local(dense: Method, steps: Iterable[int]) -> list[Method]:
+    """DiLoCo (arXiv 2311.08105) with the fastest dense method's aggregator, every so many steps.
 
-    Source: DiLoCo, Douillard et al. 2023, arXiv 2311.08105. Of time alone: what it costs in quality is not predicted.
+    What that costs in quality is not predicted.
     """
-    base = found.by_name(found.baseline)
-    for every in steps:
-        seconds = base.floor_s + (base.iteration_s - base.floor_s) / every
-        yield {
-            "sweep": "map",
-            "link_gbit": spec.cluster.link_gbit,
-            "method": f"local_{every}",
-            "title": f"Local steps, {every}",
-            "amounts": json.dumps([None]),
-            "iteration_s": seconds,
-            "floor_s": base.floor_s,
-            "baseline": found.baseline,
-            "saving_percent": 100 * (1 - seconds / found.baseline_s),
-        }
+    return [
+        validate(
+            Method,
+            dense.model_dump()
+            | {"name": f"local_{every}", "title": f"Local steps, {every}", "overlap": False}
+            | {"synchronisation": {"name": "outer", "every": every}},
+            "a sweep of local steps",
+        )
+        for every in steps
+    ]
 
 
 def _dense(methods: list[Method]) -> list[Method]:

@@ -12,7 +12,7 @@ from typing import Any
 from edgc.aggregators.workload import Workload, orthonormalisations, passes, products
 from edgc.cluster import pipeline_schedule as schedule
 from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
-from edgc.cluster.device_and_link import Span, Timeline, exchange
+from edgc.cluster.device_and_link import Span, Timeline, exchange, exchange_beside
 from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, RunSpec
@@ -22,13 +22,14 @@ from edgc.exchange.gradient_exchange import compressible
 from edgc.exchange.link_codecs import LinkCodecSettings
 from edgc.policies.amounts import DENSE
 from edgc.policies.policy import Decision
+from edgc.synchronisation.synchronisation import Moment
 
 BUCKET_PARAMETERS = (40_000_000, 1_000_000)  #: megatron's default: the larger of this, and of that a data-parallel rank
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step's seconds. Where a stage is meant it is the one whose exchange ends last."""
+    """A step's seconds, the mean from one exchange to the next. Where a stage is meant it is the one that is last."""
 
     seconds: float
     compute: float  #: forward and backward of that stage
@@ -40,8 +41,9 @@ class Step:
     embedding: float  #: the tied embedding's second exchange
     optimizer: float
     other_traffic: float  #: messages of that stage for tensor parallelism, and to its neighbours in the pipeline
-    payload_bytes: int  #: that one of its ranks hands to collectives
+    payload_bytes: float  #: that one of its ranks hands to collectives, a step
     stage: int  #: that stage
+    summed: float  #: when the tied embedding is summed, and then the optimizer steps
     ends: tuple[float, ...]  #: the end of backward, by stage
     tasks: tuple[schedule.Task, ...]
     spans: tuple[tuple[Span, ...], ...]  #: of the exchange, by stage
@@ -99,29 +101,39 @@ class StepModel:
         return compressible(self.shapes[stage], self._aggregator.amount, (*placement.exclude, *self._fused))
 
     def step(self, decisions: Sequence[Decision] = (), sampled: float = 0.0) -> Step:
-        """A step with these decisions by stage (none: everything travels dense).
+        """A step with these decisions by stage (none: everything travels dense): the mean of an exchange's period.
 
-        `sampled`: share of the compressible elements that the policy's entropy reads in a step, on average.
+        `sampled`: share of the compressible elements that the policy's entropy reads in an exchange, on average.
         """
-        tasks, ends = self._pipeline
-        timelines = []
-        for stage, end in enumerate(ends):
-            timeline = self._timeline(stage, end)
-            buckets = self._buckets(stage, decisions[stage] if decisions else Decision())
-            if self.spec.method.overlap:
-                timeline.now -= sum(backward for backward, _ in buckets)
-            if sampled:
-                elements = sum(prod(shape) for shape in self.compressible[stage].values())
-                timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+        decided = decisions or [Decision()] * len(self.stages)
+        return self._put_together([self._exchange(stage, decision, sampled) for stage, decision in enumerate(decided)])
+
+    def _exchange(self, stage: int, decision: Decision, sampled: float) -> Timeline:
+        """A stage's exchange at its place in the step."""
+        synchronisation, (tasks, ends) = self.spec.method.synchronisation, self._pipeline
+        after_all = synchronisation.moment is Moment.OPTIMIZER
+        timeline = self._timeline(stage, self.floor if after_all else ends[stage])
+        buckets = self._buckets(stage, decision)
+        if self.spec.method.overlap:
+            timeline.now -= sum(backward for backward, _ in buckets)
+        if sampled:
+            elements = sum(prod(shape) for shape in self.compressible[stage].values())
+            timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+        if self.spec.parallel.data > 1:
+            timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged(stage)))))
+        if synchronisation.moment is Moment.NEXT_STEP:
+            forward = max(task.end for task in tasks if task.stage == stage and task.kind == "forward")
+            rest = self.floor - ends[stage]
+            exchange_beside(timeline, [workload for _, workload in buckets], rest + forward, ends[stage] - forward)
+        else:
             exchange(timeline, buckets)
-            timelines.append(timeline)
-        return self._put_together(tasks, ends, timelines)
+        return timeline
 
     @cached_property
     def floor(self) -> float:
         """Seconds of a step without any exchange of gradients among data-parallel ranks."""
         _, ends = self._pipeline
-        return max(ends) + self._embedding + max(stage.optimizer for stage in self.stages)
+        return max(ends) + self._embedding + self._optimizer
 
     def exchange_seconds(self, stage: int, decision: Decision) -> float:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
@@ -131,8 +143,7 @@ class StepModel:
 
     def workload(self, stage: int, decision: Decision) -> Workload:
         """What a stage's exchange asks of its device and link, in one bucket."""
-        shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
-        return self._workload(shapes, stage, decision)
+        return self._workload(self._exchanged(stage), stage, decision)
 
     def _timeline(self, stage: int, now: float) -> Timeline:
         speed = speeds(self.calibration, len(self.stages))[stage]
@@ -185,7 +196,7 @@ class StepModel:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""
         key = (stage, decision.default, *decision.by_parameter.items())
         if key not in self._workloads:
-            shapes = {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+            shapes = self._exchanged(stage)
             cut = self._cut(shapes) if self.spec.method.overlap else [shapes]
             self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
         buckets = self._workloads[key]
@@ -216,13 +227,29 @@ class StepModel:
         amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
         return self._aggregator.workload(shapes, Decision(DENSE, amounts), ranks)
 
-    def _put_together(
-        self, tasks: tuple[schedule.Task, ...], ends: tuple[float, ...], timelines: Sequence[Timeline]
-    ) -> Step:
-        last = max(range(len(timelines)), key=lambda stage: timelines[stage].now)
-        own, timeline = self.stages[last], timelines[last]
-        optimizer = max(stage.optimizer for stage in self.stages)
-        total = timeline.now + self._embedding + optimizer
+    def _exchanged(self, stage: int) -> dict[str, Shape]:
+        """What the data-parallel ranks of a stage exchange."""
+        return {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
+
+    def _ends_with(self, stage: int, timeline: Timeline) -> float:
+        """When a step ends that has this exchange on this stage, if no other stage makes it longer."""
+        moment = self.spec.method.synchronisation.moment
+        if moment is Moment.NEXT_STEP:  # from the end of one backward to that of the next
+            return timeline.now - self._pipeline[1][stage]
+        return timeline.now + self._embedding + (self._optimizer if moment is Moment.BACKWARD else 0.0)
+
+    @property
+    def _optimizer(self) -> float:
+        return max(stage.optimizer for stage in self.stages)
+
+    def _put_together(self, timelines: Sequence[Timeline]) -> Step:
+        tasks, ends = self._pipeline
+        synchronisation = self.spec.method.synchronisation
+        last = max(range(len(timelines)), key=lambda stage: self._ends_with(stage, timelines[stage]))
+        own, timeline, period = self.stages[last], timelines[last], synchronisation.period
+        total = self._ends_with(last, timeline)
+        if period > 1:
+            total = self.floor + (total - self.floor) / period
         compute = self.spec.micro_batches * (own.forward + own.backward)
         to_next, to_last = self._hops
         to_neighbours = to_next * (last < len(timelines) - 1) + to_last * (last > 0)
@@ -230,15 +257,16 @@ class StepModel:
             seconds=total,
             compute=compute,
             bubble=max(0.0, ends[last] - compute),
-            encode=timeline.total("encode"),
-            wire=timeline.total("wire"),
-            decode=timeline.total("decode"),
+            encode=timeline.total("encode") / period,
+            wire=timeline.total("wire") / period,
+            decode=timeline.total("decode") / period,
             exposed=total - self.floor,
             embedding=self._embedding,
-            optimizer=optimizer,
+            optimizer=self._optimizer,
             other_traffic=self.spec.micro_batches * (own.tensor_traffic + to_neighbours),
-            payload_bytes=timeline.payload,
+            payload_bytes=timeline.payload / period,
             stage=last,
+            summed=timeline.now if synchronisation.moment is Moment.BACKWARD else max(ends),
             ends=ends,
             tasks=tasks,
             spans=tuple(tuple(t.spans) for t in timelines),

@@ -27,8 +27,7 @@ def timeline(
 
 
 def _rows(step: Step) -> Iterator[dict[str, Any]]:
-    last = len(step.spans) - 1
-    exchanged = step.seconds - step.embedding - step.optimizer
+    last, updated = len(step.spans) - 1, step.summed + step.embedding
     for stage, spans in enumerate(step.spans):
         tasks = [task for task in step.tasks if task.stage == stage]
         if any(span.what == "backward" for span in spans):
@@ -38,8 +37,8 @@ def _rows(step: Step) -> Iterator[dict[str, Any]]:
         for span in spans:
             yield _row(stage, span.room, span.what, span.begin, span.end)
         if step.embedding and stage in (0, last):
-            yield _row(stage, "link", "embedding", exchanged, exchanged + step.embedding)
-        yield _row(stage, "device", "optimizer", step.seconds - step.optimizer, step.seconds)
+            yield _row(stage, "link", "embedding", step.summed, updated)
+        yield _row(stage, "device", "optimizer", updated, updated + step.optimizer)
 
 
 def _row(stage: int, room: str, what: str, begin: float, end: float) -> dict[str, Any]:

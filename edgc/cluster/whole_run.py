@@ -62,27 +62,29 @@ class WholeRun:
 def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
     """Drive the method's policy over all iterations of the run."""
     spec, count = model.spec, len(model.stages)
-    settings, iterations = spec.method.policy, spec.training.iterations
+    settings, period = spec.method.policy, spec.method.synchronisation.period
+    iterations, exchanges = spec.training.iterations, spec.method.synchronisation.exchanges(spec.training.iterations)
     shapes = model.compressible
     costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
     kind = POLICIES[settings.name]  # type: ignore[attr-defined]
     policies: list[Policy] = [
-        kind(settings, Context(stage, count, iterations, shapes[stage], shapes[0], costs)) for stage in range(count)
+        kind(settings, Context(stage, count, exchanges, shapes[stage], shapes[0], costs)) for stage in range(count)
     ]
-    length = policies[0].window or iterations
-    begins = sorted({*range(0, iterations, length), *(step for step in settings.changes if step < iterations)})
+    length = policies[0].window or exchanges
+    begins = sorted({*range(0, exchanges, length), *(step for step in settings.changes if step < exchanges)})
     sampling = policies[0].sampling
     sampled = sampling.rate / sampling.every if sampling else 0.0
     known: dict[tuple[tuple[Any, ...], ...], Step] = {}
     windows = []
-    for begin, end in zip(begins, [*begins[1:], iterations], strict=True):
+    for begin, end in zip(begins, [*begins[1:], exchanges], strict=True):
         decisions = tuple(policy.decide(begin) for policy in policies)
         key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
         if key not in known:
             known[key] = model.step(decisions, sampled)
         amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
         compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
-        windows.append(Window(begin, end - begin, amounts, compresses, decisions, known[key]))
+        first, last = begin * period, min(end * period, iterations)
+        windows.append(Window(first, last - first, amounts, compresses, decisions, known[key]))
         if policies[0].window and end % length == 0:
             for stage, policy in enumerate(policies):
                 policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
@@ -120,8 +122,9 @@ def _observation(
     decision: Decision,
     policy: Policy,
 ) -> Observation:
-    """A window that ends before 0-based step `end`, as its stage would have measured it."""
-    count, share = len(model.stages), end / model.spec.training.iterations
+    """A window that ends before 0-based exchange `end`, as its stage would have measured it."""
+    spec, count = model.spec, len(model.stages)
+    share = end / spec.method.synchronisation.exchanges(spec.training.iterations)
     entropies = [trajectory.entropy(share, j, count) for j in range(count)]
     spectra, errors = {}, {}
     if policy.spectrum:

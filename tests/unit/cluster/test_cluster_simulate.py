@@ -56,10 +56,10 @@ def test_local_steps_are_between_dense_and_no_exchange(rows: list[dict]) -> None
         for row in rows
         if (row["sweep"], row["method"], row["assumption"]) == ("map", "dense_bf16", "alike")
     }
-    assert once == pytest.approx(dense)
+    assert once == pytest.approx(dense, rel=0.05)  # the tied embedding is made equal once more, after the optimizer
     for at, seconds in dense.items():
-        assert floor[at] < hardly[at] < rarely[at] < seconds
-        assert rarely[at] - floor[at] == pytest.approx((seconds - floor[at]) / 4)
+        assert floor[at] < hardly[at] < rarely[at] < seconds <= once[at]
+        assert rarely[at] - floor[at] == pytest.approx((once[at] - floor[at]) / 4)
 
 
 def test_distance_and_a_slow_stage_cost_time(rows: list[dict]) -> None:
