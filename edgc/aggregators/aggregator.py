@@ -71,8 +71,8 @@ class Tolerance:
         return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps
 
 
-class Last:
-    """Marks the collective after which an exchange has nothing left to launch: what follows only decodes."""
+class Works:
+    """Several collectives to wait for."""
 
     def __init__(self, *works: Work) -> None:
         self._works = works
@@ -81,6 +81,10 @@ class Last:
         """Block until the results of all of them are in place."""
         for work in self._works:
             work.wait()
+
+
+class Last(Works):
+    """Those after which an exchange has nothing left to launch: what follows only decodes."""
 
 
 #: An exchange under way. It launches a collective and yields it, to go on when its result is there. The last one it

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from edgc.aggregators.aggregator import (
-    Aggregator,
     AggregatorSettings,
     Exchange,
     Last,
@@ -20,8 +19,8 @@ from edgc.aggregators.aggregator import (
     Tolerance,
     shapes_of,
 )
-from edgc.aggregators.dense import Dense, DenseSettings, unpack
-from edgc.aggregators.residuals import Residuals
+from edgc.aggregators.coded import Coded
+from edgc.aggregators.dense import unpack
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.errors import UserError
 from edgc.base.lazy import torch
@@ -51,7 +50,7 @@ class TopKSettings(AggregatorSettings):
         return self.error_feedback
 
 
-class TopK(Aggregator):
+class TopK(Coded):
     """One all-gather a bucket of (value, index) pairs, summed by every rank in rank order.
 
     Per tensor, or over a bucket's tensors of one ratio together: M ← G + E; the k = ⌈ratio·numel⌉ elements
@@ -63,85 +62,48 @@ class TopK(Aggregator):
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "8·k per tensor, 4·numel for what travels dense"
 
-    def __init__(self, settings: TopKSettings, seed: int = 0) -> None:
-        self._settings = settings
-        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
-        self._residuals = Residuals()
-
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost while error feedback is on."""
         exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
-        return exact | ({Law.CONSERVES: Tolerance()} if self._settings.error_feedback else {})
+        return exact | ({Law.CONSERVES: Tolerance()} if self.settings.error_feedback else {})
 
-    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        if comm.size == 1:  # nothing crosses a network, so nothing is lost
-            decision = Decision()
-        dense = [t for t in tensors if not isinstance(decision.amount(t.name), Ratio)]
-        for tensor in dense:
-            self._residuals.flush(tensor)
-        others = self._dense.exchange(dense, Decision(), comm, step)
-        averaged = next(others)  # launched; the pairs follow
-
-        groups = self._groups(shapes_of(tensors), decision)
-        if not groups:
-            yield averaged
-            next(others, None)
-            return
-        by_name = {t.name: t for t in tensors}
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        groups, by_name = self._groups(shapes_of(tensors), decision), {t.name: t for t in tensors}
         chosen = select([self._pool([by_name[name] for name in group.names], group.k) for group in groups])
         values = torch.cat([selection.values for selection in chosen])
         indices = torch.cat([selection.indices for selection in chosen]).to(torch.int32)
         wire = torch.cat([values.view(torch.int32), indices])  # the bits of the values, in one buffer of words
         received = wire.new_empty(comm.size, wire.numel())
-        yield Last(averaged, comm.all_gather(received, wire))
+        yield Last(comm.all_gather(received, wire))
 
-        next(others, None)
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
         _add_up(received, values.dtype, [group.k for group in groups], targets)
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
-        feedback = self._settings.error_feedback
-        errors = [self._residuals.memory(g) for g in gradients] if feedback else None
+        errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
         return Pool([g.tensor for g in gradients], errors, k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[_Group]:
         """The tensors among whose elements one selection is made, each with its k."""
-        ratios = {n: r for n, s in shapes.items() if isinstance(r := decision.amount(n), Ratio) and prod(s)}
-        if self._settings.granularity == "tensor":
+        ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
+        if self.settings.granularity == "tensor":
             pools = [([name], ratio) for name, ratio in ratios.items()]
         else:
             ordered = sorted(ratios, key=lambda name: ratios[name])
             pools = [(list(names), ratio) for ratio, names in groupby(ordered, key=lambda name: ratios[name])]
         return [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
 
-    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
-        pairs = sum(group.k for group in self._groups(shapes, decision))
-        dense = {name: shape for name, shape in shapes.items() if not isinstance(decision.amount(name), Ratio)}
-        others = self._dense.workload(dense, Decision(), ranks, itemsize)
-        if not pairs:
-            return others
-        sparse = elements([shape for name, shape in shapes.items() if name not in dense])
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        pairs, sparse = sum(group.k for group in self._groups(shapes, decision)), elements([*shapes.values()])
         pair = 4 + max(4, itemsize)
         # M ← G + E; the selection, which looks at everything about four times; the pairs packed and their M zeroed
         encode = passes(sparse, 3, itemsize), passes(sparse, 4, itemsize), passes(pairs, 3, pair)
-        messages = [message for phase in others.phases for message in phase.messages]
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
         decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, pair)
-        return Workload((Phase(encode, (*messages, Message("all_gather", pairs * pair))),), decode)
-
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        chosen = [shapes[name] for group in self._groups(shapes, decision) for name in group.names]
-        return max(4, itemsize) * elements(chosen) if self._settings.error_feedback else 0
-
-    def residual(self, name: str) -> Tensor | None:
-        return self._residuals.get(name)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self._residuals.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.load_state_dict(state["residuals"])
+        return Workload((Phase(encode, (Message("all_gather", pairs * pair),)),), decode)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from edgc.policies.amounts import ON, Amount, AmountKind, On, Rank, Ratio
-from edgc.policies.policy import Context, Decision, Observation, PolicySettings, Sampling
+from edgc.policies.policy import Context, Decision, Policy, PolicySettings
 
 
 class FixedSettings(PolicySettings):
@@ -49,31 +49,14 @@ class FixedSettings(PolicySettings):
         return (self.start_step,) if self.start_step else ()
 
 
-class Fixed:
+class Fixed(Policy):
     """PowerSGD's and Top-K's own policy: nothing is observed, nothing changes."""
 
     Settings = FixedSettings
 
     def __init__(self, settings: FixedSettings, context: Context) -> None:
         self._settings = settings
-        self.window: int | None = None
-        self.sampling: Sampling | None = None
-        self.spectrum, self.note = False, ""
-
-    def observe(self, observation: Observation) -> None:
-        """Nothing to take in."""
 
     def decide(self, step: int) -> Decision:
         """The fixed amount, dense before `start_step`."""
-        if step < self._settings.start_step:
-            return Decision()
-        return Decision(self._settings.amount)
-
-    def explain(self) -> Mapping[str, Any]:
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""
+        return Decision() if step < self._settings.start_step else Decision(self._settings.amount)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -111,7 +111,7 @@ class Sampling:
     estimator: Literal["gaussian", "histogram", "histogram_differential"]
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """Observations in, decision out; no torch, no communication, so that a simulator can drive it too.
 
     Its steps are exchanges: where replicas synchronise every H steps, H training steps are one of its steps. It is
@@ -119,24 +119,31 @@ class Policy(Protocol):
     """
 
     Settings: ClassVar[type[PolicySettings]]
-    window: int | None  #: steps between observations; None: it never wants one
-    sampling: Sampling | None  #: None: it uses no entropy
-    spectrum: bool  #: whether it reads `Observation.spectrum`
-    note: str  #: one line for the person who reads the log, e.g. that compression never pays here; or empty
+
+    window: int | None = None  #: steps between observations; None: it never wants one
+    sampling: Sampling | None = None  #: None: it uses no entropy
+    spectrum: bool = False  #: whether it reads `Observation.spectrum`
+    note: str = ""  #: one line for the person who reads the log, e.g. that compression never pays here
+
+    @abstractmethod
+    def __init__(self, settings: Any, context: Context) -> None:
+        """`settings`: of its own class."""
+
+    @abstractmethod
+    def decide(self, step: int) -> Decision:
+        """Amounts for 0-based `step`. Pure: the same observations and step give the same answer."""
 
     def observe(self, observation: Observation) -> None:
         """Take in one window."""
-        ...
-
-    def decide(self, step: int) -> Decision:
-        """Amounts for 0-based `step`. Pure: the same observations and step give the same answer."""
-        ...
 
     def explain(self) -> Mapping[str, Any]:
         """What the last decision rested on, for decisions.jsonl: `entropy`, and `clamp` by parameter
         (r_min | r_max | step | warmup | dense: a stage has time to send uncompressed | never_pays | None)."""
-        ...
+        return {}
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values that `load_state_dict` restores: JSON can hold them."""
+        return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a copy of what `state_dict` gave."""

@@ -18,14 +18,14 @@ At the end of every window of w steps a variant sees means of that window:
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from statistics import fmean, median
 from typing import Any, ClassVar, Literal
 
 from edgc.base.errors import UserError
 from edgc.policies.amounts import DENSE, Rank
-from edgc.policies.policy import Context, Decision, Observation, Sampling
+from edgc.policies.policy import Context, Decision, Observation, Policy
 from edgc.policies.stage_alignment import ExchangeCost, aligned_rank, paying_rank
 from edgc.policies.windowed_settings import WindowedSettings
 
@@ -34,7 +34,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 STAGE = "stage"  #: the one group where all of a stage's matrices have the same rank
 
 
-class Windowed(ABC):
+class Windowed(Policy):
     """A policy with windows and warm-up; a subclass gives the rule.
 
     Raises `UserError` if the run is too short to ever compress, or if stages should follow one that exchanges
@@ -46,8 +46,8 @@ class Windowed(ABC):
     def __init__(self, settings: WindowedSettings, context: Context, by_matrix: bool = False) -> None:
         _check(settings, context)
         self._settings, self._context = settings, context
-        self.window: int | None = settings.window
-        self.sampling: Sampling | None = settings.sampling
+        self.window = settings.window
+        self.sampling = settings.sampling
         self.spectrum = settings.reads_spectrum
         names = sorted(context.shapes)
         self._groups = {name: [name] for name in names} if by_matrix or not names else {STAGE: names}
