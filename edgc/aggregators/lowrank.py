@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.draws import draw
 from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
-from edgc.aggregators.right_factors import WarmFactors, draw, singular_values
+from edgc.aggregators.right_factors import WarmFactors, singular_values
 from edgc.aggregators.wire import WireDtype, average
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
 from edgc.comm import Communicator

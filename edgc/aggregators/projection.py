@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.draws import draw
 from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
-from edgc.aggregators.right_factors import draw
 from edgc.aggregators.wire import average
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
 from edgc.comm import Communicator

@@ -1,24 +1,17 @@
-"""Right factors Q (n×r) by parameter name: drawn equally on all ranks, warm from step to step, fitted to a new rank."""
+"""Right factors Q (n×r) by parameter name: warm from step to step, fitted to a new rank."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from edgc.aggregators.draws import draw
 from edgc.base.lazy import torch
 from edgc.ops.copies import copy_all
 from edgc.ops.orthonormalise import orthonormalise
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def draw(seed: int, step: int, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
-    """N(0, 1) numbers that depend on the seed, the step and the parameter's name only: equal on all ranks."""
-    digest = hashlib.sha256(f"{seed}/{step}/{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    return torch.randn(rows, columns, generator=generator, dtype=like.dtype).to(like.device)
 
 
 class WarmFactors:
