@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from edgc.aggregators.residuals import compute_dtype
 from edgc.aggregators.draws import draw
+from edgc.aggregators.residuals import compute_dtype
 from edgc.aggregators.right_factors import WarmFactors
 from edgc.base.lazy import torch
 from edgc.ops.orthonormalise import orthonormalise

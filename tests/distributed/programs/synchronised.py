@@ -1,0 +1,144 @@
+"""Synchronisations under megatron: what ranks share and what is their own, resuming, evaluation, a bad gradient.
+
+synchronised.py TENSOR PIPELINE DATA CASE…    (of CASES; prints a verdict a law, by case)
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, mean_over_last_stage, replicas_agree, run_spec
+
+from edgc.backends.megatron.engine import MegatronEngine
+from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.config import Method, RunSpec, load
+from edgc.config.settings import merge
+from edgc.training.data.dataset import rank_batches
+
+STEPS, CUTS, PERIOD = 8, (2, 4, 6), 3  # exchanges after steps 2, 5 and 7
+LOWRANK = {"aggregator": {"name": "lowrank"}, "policy": {"name": "fixed", "rank": 4}}
+CASES = {
+    "every_step": ("powersgd", {"policy": {"rank": 4}}),
+    "delayed": ("delayed", {}),
+    "delayed_lowrank": ("delayed", LOWRANK),
+    "diloco": ("diloco", {"synchronisation": {"every": PERIOD}}),
+    "diloco_lowrank": ("diloco", LOWRANK | {"synchronisation": {"every": PERIOD}}),
+}
+
+
+def main(tensor: int, pipeline: int, data: int, cases: list[str], precision: str = "fp32") -> None:
+    place, report = None, {}
+    for case in cases:
+        name, changes = CASES[case]
+        plain = run_spec(tensor, pipeline, data, merge(load(Method, name).model_dump(), changes)).model_dump()
+        spec = RunSpec.model_validate(plain | {"training": plain["training"] | {"iterations": STEPS}})
+        place = place or join(spec)
+        report[case] = laws(spec, place)
+    assert place is not None
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+def fresh(spec: RunSpec, place: Place) -> MegatronEngine:
+    seed_everything(spec.seed, place)
+    return MegatronEngine(spec, place, VOCAB)
+
+
+def batch(step: int, place: Place, data: int) -> np.ndarray:
+    text = np.random.default_rng(step).integers(0, 40, (GLOBAL, SEQ + 1))
+    return text[rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]
+
+
+def take(engine: MegatronEngine, step: int) -> tuple[float, float, int]:
+    """Loss over all ranks, agreed norm of the first rank, payload bytes of all."""
+    loss, norm = engine.train_step(step, batch(step, engine.place, engine.spec.parallel.data), 1e-2)
+    engine.end_step(loss)
+    charges = engine.ledger.take()
+    payload = torch.tensor([charges["gradient"].payload_bytes if "gradient" in charges else 0])
+    dist.all_reduce(payload)
+    norms = torch.tensor([norm], dtype=torch.float64)
+    dist.broadcast(norms, 0)
+    return mean_over_last_stage(loss, engine.place), float(norms), int(payload)
+
+
+def parameters(engine: MegatronEngine) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in engine._named.values()])
+
+
+def laws(spec: RunSpec, place: Place) -> dict[str, Any]:
+    settings = spec.method.synchronisation
+    whole, seen, equal, shown, restored = fresh(spec, place), [], [], True, True
+    for step in range(STEPS):
+        seen.append(take(whole, step))
+        equal.append(replicas_agree(whole))
+        own = parameters(whole).clone()
+        with whole.synchronisation.synchronised(whole.replica):
+            shown &= replicas_agree(whole)
+        restored &= torch.equal(own, parameters(whole))
+    last = parameters(whole)
+
+    resumed = True
+    for cut in CUTS:
+        first = fresh(spec, place)
+        for step in range(cut):
+            take(first, step)
+        first.evaluate([batch(99, place, spec.parallel.data)])  # changes nothing
+        file = io.BytesIO()
+        torch.save(first.state_dict(), file)
+        file.seek(0)
+        second = fresh(spec, place)
+        second.load_state_dict(torch.load(file, weights_only=True))
+        again = [take(second, step) for step in range(cut, STEPS)]
+        resumed &= again == seen[cut:] and torch.equal(parameters(second), last)
+
+    return {
+        "equal": equal,
+        "expected": [not settings.local or settings.exchanges_after(step, STEPS) for step in range(STEPS)],
+        "shown": everywhere(shown),
+        "restored": everywhere(restored),
+        "resumed": everywhere(resumed),
+        "payload": [payload for _, _, payload in seen],
+        "losses": [loss for loss, _, _ in seen],
+        "stopped": stopped_at(spec, place),
+    }
+
+
+def everywhere(own: bool) -> bool:
+    flag = torch.tensor(int(own))
+    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return bool(flag)
+
+
+def stopped_at(spec: RunSpec, place: Place) -> list[int]:
+    """The step in which each rank learns of a gradient that is not finite, on one replica, in step 3."""
+    engine, stopped = fresh(spec, place), STEPS
+    ready = engine.synchronisation.bucket
+
+    def poisoned(gradients: Any) -> Any:
+        if engine._step == 3 and place.data == 0 and place.last_stage:
+            gradients[0].tensor.fill_(math.nan)
+        return ready(gradients)
+
+    engine.synchronisation.bucket = poisoned  # type: ignore[method-assign]
+    for step in range(STEPS):
+        loss, norm = engine.train_step(step, batch(step, place, spec.parallel.data), 1e-2)
+        if not math.isfinite(norm):
+            stopped = step
+            break
+        engine.end_step(loss)
+    everybody = [0] * place.world
+    dist.all_gather_object(everybody, stopped)
+    return everybody
+
+
+if __name__ == "__main__":
+    t, p, d, *cases = sys.argv[1:]
+    main(int(t), int(p), int(d), cases)

@@ -1,0 +1,53 @@
+"""Synchronisations under megatron, with pipeline stages and a tied embedding, over gloo."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from ranks import on_ranks
+
+CASES = ["every_step", "delayed", "delayed_lowrank", "diloco", "diloco_lowrank"]
+
+
+@cache
+def report() -> dict:
+    return on_ranks("synchronised.py", 4, "1", "2", "2", *CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_replicas_are_equal_where_they_should_be_and_shown_equal_everywhere(case: str) -> None:
+    """Parameters over replicas, and the two copies of the tied embedding over stages, bit for bit."""
+    found = report()[case]
+    assert found["equal"] == found["expected"]
+    assert found["shown"]
+    assert found["restored"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_resumed_in_the_middle_of_a_period_is_uninterrupted_bit_for_bit(case: str) -> None:
+    assert report()[case]["resumed"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_ranks_stop_in_the_same_step(case: str) -> None:
+    """At once, one step late, or with the outer step that follows."""
+    (step,) = set(report()[case]["stopped"])
+    assert step == {"every_step": 3, "delayed": 4, "delayed_lowrank": 4}.get(case, 5)
+
+
+def test_bytes_are_sent_when_the_synchronisation_says() -> None:
+    found = report()
+    every, diloco = found["every_step"]["payload"], found["diloco"]["payload"]
+    assert len(set(every)) == 1
+    assert [payload > 0 for payload in diloco] == [False, False, True, False, False, True, False, True]
+    assert len(set(found["delayed"]["payload"])) == 1
+    assert diloco[2] == found["delayed"]["payload"][0]
+    assert every[0] < diloco[2]
+    assert found["diloco_lowrank"]["payload"][2] == every[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_learns(case: str) -> None:
+    losses = report()[case]["losses"]
+    assert losses[-1] < losses[0]
