@@ -105,7 +105,7 @@ class MegatronEngine:
         buckets = [group.gradients for group in groups if group.gradients]
         tied = tied_gradient(self.model) if self._embedding is not None and self.place.num_stages > 1 else None
         named = {name: p for name, p in self._named.items() if name not in self._fused}
-        return MegatronReplica(named, buckets, self.optimizer, tied, self._embedding)
+        return MegatronReplica(named, buckets, tied, self._embedding)
 
     def _build_exchange(self) -> GradientExchange:
         method, place = self.spec.method, self.place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -22,22 +21,22 @@ class MegatronReplica:
 
     def __init__(
         self,
-        named: Mapping[str, torch.nn.Parameter],
+        named: dict[str, torch.nn.Parameter],
         buckets: Sequence[Sequence[NamedTensor]],
-        optimizer: Any,
         tied: torch.Tensor | None,
         embedding: Communicator | None,
     ) -> None:
-        self._optimizer, self._tied, self._embedding = optimizer, tied, embedding
-        self._copied = any(hasattr(parameter, "main_param") for parameter in named.values())  # megatron's attribute
-        values = {n: p.main_param if self._copied else p for n, p in named.items()}  # type: ignore[attr-defined]
+        self._tied, self._embedding = tied, embedding
+        copied = {n: p for n, p in named.items() if hasattr(p, "main_param")}  # megatron's attribute: an fp32 copy
+        values = named | {n: p.main_param for n, p in copied.items()}  # type: ignore[attr-defined]
         self.parameters: Mapping[str, torch.Tensor] = {name: value.detach() for name, value in values.items()}
         self.buckets: Sequence[Sequence[NamedTensor]] = buckets
+        self._rounded = {name: parameter.detach() for name, parameter in copied.items()}
 
     def changed(self) -> None:
         """Round the fp32 copies into the model's parameters, where it has others."""
-        if self._copied:
-            self._optimizer._copy_main_params_to_model_params()
+        for name, parameter in self._rounded.items():
+            parameter.copy_(self.parameters[name])
 
     def tie(self) -> None:
         """Give both stages' copies of the embedding the mean of what they hold."""

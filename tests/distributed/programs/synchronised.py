@@ -30,15 +30,17 @@ CASES = {
     "delayed_lowrank": ("delayed", LOWRANK),
     "diloco": ("diloco", {"synchronisation": {"every": PERIOD}}),
     "diloco_lowrank": ("diloco", LOWRANK | {"synchronisation": {"every": PERIOD}}),
+    "diloco_bf16": ("diloco", {"synchronisation": {"every": PERIOD}}),  # whose optimizer has fp32 copies
 }
 
 
-def main(tensor: int, pipeline: int, data: int, cases: list[str], precision: str = "fp32") -> None:
+def main(tensor: int, pipeline: int, data: int, cases: list[str]) -> None:
     place, report = None, {}
     for case in cases:
         name, changes = CASES[case]
         plain = run_spec(tensor, pipeline, data, merge(load(Method, name).model_dump(), changes)).model_dump()
-        spec = RunSpec.model_validate(plain | {"training": plain["training"] | {"iterations": STEPS}})
+        own = {"iterations": STEPS, "precision": "bf16" if case.endswith("bf16") else "fp32"}
+        spec = RunSpec.model_validate(plain | {"training": plain["training"] | own})
         place = place or join(spec)
         report[case] = laws(spec, place)
     assert place is not None
