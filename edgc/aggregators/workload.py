@@ -26,7 +26,7 @@ class Kernel:
 class Message:
     """A collective of the data-parallel group."""
 
-    collective: Literal["all_reduce", "all_gather"]
+    collective: Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
     payload: int  #: bytes that a rank hands over
 
 

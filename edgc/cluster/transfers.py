@@ -13,7 +13,7 @@ from edgc.config.cluster import bits_per_second
 
 
 def ring_hops(kind: str, size: int) -> int:
-    """Messages that follow one another in a ring collective of `size` ranks."""
+    """Messages that a rank sends one after another for a collective of `size` ranks: a ring's, or one to each other."""
     return (2 if kind == "all_reduce" else 1) * (size - 1)
 
 
@@ -97,7 +97,7 @@ class Transfers:
         return IN_FLIGHT[self.cluster.device]
 
     def collective(self, kind: str, payload: float, group: Group) -> Transfer:
-        """A ring over `group` to which every rank hands `payload` bytes."""
+        """A collective of `group`, to which every rank hands `payload` bytes, in equal parts where it has parts."""
         if group.size == 1 or not payload:
             return Transfer(0.0, 0.0)
         return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)

@@ -1,13 +1,20 @@
 """Collectives of a group of ranks, over torch.distributed or among threads; every byte and second is charged here."""
 
-from edgc.comm.communicator import (
-    GRADIENT,
-    ChargedCommunicator,
-    Communicator,
-    ReduceOp,
-    TorchCommunicator,
-    Work,
-    wire_factor,
-)
+from edgc.comm.communicator import GRADIENT, ChargedCommunicator, Communicator, Work, wire_factor
+from edgc.comm.layout import Layout, Piece, Replicated, Sharded
+from edgc.comm.parts import ReduceOp
+from edgc.comm.torch_group import TorchCommunicator
 
-__all__ = ["GRADIENT", "ChargedCommunicator", "Communicator", "ReduceOp", "TorchCommunicator", "Work", "wire_factor"]
+__all__ = [
+    "GRADIENT",
+    "ChargedCommunicator",
+    "Communicator",
+    "Layout",
+    "Piece",
+    "ReduceOp",
+    "Replicated",
+    "Sharded",
+    "TorchCommunicator",
+    "Work",
+    "wire_factor",
+]

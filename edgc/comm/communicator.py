@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from edgc.base.lazy import dist
+from edgc.comm.parts import ReduceOp, check_own, counts
 from edgc.comm.telemetry import Charge, Ledger
 
 if TYPE_CHECKING:
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
 #: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
 #: (between stages).
 GRADIENT = "gradient"
-
-
-class ReduceOp(Enum):
-    """Reductions every transport here offers. A mean is a SUM after division, so that gloo has it too."""
-
-    SUM = "sum"
-    MAX = "max"
 
 
 class Work(Protocol):
@@ -54,8 +46,37 @@ class Communicator(Protocol):
         """Fill `output` (size · numel, contiguous) with every rank's `tensor` (equal numel), in rank order."""
         ...
 
-    def all_to_all(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
-        """Send the j-th of `size` equal parts of `tensor` to rank j; `output` receives one part of each."""
+    def all_to_all(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sent: Sequence[int] | None = None,
+        received: Sequence[int] | None = None,
+        tag: str = GRADIENT,
+    ) -> Work:
+        """Send the j-th part of `tensor` to rank j; `output` receives one part of each, in rank order.
+
+        sent, received: elements of `tensor` for each rank and of `output` from each, 0 allowed; None: equal parts. Give
+        them on all ranks or on none. Raises `ValueError` if they do not add up to what the tensors have.
+        """
+        ...
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sizes: Sequence[int] | None = None,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: str = GRADIENT,
+    ) -> Work:
+        """Reduce `tensor`, one part for each rank one after another, over the group; `output` receives the own part.
+
+        sizes: elements of each rank's part, equal on all ranks, 0 allowed; None: equal parts. `output` may be the own
+        part of `tensor`, of which nothing else is changed. Every run has the same bits: added in rank order, floats
+        narrower than fp32 in fp32; equal parts on NCCL in NCCL's order. Raises `ValueError` as `all_to_all` does.
+        """
         ...
 
     def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
@@ -66,10 +87,12 @@ class Communicator(Protocol):
 def wire_factor(collective: str, size: int) -> float:
     """Bytes a rank sends on the wire per byte it hands to `collective` in a group of `size` ranks.
 
-    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks.
+    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. Parts of unequal sizes: the
+    mean over the ranks, if what they hand over is equal; a rank is charged for all but the part that it keeps.
     """
     return {
         "all_reduce": 2 * (size - 1) / size,
+        "reduce_scatter": (size - 1) / size,
         "all_gather": size - 1,
         "all_to_all": (size - 1) / size,
         "broadcast": (size - 1) / size,
@@ -112,13 +135,18 @@ class ChargedCommunicator:
         """Start the collective; return what blocks until it is complete."""
         raise NotImplementedError
 
-    def _charged(self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, **options: object) -> Work:
-        if self.size == 1 or payload.numel() == 0:
+    def _charged(
+        self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, kept: int | None = None, **options: object
+    ) -> Work:
+        """kept: elements of `payload` that are not sent; None: as many on all ranks, which hand over as many."""
+        empty = payload.numel() == 0 and "received" not in options  # on all ranks, else others may send here
+        if self.size == 1 or empty:
             for target, own in itertools.pairwise(tensors):  # output ← own, where there is an output
                 target.copy_(own.reshape(target.shape))
             return _Done()
         handed = payload.numel() * payload.element_size()
-        charge = self.ledger.charge(tag, handed, handed * wire_factor(collective, self.size))
+        wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
+        charge = self.ledger.charge(tag, handed, wire)
         begin = time.perf_counter()
         with _blocked(self.ledger, tag):
             wait = self._launch(collective, *tensors, **options)
@@ -130,32 +158,35 @@ class ChargedCommunicator:
     def all_gather(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
         return self._charged("all_gather", tensor, tag, output, tensor)
 
-    def all_to_all(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
-        return self._charged("all_to_all", tensor, tag, output, tensor)
+    def all_to_all(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sent: Sequence[int] | None = None,
+        received: Sequence[int] | None = None,
+        tag: str = GRADIENT,
+    ) -> Work:
+        to, of = counts("all_to_all", sent, tensor, self.size), counts("all_to_all", received, output, self.size)
+        own = to[self.rank]
+        check_own("all_to_all", own, tensor, of[self.rank], output)
+        if sent is None and received is None:
+            return self._charged("all_to_all", tensor, tag, output, tensor)
+        return self._charged("all_to_all", tensor, tag, output, tensor, kept=own, sent=to, received=of)
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sizes: Sequence[int] | None = None,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: str = GRADIENT,
+    ) -> Work:
+        parts = counts("reduce_scatter", sizes, tensor, self.size)
+        own = parts[self.rank]
+        check_own("reduce_scatter", own, tensor, output.numel(), output)
+        return self._charged("reduce_scatter", tensor, tag, output, tensor, kept=own, sizes=parts, op=op)
 
     def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
         return self._charged("broadcast", tensor, tag, tensor, source=source)
-
-
-class TorchCommunicator(ChargedCommunicator):
-    """Collectives of a `torch.distributed` group (gloo or NCCL)."""
-
-    def __init__(self, group: dist.ProcessGroup, ledger: Ledger) -> None:
-        super().__init__(dist.get_rank(group), dist.get_world_size(group), ledger)
-        self.group = group
-
-    def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
-        common = {"group": self.group, "async_op": True}
-        if collective == "all_reduce":
-            op = dist.ReduceOp.MAX if options["op"] is ReduceOp.MAX else dist.ReduceOp.SUM
-            work = dist.all_reduce(tensors[0], op=op, **common)
-        elif collective == "all_gather":
-            output, tensor = tensors
-            work = dist.all_gather_into_tensor(output.view(-1), tensor.view(-1), **common)
-        elif collective == "all_to_all":
-            output, tensor = tensors
-            work = dist.all_to_all_single(output.view(-1), tensor.view(-1), **common)
-        else:
-            work = dist.broadcast(tensors[0], group_src=options["source"], **common)  # type: ignore[arg-type]
-        assert work is not None  # this rank is in the group: a communicator is made from it
-        return work.wait

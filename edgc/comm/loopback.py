@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgc.base.lazy import torch
-from edgc.comm.communicator import ChargedCommunicator, ReduceOp
+from edgc.comm.communicator import ChargedCommunicator
+from edgc.comm.parts import reduced
 from edgc.comm.telemetry import Ledger
 
 if TYPE_CHECKING:
@@ -17,12 +18,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class _Call(NamedTuple):
+    """What a rank puts on the table."""
+
+    collective: str
+    tensor: Tensor  #: flattened
+    shape: tuple[int, ...]
+    options: dict[str, Any]
+
+    @property
+    def common(self) -> tuple[object, ...]:
+        """What must be equal on all ranks."""
+        alike = {name: value for name, value in self.options.items() if name not in ("sent", "received")}
+        shape = self.shape if alike == self.options else "uneven"
+        return self.collective, self.tensor.dtype, shape, *alike.values()
+
+
 class _Meeting:
-    """Where the threads put their tensors; every collective is one round."""
+    """Where the threads put their calls; every collective is one round."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.barrier = threading.Barrier(size, timeout=timeout)
-        self.slots: list[tuple[str, Sequence[Tensor]] | None] = [None] * size
+        self.slots: list[_Call | None] = [None] * size
 
 
 class LoopbackCommunicator(ChargedCommunicator):
@@ -32,27 +49,35 @@ class LoopbackCommunicator(ChargedCommunicator):
         super().__init__(rank, size, ledger or Ledger())
         self._meeting = meeting
 
-    def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
+    def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
         meeting = self._meeting
-        meeting.slots[self.rank] = (collective, [t.clone() for t in tensors])
+        own = tensors[-1]
+        meeting.slots[self.rank] = _Call(collective, own.reshape(-1).clone(), tuple(own.shape), options)
         meeting.barrier.wait()
-        posted = [slot for slot in meeting.slots if slot is not None]
-        calls = [(name, tuple(p[-1].shape), p[-1].dtype) for name, p in posted]
-        if any(call != calls[0] for call in calls):
-            raise RuntimeError(f"ranks disagree on the collective: {calls}")
-        sent = [p[-1].reshape(-1) for _, p in posted]
-        if collective == "all_reduce":
-            stacked = torch.stack(sent)
-            reduced = stacked.amax(0) if options["op"] is ReduceOp.MAX else stacked.sum(0)
-            tensors[0].copy_(reduced.view_as(tensors[0]))
-        elif collective == "all_gather":
-            tensors[0].view(-1).copy_(torch.cat(sent))
-        elif collective == "all_to_all":
-            tensors[0].view(-1).copy_(torch.cat([t.chunk(self.size)[self.rank] for t in sent]))
-        else:
-            tensors[0].copy_(sent[int(options["source"])].view_as(tensors[0]))  # type: ignore[call-overload]
+        calls = [call for call in meeting.slots if call is not None]
+        if any(call.common != calls[0].common for call in calls):
+            raise RuntimeError(f"ranks disagree on the collective: {[call.common for call in calls]}")
+        tensors[0].copy_(self._result(collective, calls, options).view(tensors[0].shape))
         meeting.barrier.wait()  # nobody posts the next round before everybody has read this one
         return lambda: None
+
+    def _result(self, collective: str, calls: Sequence[_Call], options: dict[str, Any]) -> Tensor:
+        """What this rank receives, flattened."""
+        sent = [call.tensor for call in calls]
+        if collective == "all_reduce":
+            return reduced(sent, options["op"])
+        if collective == "reduce_scatter":
+            return reduced([tensor.split(options["sizes"])[self.rank] for tensor in sent], options["op"])
+        if collective == "all_gather":
+            return torch.cat(sent)
+        if collective == "broadcast":
+            return sent[options["source"]]
+        equal = [sent[0].numel() // self.size] * self.size
+        here = [call.tensor.split(call.options.get("sent", equal))[self.rank] for call in calls]
+        found, awaited = [part.numel() for part in here], options.get("received", equal)
+        if found != awaited:
+            raise RuntimeError(f"ranks disagree on their parts: rank {self.rank} gets {found} and awaits {awaited}")
+        return torch.cat(here)
 
 
 def run_ranks(size: int, body: Callable[[LoopbackCommunicator], T], timeout: float = 60.0) -> list[T]:

@@ -1,0 +1,66 @@
+"""Where an average is needed: whole on every rank, or of each element only on the rank that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """Elements start to stop (exclusive) of the flattened tensor `name`."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def numel(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Every rank needs the whole average, and gets the same bits."""
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """Each element has one owner, the only rank that needs its average.
+
+    A part may begin and end inside a matrix. What a backend pads with belongs to no tensor, and is none of its ranges.
+    """
+
+    #: By rank, {name: (start, stop)} in the flattened tensor, in elements; what a rank owns nothing of may be absent
+    ranges: Sequence[Mapping[str, tuple[int, int]]]
+
+    def owned(self, rank: int, names: Iterable[str]) -> list[Piece]:
+        """What `rank` owns of the tensors `names`, in that order; none is empty."""
+        own = self.ranges[rank]
+        return [Piece(name, *own[name]) for name in names if name in own and own[name][0] < own[name][1]]
+
+    def by_owner(self, names: Sequence[str]) -> list[list[Piece]]:
+        """What every rank owns of them, in rank order: the order of elements that a reduce-scatter takes."""
+        return [self.owned(rank, names) for rank in range(len(self.ranges))]
+
+    def sizes(self, names: Sequence[str]) -> list[int]:
+        """How many of their elements every rank owns, in rank order."""
+        return [sum(piece.numel for piece in pieces) for pieces in self.by_owner(names)]
+
+    def check(self, numels: Mapping[str, int], ranks: int) -> None:
+        """Raise `ValueError` unless there are so many ranks, and each element of these tensors has one owner.
+
+        numels: elements by name.
+        """
+        if len(self.ranges) != ranks:
+            raise ValueError(f"layout: ranges of {len(self.ranges)} ranks for a group of {ranks}")
+        for name, numel in numels.items():
+            found = [own[name] for own in self.ranges if name in own]
+            pieces = sorted((start, stop) for start, stop in found if start != stop)
+            ends = [0, *(stop for _, stop in pieces)]
+            begins = [*(start for start, _ in pieces), numel]
+            if begins != ends or any(start > stop for start, stop in pieces):
+                raise ValueError(f"layout: not each of the {numel} elements of {name} has one owner: {pieces}")
+
+
+Layout = Replicated | Sharded
