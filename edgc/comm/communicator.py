@@ -87,8 +87,8 @@ class Communicator(Protocol):
 def wire_factor(collective: str, size: int) -> float:
     """Bytes a rank sends on the wire per byte it hands to `collective` in a group of `size` ranks.
 
-    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. Parts of unequal sizes: the
-    mean over the ranks, if what they hand over is equal; a rank is charged for all but the part that it keeps.
+    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. With
+    unequal parts a rank is charged for all but the part that it keeps; of a reduce-scatter this is the ranks' mean.
     """
     return {
         "all_reduce": 2 * (size - 1) / size,

@@ -7,9 +7,16 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from edgc.base.lazy import torch
+
+#: A region of a step: where its seconds go, in the order that regions run. They never overlap; `other` is the rest.
+Region = Literal[
+    "forward", "backward", "bubble", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
+    "optimizer", "other",
+]  # fmt: skip
+REGIONS: tuple[Region, ...] = get_args(Region)
 
 
 class StepClock:
@@ -40,7 +47,7 @@ class StepClock:
         self._mark("other")
 
     @contextlib.contextmanager
-    def region(self, name: str) -> Iterator[None]:
+    def region(self, name: Region) -> Iterator[None]:
         """Charge the time inside to `name`. Outside a step (evaluation, tests) it does nothing."""
         if not self._stack:
             yield

@@ -1,0 +1,63 @@
+"""Who owns which elements of which tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from edgc.comm import Piece, Sharded
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+
+NUMELS = {"weight": 12, "bias": 3, "nothing": 0}
+#: The boundary cuts the weight; the second rank owns what comes first in it; the last rank owns nothing.
+LAYOUT = Sharded([{"weight": (5, 12)}, {"weight": (0, 5), "bias": (0, 3)}, {"bias": (3, 3)}])
+
+
+def test_the_order_of_elements_by_owner() -> None:
+    LAYOUT.check(NUMELS, ranks=3)
+    names = ["bias", "weight"]
+    weight, bias = Piece("weight", 0, 5), Piece("bias", 0, 3)
+    assert LAYOUT.by_owner(names) == [[Piece("weight", 5, 12)], [bias, weight], []]
+    assert LAYOUT.owned(1, ["weight"]) == [weight]
+    assert LAYOUT.sizes(names) == [7, 8, 0]
+    assert LAYOUT.sizes(["nothing"]) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [{"weight": (0, 5)}, {"weight": (6, 12)}],  # nobody's
+        [{"weight": (0, 7)}, {"weight": (6, 12)}],  # two ranks'
+        [{"weight": (0, 12)}, {"weight": (0, 12)}],
+        [{"weight": (0, 6)}, {"weight": (6, 13)}],  # beyond the end
+        [{"weight": (-1, 6)}, {"weight": (6, 12)}],
+        [{"weight": (0, 6)}, {"weight": (12, 6)}],
+        [{"weight": (1, 12)}, {}],
+        [{}, {}],
+    ],
+)
+def test_an_element_without_one_owner_is_refused(ranges: list[dict[str, tuple[int, int]]]) -> None:
+    with pytest.raises(ValueError, match="elements of weight has one owner"):
+        Sharded(ranges).check({"weight": 12}, ranks=2)
+
+
+def test_a_layout_of_another_group_is_refused() -> None:
+    with pytest.raises(ValueError, match="3 ranks for a group of 2"):
+        LAYOUT.check(NUMELS, ranks=2)
+
+
+def test_a_reduce_scatter_in_the_order_of_owners_gives_each_what_it_owns() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        values = {"weight": torch.arange(12.0).view(3, 4) + comm.rank, "bias": torch.full((3,), -1.0 * comm.rank)}
+        names = list(values)
+        order = [piece for pieces in LAYOUT.by_owner(names) for piece in pieces]
+        sent = torch.cat([values[name].view(-1)[start:stop] for name, start, stop in order])
+        sizes = LAYOUT.sizes(names)
+        own = torch.empty(sizes[comm.rank])
+        comm.reduce_scatter(own, sent, sizes=sizes).wait()
+        total = {"weight": 3 * torch.arange(12.0) + 3, "bias": torch.full((3,), -3.0)}
+        pieces = LAYOUT.owned(comm.rank, names)
+        for piece, part in zip(pieces, own.split([piece.numel for piece in pieces]), strict=True):
+            assert torch.equal(part, total[piece.name][piece.start : piece.stop])
+
+    run_ranks(3, body, timeout=10)
