@@ -87,8 +87,8 @@ class Communicator(Protocol):
 def wire_factor(collective: str, size: int) -> float:
     """Bytes a rank sends on the wire per byte it hands to `collective` in a group of `size` ranks.
 
-    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. With
-    unequal parts a rank is charged for all but the part that it keeps; of a reduce-scatter this is the ranks' mean.
+    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. Of unequal parts a rank is
+    charged for all but the one that it keeps; for a reduce-scatter this is their mean over the ranks.
     """
     return {
         "all_reduce": 2 * (size - 1) / size,
