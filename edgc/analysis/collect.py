@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from edgc.analysis.frames import FRAMES, Frames, frame
@@ -36,11 +38,13 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         identity = _identity(spec, manifest)
         status = _status(folder)
         records["runs"].append(
-            {**identity, "spec_id": spec.spec_id, **status}
+            {**identity, "role": spec.method.role, "spec_id": spec.spec_id, **status}
             | _flatten("spec", spec.model_dump(mode="json"))
             | _flatten("manifest", manifest)
         )
-        for kind in ("steps", "evals", "decisions"):
+        steps = amortised(files.read_jsonl(folder / "steps.jsonl"), spec.method.synchronisation.period)
+        records["steps"] += [identity | row for row in steps]
+        for kind in ("evals", "decisions"):
             records[kind] += [identity | record for record in files.read_jsonl(folder / f"{kind}.jsonl")]
         for record in files.read_jsonl(folder / "probe.jsonl"):
             records["entropies"] += [identity | row for row in entropy_rows(record)]
@@ -48,6 +52,25 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         tasks = _read(folder / "zero_shot.json").get("tasks", {})
         records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
     return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})
+
+
+def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:
+    """Rows of steps in which seconds and bytes are the means of the `period` steps from one exchange to the next.
+
+    A method that exchanges every tenth step has no typical step: its median would have no exchange in it. Periods are
+    counted from the first step of a run, or of a timing's cell, whose counted steps hold whole periods.
+    """
+    if period == 1:
+        return [dict(row) for row in steps]
+    rows = []
+    for _, cell in groupby(steps, key=lambda row: (row.get("round"), row.get("rate"), row.get("counted"))):
+        ordered = list(cell)
+        for begin in range(0, len(ordered), period):
+            together = ordered[begin : begin + period]
+            spread = {name for name in together[0] if name.startswith("t_") or name.endswith("_bytes")}
+            means = {name: fmean(row[name] for row in together) for name in spread}
+            rows += [{**row, **means} for row in together]
+    return rows
 
 
 def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:

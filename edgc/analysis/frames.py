@@ -8,24 +8,13 @@ from pathlib import Path
 import pandas as pd
 
 from edgc.base.errors import UserError
+from edgc.comm.telemetry import REGIONS
 
 #: Columns that say which run a row of any frame belongs to.
 IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
 
-STEP_SECONDS = (
-    "t_forward",
-    "t_backward",
-    "t_bubble",
-    "t_pipeline",
-    "t_entropy",
-    "t_observe",
-    "t_encode",
-    "t_wire",
-    "t_decode",
-    "t_embedding",
-    "t_optimizer",
-    "t_other",
-)  #: regions of a step, in the order they run; they add up to t_step
+#: seconds of a step by region; they add up to t_step
+STEP_SECONDS = tuple(f"t_{region}" for region in REGIONS)
 #: traffic that is not the method's gradients
 OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes")
 #: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), the share of the
@@ -40,6 +29,7 @@ LATENCIES = ("wire", "exchange", "exposed", "everything")
 COLUMNS = {
     "runs": (
         *IDENTITY,
+        "role",
         "spec_id",
         "status",
         "message",
@@ -135,6 +125,7 @@ TEXT = {
     "method",
     "title",
     "device",
+    "role",
     "spec_id",
     "status",
     "message",

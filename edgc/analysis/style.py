@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
+from edgc.comm.telemetry import Region
+
 
 class Look(NamedTuple):
     """How a method is drawn."""
@@ -73,7 +75,7 @@ def look(method: str) -> Look:
 
 
 #: Colours of a step's regions (Paul Tol's muted palette): none is a method's.
-REGIONS = {
+REGIONS: dict[Region, str] = {
     "forward": "#BBBBBB",
     "backward": "#999999",
     "bubble": "#DCCBB8",

@@ -16,10 +16,8 @@ from edgc.analysis.study import Line, Study, lines
 from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
 
-#: What a method is to the others, by the name of its aggregator: the floor exchanges nothing, dense ones compress
-#: nothing. Any other is `OTHER`.
+#: What a method is to the others (`edgc.config.method.Role`).
 FLOOR, DENSE, OTHER = "floor", "dense", "other"
-ROLES = {"none": FLOOR, "dense": DENSE}
 
 
 class Session:
@@ -77,7 +75,7 @@ def spoken(rate: str | float) -> str:
 
 def role(line: Line) -> str:
     """FLOOR, DENSE or OTHER."""
-    return ROLES.get(str(line.runs.iloc[0].get("spec.method.aggregator.name")), OTHER)
+    return str(line.runs.iloc[0]["role"])
 
 
 def by_round(steps: pd.DataFrame) -> pd.Series:

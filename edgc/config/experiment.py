@@ -248,6 +248,15 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         )
     for source in experiment.predict_from:
         _check_source(experiment, source, configs)
+    if experiment.timing:
+        for method in methods.values():
+            period = method.synchronisation.period
+            if experiment.timing.steps % period:
+                enough = period * -(-experiment.timing.steps // period)
+                raise UserError(
+                    f"experiment {name}: timing.steps {experiment.timing.steps}: method {method.name} exchanges every "
+                    f"{period} steps, so the steps of a cell must be a multiple of {period}; use {enough}"
+                )
     controls = [method.name for method in methods.values() if method.control]
     if controls and experiment.mode != "time":
         raise UserError(

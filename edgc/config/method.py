@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
@@ -26,6 +26,8 @@ SynchronisationUnion = Annotated[
     reduce(or_, (s.Settings for s in SYNCHRONISATIONS.values())),  # type: ignore[valid-type]
     Field(discriminator="name"),
 ]
+#: The floor exchanges nothing; dense methods average everything in every step, uncompressed.
+Role = Literal["floor", "dense", "other"]
 EVERY_STEP = EveryStepSettings(name="every_step")
 
 
@@ -82,6 +84,11 @@ class Method(Named):
     def baseline(self) -> bool:
         """Whether it averages everything in every step, uncompressed: others are held against it."""
         return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
+
+    @property
+    def role(self) -> Role:
+        """What it is to others that it is timed with."""
+        return "floor" if self.floor else "dense" if self.baseline else "other"
 
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
+from edgc.comm.telemetry import Region
 from edgc.exchange.entropy import sampled_entropy
 from edgc.exchange.relative_error import OBSERVE, RelativeErrors
 from edgc.policies.policy import Observation, Policy
@@ -133,7 +134,7 @@ class WindowObserver:
         return everywhere.tolist()
 
     @property
-    def _region(self) -> str:
+    def _region(self) -> Region:
         return ENTROPY if self._policy.spectrum else OBSERVE
 
     def _ends_window(self, step: int) -> bool:

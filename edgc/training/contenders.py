@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.base import files
+from edgc.comm.telemetry import REGIONS
 from edgc.config import Cell, RunSpec
 from edgc.config.timing import UNSHAPED
 from edgc.exchange.costs import link_speed
@@ -25,7 +26,7 @@ from edgc.training.links import network_of
 from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
 from edgc.training.pace import Pace
-from edgc.training.recorder import REGIONS, Recorder
+from edgc.training.recorder import Recorder
 from edgc.training.session import Session, run_folder
 from edgc.training.step import take_step
 from edgc.training.stopping import Stopping

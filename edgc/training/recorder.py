@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from edgc.base import files
 from edgc.comm import GRADIENT
-from edgc.comm.telemetry import Charge
+from edgc.comm.telemetry import REGIONS, Charge
 from edgc.config import RunSpec
 from edgc.training.links import Interface
 
@@ -23,10 +23,6 @@ from edgc.training.links import Interface
 TAGS = ("agree", "observe", "embedding", "pipeline")
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
-REGIONS = (
-    "forward", "backward", "bubble", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
-    "optimizer", "other",
-)  # fmt: skip
 
 
 class Recorder:

@@ -15,8 +15,8 @@ import torch
 from edgc.backends.megatron import checkpoint
 from edgc.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
 from edgc.base.files import read_json, read_jsonl
+from edgc.comm.telemetry import REGIONS
 from edgc.training.data.dataset import open_corpus, validation_batches
-from edgc.training.recorder import REGIONS
 from tests.fixtures.workspace import Workspace, wait_for
 
 EDGC = {

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from edgc.analysis.collect import gather
+from edgc.analysis.collect import amortised, gather
 from edgc.analysis.frames import COLUMNS, FRAMES, SESSION, Frames
 from edgc.base.errors import UserError
 from tests.fixtures.sessions import timed_experiment
@@ -92,3 +92,21 @@ def test_a_training_run_has_no_cells(specs, tmp_path):
 def test_missing_frames_say_what_to_do(tmp_path):
     with pytest.raises(UserError, match="edgc collect"):
         Frames.read(tmp_path)
+
+
+def test_seconds_and_bytes_of_a_period_are_spread_over_its_steps():
+    """Nothing is lost, what is no amount stays as it is, and a median step has its share of the exchange."""
+    costs = [(10.0, 80) if s % 4 == 0 else (1.0, 0) for s in range(1, 11)]
+    rows = [{"step": s, "loss": -s, "t_step": t, "wire_bytes": sent} for s, (t, sent) in enumerate(costs, 1)]
+    spread = amortised(rows, 4)
+    assert [row["t_step"] for row in spread] == [3.25] * 8 + [1.0] * 2
+    assert sum(row["wire_bytes"] for row in spread) == sum(row["wire_bytes"] for row in rows)
+    assert [(row["step"], row["loss"]) for row in spread] == [(row["step"], row["loss"]) for row in rows]
+    assert amortised(rows, 1) == rows
+
+
+def test_periods_of_a_timing_are_those_of_its_cells():
+    """Settling steps are no part of a counted period."""
+    marks = [{"round": 1, "rate": "none", "counted": c} for c in (False, True, True, False, True, True)]
+    rows = [mark | {"step": s, "t_step": float(s)} for s, mark in enumerate(marks)]
+    assert [row["t_step"] for row in amortised(rows, 2)] == [0.0, 1.5, 1.5, 3.0, 4.5, 4.5]

@@ -42,6 +42,7 @@ def both(*edits: Edit) -> Edit:
     return edit
 
 
+LATE = {"of": "dense", "title": "Late", "synchronisation": {"name": "outer", "every": 4}}
 BAD: dict[str, tuple[Edit, list[str]]] = {
     "rate without unit": (both(timed(), put("timing.rates", ["200"])), ["timing.rates", "'200'"]),
     "rounds at no rate": (
@@ -74,6 +75,10 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "variant with a file's name": (
         put("variants.topk", {"of": "powersgd", "title": "Low"}),
         ["variants.topk", "file of that name"],
+    ),
+    "cells that cut a period short": (
+        both(timed(), put("variants.late", LATE), put("methods", ["dense", "late"])),
+        ["timing.steps", "late exchanges every 4 steps", "multiple of 4"],
     ),
     "learning rate 0": (put("learning_rates", [0.0]), ["learning_rates", "greater than 0"]),
 }  # fmt: skip
