@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from edgc.aggregators.wire import WireDtype
 from edgc.aggregators.workload import Shape, Workload
 from edgc.base.lazy import torch
-from edgc.comm import Communicator, Work
+from edgc.comm import Communicator, Layout, Replicated, Work
 from edgc.policies.amounts import Amount, AmountKind
 from edgc.policies.policy import Decision
 
@@ -113,6 +113,9 @@ class Aggregator(ABC):
     baseline: ClassVar[bool] = False
     #: Whether `spectrum` tells singular values, for policies that read them.
     tells_spectrum: ClassVar[bool] = False
+    #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
+    #: aggregator that does not look at it gives the whole average, which serves owners too.
+    layout: Layout = Replicated()
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int = 0) -> None:

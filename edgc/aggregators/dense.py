@@ -17,10 +17,10 @@ from edgc.aggregators.aggregator import (
     Tolerance,
     adjacent_view,
 )
-from edgc.aggregators.wire import WireDtype, average
+from edgc.aggregators.wire import WireDtype, average, scatter_average
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
+from edgc.comm import Communicator, Piece, Sharded
 from edgc.policies.amounts import DENSE, Amount, On
 from edgc.policies.policy import Decision
 
@@ -38,7 +38,7 @@ class DenseSettings(AggregatorSettings):
 
 
 class Dense(Aggregator):
-    """One all-reduce a bucket. Loses nothing in fp32; bf16 rounds and keeps no residual.
+    """One all-reduce a bucket, or a reduce-scatter to owners. Loses nothing in fp32; bf16 rounds and keeps no residual.
 
     With bf16, what the decision says is `Dense` travels beside it in an all-reduce of its own, as it is.
     """
@@ -63,11 +63,18 @@ class Dense(Aggregator):
         by_name = {t.name: t.tensor for t in tensors}
         works, copies = [], []
         for wire, names in self._by_wire(by_name, decision).items():
-            members = [by_name[name] for name in names]
-            buffer, copied = pack(members)
-            works.append(average(buffer, comm, wire))
-            if copied:
-                copies.append((buffer, members))
+            if isinstance(self.layout, Sharded) and comm.size > 1:
+                pieces = [[_part(by_name, piece) for piece in own] for own in self.layout.by_owner(names)]
+                buffer = torch.cat([part for own in pieces for part in own])
+                average_of_own, work = scatter_average(buffer, comm, wire, self.layout.sizes(names))
+                copies.append((average_of_own, pieces[comm.rank]))
+            else:
+                members = [by_name[name] for name in names]
+                buffer, copied = pack(members)
+                work = average(buffer, comm, wire)
+                if copied:
+                    copies.append((buffer, members))
+            works.append(work)
         yield Last(*works)
         for buffer, members in copies:
             unpack(buffer, members)
@@ -86,12 +93,21 @@ class Dense(Aggregator):
             if wire == "bf16":
                 prepare.append(passes(numel, 1, itemsize + 2))
                 decode.append(passes(numel, 1, itemsize + 2))
-            messages.append(Message("all_reduce", (2 if wire == "bf16" else itemsize) * numel))
+            messages.append(Message(self._collective, (2 if wire == "bf16" else itemsize) * numel))
         return Workload((Phase(tuple(prepare), tuple(messages)),), tuple(decode))
+
+    @property
+    def _collective(self) -> Literal["all_reduce", "reduce_scatter"]:
+        return "reduce_scatter" if isinstance(self.layout, Sharded) else "all_reduce"
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Nothing is compressed where the wire is fp32."""
         return DENSE if self._wire_dtype == "fp32" else amount
+
+
+def _part(by_name: Mapping[str, Tensor], piece: Piece) -> Tensor:
+    """A view of a piece of a contiguous tensor."""
+    return by_name[piece.name].view(-1)[piece.start : piece.stop]
 
 
 def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from edgc.base.lazy import torch
@@ -21,6 +22,16 @@ def average(buffer: Tensor, comm: Communicator, wire_dtype: WireDtype) -> Work:
         return comm.all_reduce(buffer)
     sent = buffer.to(torch.bfloat16)
     return _Rounded(buffer, sent, comm.all_reduce(sent))
+
+
+def scatter_average(
+    buffer: Tensor, comm: Communicator, wire_dtype: WireDtype, sizes: Sequence[int]
+) -> tuple[Tensor, Work]:
+    """Start to average `buffer`, of `sizes` elements by owner: a tensor that holds this rank's own after `wait`."""
+    buffer.mul_(1 / comm.size)
+    sent = buffer if wire_dtype == "fp32" else buffer.to(torch.bfloat16)
+    own = sent.new_empty(sizes[comm.rank])
+    return own, comm.reduce_scatter(own, sent, sizes=sizes)
 
 
 class _Rounded:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last, Law, NamedTensor, forget
+from edgc.comm import Sharded
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, available, load
 from edgc.exchange.turns import UnderWay
@@ -481,3 +482,31 @@ def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
     expected = (mine["wide"] + theirs["wide"]) / 2
     error = outputs.std(0) / seeds**0.5
     assert ((outputs.mean(0) - expected).abs() <= 5 * error + 1e-6).all()
+
+
+@every_case
+def test_an_owner_gets_its_slice_of_the_average(settings: AggregatorSettings) -> None:
+    """Bit for bit what it gets where the average is needed whole; bytes are foretold there, too."""
+    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+    numels = {name: math.prod(shape) for name, shape in SHAPES.items()}
+    cuts = {name: numel // 3 for name, numel in numels.items()}  # inside matrices
+    layout = Sharded(
+        [{n: (0, cuts[n]) for n in SHAPES}, {n: (cuts[n], numels[n]) for n in SHAPES if n != "bias"}, {"bias": (2, 7)}]
+    )
+    layout.check(numels, 3)
+
+    def body(comm: LoopbackCommunicator) -> None:
+        whole, sharded = make(settings), make(settings)
+        sharded.layout = layout
+        for step, amount in enumerate(amounts):
+            values = random_values(comm.rank, step, torch.float32)
+            expected = step_once(whole, comm, values, amount, step)
+            comm.ledger.take()
+            actual = step_once(sharded, comm, values, amount, step)
+            workloads = [sharded.workload({n: SHAPES[n] for n in names}, Decision(amount), 3) for names in BUCKETS]
+            assert comm.ledger.take()["gradient"].payload_bytes == sum(each.payload for each in workloads)
+            for piece in layout.owned(comm.rank, [*SHAPES]):
+                mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
+                assert torch.equal(mine, theirs)
+
+    on_ranks(3, body)
