@@ -26,8 +26,8 @@ from edgc.base.errors import UserError
 from edgc.comm import TorchCommunicator
 from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import CONFIGS, Method, load
-from edgc.config.files import read
 from edgc.config.method import MECHANISMS
+from edgc.config.reading import read
 from edgc.config.settings import merge, validate
 from edgc.exchange.costs import measure
 from edgc.exchange.gradient_exchange import Bucket, GradientExchange, compressible

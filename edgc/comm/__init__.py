@@ -2,8 +2,8 @@
 
 from edgc.comm.communicator import GRADIENT, ChargedCommunicator, Communicator, Work, wire_factor
 from edgc.comm.layout import Layout, Piece, Replicated, Sharded
-from edgc.comm.parts import ReduceOp
 from edgc.comm.torch_group import TorchCommunicator
+from edgc.comm.uneven import ReduceOp
 
 __all__ = [
     "GRADIENT",

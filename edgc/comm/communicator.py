@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from edgc.comm.parts import ReduceOp, check_own, counts
 from edgc.comm.telemetry import Charge, Ledger
+from edgc.comm.uneven import ReduceOp, check_own, counts
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgc.base.lazy import torch
 from edgc.comm.communicator import ChargedCommunicator
-from edgc.comm.parts import reduced
 from edgc.comm.telemetry import Ledger
+from edgc.comm.uneven import reduced
 
 if TYPE_CHECKING:
     from torch import Tensor

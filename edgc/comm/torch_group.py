@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgc.base.lazy import dist
 from edgc.comm.communicator import ChargedCommunicator
-from edgc.comm.parts import ReduceOp, reduced
 from edgc.comm.telemetry import Ledger
+from edgc.comm.uneven import ReduceOp, reduced
 
 if TYPE_CHECKING:
     from torch import Tensor

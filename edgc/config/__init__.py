@@ -10,9 +10,9 @@ from edgc.config.calibration import Calibration, Stages
 from edgc.config.cluster import Cluster, Links, Parallel, Schedule
 from edgc.config.corpus import Corpus, Tokenizer
 from edgc.config.experiment import Experiment, Judgement, load_experiment
-from edgc.config.files import CONFIGS, Named, available, load
 from edgc.config.method import Method, Placement
 from edgc.config.model import Model
+from edgc.config.reading import CONFIGS, Named, available, load
 from edgc.config.run import RunSpec
 from edgc.config.simulation import Assumption, Simulation
 from edgc.config.task import Task

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, PositiveInt, StringConstraints, model_validator
 
 from edgc.base.errors import UserError
-from edgc.config.files import Named
+from edgc.config.reading import Named
 from edgc.config.settings import Settings
 from edgc.ops.backend import Backend
 

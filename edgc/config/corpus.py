@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.config.files import Named
+from edgc.config.reading import Named
 from edgc.config.settings import Settings
 
 END_OF_TEXT = "<|endoftext|>"  #: the token between two documents

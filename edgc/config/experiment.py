@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, Positiv
 from edgc.base.errors import UserError
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus
-from edgc.config.files import CONFIGS, N, Named, available, load
 from edgc.config.method import Method
 from edgc.config.model import Model
+from edgc.config.reading import CONFIGS, N, Named, available, load
 from edgc.config.run import RunSpec
 from edgc.config.settings import Settings, cut, merge, shown, validate
 from edgc.config.simulation import Simulation

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, model_validator
 
 from edgc.aggregators import AGGREGATORS, CONTROLS
-from edgc.config.files import Named
+from edgc.config.reading import Named
 from edgc.config.settings import Settings
 from edgc.exchange.link_codecs import PipelineTraffic
 from edgc.policies import POLICIES

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.config.files import Named
+from edgc.config.reading import Named
 
 #: The tied word embedding's names on the first and on the last of several pipeline stages.
 TIED = ("embedding.word_embeddings.weight", "output_layer.weight")

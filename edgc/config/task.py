@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from edgc.config.files import Named
+from edgc.config.reading import Named
 
 
 class Task(Named):

@@ -18,7 +18,7 @@ from edgc.config.settings import validate
 from edgc.training import stopping
 from edgc.training.environment import network_environment
 from edgc.training.failures import Failure, write_failures
-from edgc.training.links import links
+from edgc.training.node_links import links
 
 MONITOR_SECONDS = 0.2
 JOIN_SECONDS = 300  # that nodes may take to arrive, one after another

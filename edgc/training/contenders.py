@@ -22,9 +22,9 @@ from edgc.config.timing import UNSHAPED
 from edgc.exchange.costs import link_speed
 from edgc.training.batches import Batches
 from edgc.training.data.dataset import open_corpus
-from edgc.training.links import network_of
 from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
+from edgc.training.node_links import network_of
 from edgc.training.pace import Pace
 from edgc.training.recorder import Recorder
 from edgc.training.session import Session, run_folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgc.config import Cluster
-from edgc.training.links import INTERFACE
+from edgc.training.node_links import INTERFACE
 
 
 def network_environment(cluster: Cluster) -> dict[str, str]:

@@ -16,7 +16,7 @@ from edgc.base import files
 from edgc.comm import GRADIENT
 from edgc.comm.telemetry import REGIONS, Charge
 from edgc.config import RunSpec
-from edgc.training.links import Interface
+from edgc.training.node_links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
 #: other tag it is what was sent.

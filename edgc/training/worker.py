@@ -17,7 +17,7 @@ from edgc.config.settings import validate
 from edgc.ops import backend
 from edgc.training.binding import bind
 from edgc.training.failures import ERRORS, log_path
-from edgc.training.links import enter
+from edgc.training.node_links import enter
 from edgc.training.session import Session
 from edgc.training.stopping import outlive_a_request
 

@@ -18,7 +18,7 @@ from edgc.base.files import read_json, read_jsonl
 from edgc.cluster.lab.guard import network as lab_network
 from edgc.cluster.lab.network import Network
 from edgc.config import Cluster, load
-from edgc.training.links import network_of
+from edgc.training.node_links import network_of
 from tests.fixtures.workspace import Workspace, wait_for
 
 needs_links = pytest.mark.skipif(not links.available(), reason="needs root, ip and tc")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from edgc.base.errors import UserError
-from edgc.cluster.slurm.ask import ask
+from edgc.cluster.slurm.command import ask
 
 ALIVE = (
     "PENDING,CONFIGURING,RUNNING,COMPLETING,SUSPENDED,REQUEUED,REQUEUE_FED,REQUEUE_HOLD,PREEMPTED,RESIZING,STAGE_OUT"

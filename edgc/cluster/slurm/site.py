@@ -6,7 +6,7 @@ import re
 import shutil
 
 from edgc.base.errors import UserError
-from edgc.cluster.slurm.ask import ask
+from edgc.cluster.slurm.command import ask
 from edgc.config import Cluster
 
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from edgc.comm import TorchCommunicator, torch_group
 from edgc.comm.telemetry import Ledger
 from edgc.config import Cluster
-from edgc.training.links import Interface
+from edgc.training.node_links import Interface
 
 ELEMENTS = 1 << 20
 

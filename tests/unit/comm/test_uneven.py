@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgc.comm import ReduceOp, wire_factor
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.comm.parts import reduced
+from edgc.comm.uneven import reduced
 from tests.fixtures import part_laws
 
 Body = Callable[[LoopbackCommunicator], None]

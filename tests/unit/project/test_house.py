@@ -1,0 +1,31 @@
+"""The house: few rooms at the top, and a module name means one thing. Imports only go down: `make lint` checks it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+EDGC = Path(__file__).parents[3] / "edgc"
+#: What is there several times by design: an operation's two implementations, a table and a figure of one subject, and
+#: the hook under the name that users import it by.
+SHARED = {"__init__", "reference", "triton", "latency", "parts", "torch_ddp"}
+
+
+def test_at_most_twelve_rooms_at_the_top() -> None:
+    rooms = [path.name for path in EDGC.iterdir() if (path / "__init__.py").is_file()]
+    assert len(rooms) <= 12, sorted(rooms)
+
+
+def test_no_two_modules_of_one_name() -> None:
+    places = defaultdict(list)
+    for path in EDGC.rglob("*.py"):
+        places[path.stem].append(path.relative_to(EDGC).as_posix())
+    assert not {name: found for name, found in places.items() if len(found) > 1 and name not in SHARED}
+
+
+def test_unit_tests_are_in_the_rooms_that_they_test() -> None:
+    """Beside them is only `project`: what is true of the repository as a whole."""
+    rooms = {path.name for path in EDGC.iterdir() if path.is_dir()} | {"project"}
+    folders = {path.name for path in Path(__file__).parents[1].iterdir() if any(path.glob("test_*.py"))}
+    assert folders <= rooms
+    assert not [*Path(__file__).parents[1].glob("test_*.py")]
