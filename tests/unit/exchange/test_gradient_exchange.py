@@ -13,13 +13,15 @@ import torch
 
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.aggregator import Exchange, Last, NamedTensor
+from edgc.aggregators.dense import DenseSettings
 from edgc.aggregators.lowrank import LowRankSettings
 from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.exchange.observation import AGREE
 from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
-from edgc.policies.policy import Decision, Observation, Sampling
+from edgc.policies.fixed import Fixed, FixedSettings
+from edgc.policies.policy import Context, Decision, Observation, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
 
@@ -361,3 +363,21 @@ def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch
 
     seconds = run_ranks(1, body)[0]
     assert seconds == {"other": 0, "backward": 1000, "encode": 33, "decode": 300, "step": 1333}
+
+
+def test_placement_and_warm_up_hold_for_methods_without_a_number_too() -> None:
+    """A bf16 wire leaves excluded parameters, and the steps before `start_step`, in fp32."""
+
+    def body(comm: LoopbackCommunicator) -> list[int]:
+        rounded = AGGREGATORS["dense"](DenseSettings(name="dense", wire_dtype="bf16"))
+        policy = Fixed(FixedSettings(name="fixed", start_step=1), Context(0, 1, 9, SHAPES))
+        exchange = GradientExchange(rounded, policy, comm, comm, compressible(SHAPES, On, ("embedding",)))
+        sent = []
+        for step in range(2):
+            step_once(exchange, step, comm.rank)
+            sent.append(comm.ledger.take()["gradient"].payload_bytes)
+        return sent
+
+    numels = {name: math.prod(shape) for name, shape in SHAPES.items()}
+    fp32 = 4 * sum(numels.values())
+    assert run_ranks(2, body) == [[fp32, fp32 - 2 * (numels["layer.weight"] + numels["layer.bias"])]] * 2
