@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
-from edgc.aggregators.draws import draw
 from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, singular_values
@@ -77,17 +76,13 @@ class LowRank(Ranked):
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
         super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
         self._settings, self._seed = settings, seed
-        self._factors = WarmFactors(seed)
+        self._factors = WarmFactors(seed, settings.warm_start)
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
         settings = self._settings
-        # a random first factor amplifies the rounding of computing by its condition number
-        promised = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=settings.wire_dtype)}
-        if settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32":
-            promised[Law.CONSERVES] = Tolerance(computed=1000)
-        return promised
+        return self._promise(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
@@ -99,12 +94,15 @@ class LowRank(Ranked):
         errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
 
         lefts = bucket.factors
-        starts = [self._first_factor(t, p_mr, step) for t, p_mr in zip(bucket.tensors, lefts, strict=True)]
+        starts = [
+            self._factors.first(t.name, t.tensor.shape[1], p, step) for t, p in zip(bucket.tensors, lefts, strict=True)
+        ]
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         yield average(bucket.wire, comm, self._wire_dtype)
 
         bases = orthonormalise(lefts, self._settings.orthogonalise)
-        wire, rights = self._right_factors(names[0], grads, bases)
+        shapes = [(grad.shape[1], basis.shape[1]) for grad, basis in zip(grads, bases, strict=True)]
+        wire, rights = self._buffers.matrices(f"right of {names[0]}", shapes, bases[0])
         project(wholes, bases, rights)  # Q ← Mᵀ P̂
         averaged = average(wire, comm, self._wire_dtype)
         bucket.deliver_dense()  # meanwhile
@@ -114,19 +112,6 @@ class LowRank(Ranked):
         seed, *streams = map(_crc, (f"{self._seed}/{step}", *names))
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
         self._factors.keep(dict(zip(names, rights, strict=True)))
-
-    def _first_factor(self, matrix: NamedTensor, like: Tensor, step: int) -> Tensor:
-        """Q to begin with, n×r."""
-        rows, rank = matrix.tensor.shape[1], like.shape[1]
-        if self._settings.warm_start:
-            return self._factors.fitted(matrix.name, rows, rank, step, like)
-        return draw(self._seed, step, matrix.name, rows, rank, like)
-
-    def _right_factors(self, key: str, grads: Sequence[Tensor], bases: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One buffer for all right factors, and its parts, n×r each."""
-        sizes = [grad.shape[1] * basis.shape[1] for grad, basis in zip(grads, bases, strict=True)]
-        wire = self._buffers.take(f"right of {key}", sum(sizes), bases[0])
-        return wire, [part.view(-1, basis.shape[1]) for part, basis in zip(wire.split(sizes), bases, strict=True)]
 
     def spectrum(self, name: str) -> Tensor | None:
         q_nr = self._factors.get(name)

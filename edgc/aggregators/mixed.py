@@ -34,6 +34,12 @@ class WireBuffers:
             found = self._memory[key] = torch.empty(numel, dtype=kind, device=like.device)
         return found[:numel]
 
+    def matrices(self, key: str, shapes: Sequence[tuple[int, int]], like: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The buffer `key` for matrices of these shapes, and its parts."""
+        sizes = [rows * columns for rows, columns in shapes]
+        flat = self.take(key, sum(sizes), like)
+        return flat, [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+
 
 class MixedBucket:
     """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense."""

@@ -50,8 +50,7 @@ class Projection(Ranked):
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual is not kept."""
-        promised = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000)}
-        return promised | ({Law.CONSERVES: Tolerance(computed=1000)} if self._settings.error_feedback else {})
+        return self._promise(self._settings.error_feedback)
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ."""

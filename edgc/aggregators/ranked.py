@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgc.aggregators.aggregator import Aggregator, NamedTensor, shapes_of
+from edgc.aggregators.aggregator import Aggregator, Law, NamedTensor, Tolerance, shapes_of
 from edgc.aggregators.dense import Dense, DenseSettings
 from edgc.aggregators.mixed import MixedBucket, WireBuffers
 from edgc.aggregators.residuals import Residuals
@@ -32,6 +32,11 @@ class Ranked(Aggregator):
         self._residuals = residuals
         self._wire_dtype: WireDtype = wire_dtype
         self._buffers = WireBuffers()
+
+    def _promise(self, conserves: bool) -> Mapping[Law, Tolerance]:
+        """A random first factor amplifies the rounding of computing by its condition number."""
+        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=self._wire_dtype)}
+        return exact | {Law.CONSERVES: Tolerance(computed=1000)} if conserves else exact
 
     @abstractmethod
     def effective(self, shape: Shape, amount: Amount) -> Amount:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class WarmFactors:
     """The last step's Q of every matrix. Each lies in memory of its own that only grows."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, warm: bool = True) -> None:
+        """`warm`: whether a step begins with the last one's Q."""
+        self._seed, self._warm = seed, warm
         self._memory: dict[str, Tensor] = {}  # flat, as large as the highest rank so far
         self._last: dict[str, Tensor] = {}  # n×r, a view of it
 
@@ -26,8 +27,15 @@ class WarmFactors:
         """Q of the last step, n×r."""
         return self._last.get(name)
 
+    def first(self, name: str, rows: int, like: Tensor, step: int) -> Tensor:
+        """Q to begin a step with, for a left factor `like` (m×r): `rows`×r."""
+        rank = like.shape[1]
+        if self._warm:
+            return self.fitted(name, rows, rank, step, like)
+        return draw(self._seed, step, name, rows, rank, like)
+
     def fitted(self, name: str, rows: int, rank: int, step: int, like: Tensor) -> Tensor:
-        """Q to begin a step with, n×`rank`.
+        """The last Q at another rank, n×`rank`; the first time random.
 
         Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
         columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised.
