@@ -1,0 +1,32 @@
+"""What cannot be a DDP communication hook is refused in one line, before the model is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgc.base.errors import UserError
+from edgc.config import Method, available, load
+from edgc.torch_ddp import compress
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+METHODS = [load(Method, name, CONFIGS) for name in available(Method, CONFIGS)]
+NO_HOOKS = [method for method in METHODS if method.synchronisation.no_hook]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", NO_HOOKS, ids=lambda method: method.name)
+def test_a_method_that_is_no_hook_is_refused_in_one_line(method: Method) -> None:
+    model: Any = None
+    with pytest.raises(UserError) as caught:
+        compress(model, method, iterations=10)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert method.name in message
+    assert method.synchronisation.name in message  # type: ignore[attr-defined]
+    assert "every_step" in message, "what to do"
+
+
+def test_there_are_such_methods() -> None:
+    assert {method.synchronisation.name for method in NO_HOOKS} == {"delayed", "outer"}  # type: ignore[attr-defined]
