@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from edgc.comm.telemetry import Charge, Ledger
+from edgc.comm.telemetry import Ledger
 from edgc.comm.uneven import ReduceOp, check_own, counts
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
 class _TimedWork:
     """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock."""
 
-    def __init__(self, wait: Callable[[], object], charge: Charge, ledger: Ledger, tag: str, begin: float) -> None:
+    def __init__(self, wait: Callable[[], object], ledger: Ledger, tag: str, begin: float) -> None:
         self._wait: Callable[[], object] | None = wait
-        self._charge, self._ledger, self._tag, self._begin = charge, ledger, tag, begin
+        self._ledger, self._tag, self._begin = ledger, tag, begin
 
     def wait(self) -> None:
         if self._wait is None:
@@ -117,7 +117,7 @@ class _TimedWork:
         with _blocked(self._ledger, self._tag):
             self._wait()
         self._wait = None
-        self._charge.seconds += time.perf_counter() - self._begin
+        self._ledger.took(self._tag, time.perf_counter() - self._begin)
 
 
 class _Done:
@@ -146,11 +146,11 @@ class ChargedCommunicator:
             return _Done()
         handed = payload.numel() * payload.element_size()
         wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
-        charge = self.ledger.charge(tag, handed, wire)
+        self.ledger.charge(tag, handed, wire)
         begin = time.perf_counter()
         with _blocked(self.ledger, tag):
             wait = self._launch(collective, *tensors, **options)
-        return _TimedWork(wait, charge, self.ledger, tag, begin)
+        return _TimedWork(wait, self.ledger, tag, begin)
 
     def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
         return self._charged("all_reduce", tensor, tag, tensor, op=op)

@@ -110,13 +110,19 @@ class Ledger:
     clock: StepClock = field(default_factory=StepClock)
     _charges: dict[str, Charge] = field(default_factory=dict)
 
-    def charge(self, tag: str, payload_bytes: int, wire_bytes: float) -> Charge:
-        """Add one collective under `tag`; the caller adds seconds to the returned charge as they pass."""
-        charge = self._charges.setdefault(tag, Charge())
+    def charge(self, tag: str, payload_bytes: int, wire_bytes: float) -> None:
+        """Add one collective under `tag`, when it is launched."""
+        charge = self._of(tag)
         charge.calls += 1
         charge.payload_bytes += payload_bytes
         charge.wire_bytes += wire_bytes
-        return charge
+
+    def took(self, tag: str, seconds: float) -> None:
+        """Add a collective's seconds when it is complete, which may be in a later step."""
+        self._of(tag).seconds += seconds
+
+    def _of(self, tag: str) -> Charge:
+        return self._charges.setdefault(tag, Charge())
 
     def state_dict(self) -> dict[str, dict[str, float]]:
         """Charges since the last `take`: of collectives that a later step counts as its own."""
