@@ -1,9 +1,11 @@
-"""The cluster model: what a training step costs on a cluster that nobody has to rent first. No torch.
+"""Clusters: a model of what a training step costs on one, SLURM, and a lab cluster on this machine. No torch.
 
-A RunSpec says what is trained, a Calibration what the machines do in a second; the parts are
+The model, so that nobody has to rent a cluster first: a RunSpec says what is trained, a Calibration what the machines
+do in a second. Its parts are
 
-- `parameters`, `topology`: what every stage holds, and which ranks share which links;
+- `parameters`: what every stage holds; `memory`: whether it fits;
 - `compute`, `transfers`: seconds of a stage's forward and backward, of a message, of an exchange's kernels;
-- `schedule`: 1F1B and interleaved pipelines, event by event;
-- `step`: all of it put together: a step's time and where it goes.
+- `pipeline_schedule`: 1F1B and interleaved pipelines, event by event;
+- `device_and_link`: a stage's exchange, in the order that training has;
+- `step_model`: all of it put together: a step's time and where it goes; `whole_run`: a policy over a whole run.
 """
