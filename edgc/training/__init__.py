@@ -1,1 +1,1 @@
-"""Training one run: the loop, its records, and how its processes are launched."""
+"""A run from text to scores: its corpus, the loop, its records, how its processes are launched; and benchmarks."""
