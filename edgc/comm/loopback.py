@@ -80,7 +80,7 @@ class LoopbackCommunicator(ChargedCommunicator):
         return torch.cat(here)
 
 
-def run_ranks(size: int, body: Callable[[LoopbackCommunicator], T], timeout: float = 60.0) -> list[T]:
+def run_ranks(size: int, body: Callable[[LoopbackCommunicator], T], timeout: float = 600.0) -> list[T]:
     """Run `body(communicator)` once per rank, each in a thread. Returns results by rank; raises the first error."""
     meeting = _Meeting(size, timeout)
 

@@ -167,7 +167,7 @@ def rows() -> Iterator[list[dict[str, Any]]]:
             writer.writerows(sorted(table, key=lambda row: tuple(map(str, row.values()))))
 
 
-@pytest.mark.timeout(900)  # some minutes where nothing is in Triton's cache
+@pytest.mark.timeout(3600)  # some minutes where nothing is in Triton's cache
 @pytest.mark.parametrize("name", TARGETS)
 def test_fits_and_does_not_spill(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[dict[str, Any]]

@@ -13,6 +13,7 @@ from typing import Any
 from edgc.base.errors import UserError
 from edgc.cluster.lab.guard import network
 from edgc.cluster.lab.network import Network
+from tests.fixtures.limits import HANG
 
 PROGRAMS = Path(__file__).parent / "programs"
 PORT = 29511
@@ -27,7 +28,7 @@ def available() -> bool:
         return False
 
 
-def run_on_links(program: str, processes: int, rate: str, *arguments: str, seconds: float = 240) -> Any:
+def run_on_links(program: str, processes: int, rate: str, *arguments: str, seconds: float = HANG) -> Any:
     """Start `program` with one process a namespace; returns the JSON of rank 0's last line. Fails with its output."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "eth0",
@@ -47,5 +48,5 @@ def run_on_links(program: str, processes: int, rate: str, *arguments: str, secon
         output = started[0].communicate(timeout=seconds)[0]
         assert started[0].returncode == 0, output[-8000:]
         for process in started[1:]:
-            process.communicate(timeout=30)
+            process.communicate(timeout=HANG)
     return json.loads(output.strip().splitlines()[-1])

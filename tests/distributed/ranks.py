@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.fixtures.limits import HANG
+
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 MEGATRON, DDP = "edgc.backends.megatron.engine", "edgc.torch_ddp"
 
 
-def on_ranks(program: str, processes: int, *arguments: str, needs: str = MEGATRON, seconds: float = 240) -> Any:
+def on_ranks(program: str, processes: int, *arguments: str, needs: str = MEGATRON, seconds: float = HANG) -> Any:
     """Start `program` on a free port; returns the JSON of its last line on rank 0. Fails with its output.
 
     `needs`: the module that it spends its start on; it is imported once for all processes.

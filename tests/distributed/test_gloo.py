@@ -6,7 +6,6 @@ import hashlib
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -21,6 +20,7 @@ from edgc.config import Method, available, load
 from edgc.exchange.turns import UnderWay
 from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
 from edgc.policies.policy import Decision
+from tests.fixtures.limits import COLLECTIVE
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHAPES = {"tall": (48, 16), "bias": (48,), "wide": (16, 64), "twin": (48, 16), "empty": (0,)}
@@ -55,7 +55,7 @@ def exchanged(comm: ChargedCommunicator, method: str) -> tuple[list[Tensor], int
 def process(rank: int, store: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=COLLECTIVE)
     )
     assert dist.group.WORLD is not None
     comm = TorchCommunicator(dist.group.WORLD, Ledger())
@@ -92,6 +92,5 @@ def check_collectives(comm: TorchCommunicator) -> None:
     comm.ledger.take()
 
 
-@pytest.mark.timeout(120)
 def test_gloo_equals_loopback(tmp_path: Path) -> None:
     mp.spawn(process, args=(str(tmp_path / "store"),), nprocs=SIZE, daemon=True)

@@ -6,7 +6,6 @@ import warnings
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -14,6 +13,7 @@ import torch.multiprocessing as mp
 from edgc.comm import TorchCommunicator, torch_group
 from edgc.comm.telemetry import Ledger
 from tests.fixtures import part_laws
+from tests.fixtures.limits import COLLECTIVE
 
 SIZE = 3
 
@@ -22,7 +22,7 @@ def process(rank: int, store: str) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("error", FutureWarning)  # a collective's name that torch will drop
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=COLLECTIVE)
     )
     assert dist.group.WORLD is not None
     comm = TorchCommunicator(dist.group.WORLD, Ledger())
@@ -35,6 +35,5 @@ def process(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.timeout(120)
 def test_laws(tmp_path: Path) -> None:
     mp.spawn(process, args=(str(tmp_path / "store"),), nprocs=SIZE, daemon=True)

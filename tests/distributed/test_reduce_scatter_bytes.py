@@ -13,7 +13,7 @@ RANKS = 4
 
 @pytest.mark.skipif(not links.available(), reason="needs root, ip and tc, and a kernel that has namespaces")
 def test_a_reduce_scatter_sends_what_is_charged_and_gloos_own_twice_that() -> None:
-    report = links.run_on_links("reduce_scatter_bytes.py", RANKS, "1gbit", seconds=60)
+    report = links.run_on_links("reduce_scatter_bytes.py", RANKS, "1gbit")
     own = report.pop("gloo's own")
     assert {name: seen["charged"] for name, seen in report.items()} == {
         "reduce_scatter": (RANKS - 1) / RANKS, "all_to_all": (RANKS - 1) / RANKS, "all_reduce": 2 * (RANKS - 1) / RANKS

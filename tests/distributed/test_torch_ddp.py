@@ -19,6 +19,7 @@ from edgc.base.errors import UserError
 from edgc.config import Method, load
 from edgc.torch_ddp import compress
 from tests.distributed.ranks import DDP, on_ranks
+from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +119,7 @@ def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
     lines = []
     for _ in range(2):  # the second start goes on from the first one's checkpoint
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG, check=False
         )
         assert done.returncode == 0, done.stderr[-4000:]
         lines.append(done.stdout.strip().splitlines()[-1])

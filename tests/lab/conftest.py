@@ -19,6 +19,7 @@ import pytest
 from edgc.base.files import read_json, read_jsonl
 from edgc.cluster.lab import slurm_cluster as cluster
 from edgc.cluster.lab.network import Network
+from tests.fixtures.limits import COLLECTIVE
 from tests.fixtures.workspace import REPOSITORY, Workspace
 
 
@@ -64,7 +65,7 @@ class LabProject(Workspace):
             shutil.copytree(REPOSITORY / "configs" / name, root / "configs" / name, dirs_exist_ok=True)
         self.environment |= cluster.environment()
         schedule = {"memory_mb_per_node": 2000, "time_minutes": 10}
-        common = {"device": "cpu", "device_model": "cpu", "timeout_seconds": 60, "schedule": schedule}
+        common = {"device": "cpu", "device_model": "cpu", "timeout_seconds": COLLECTIVE, "schedule": schedule}
         self.write("clusters", "two", nodes=2, processes_per_node=1, **common)
         self.write("clusters", "two-by-two", nodes=2, processes_per_node=2, **common)
         self.write("clusters", "gpus", **(common | {"device": "cuda"}), nodes=2, processes_per_node=2)

@@ -10,6 +10,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.cluster.lab import slurm_cluster as cluster
+from tests.fixtures.limits import HANG
 from tests.lab.conftest import traces, wait_for
 
 ROOT = os.geteuid() == 0
@@ -17,7 +18,7 @@ ROOT = os.geteuid() == 0
 
 def edgc(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "edgc", "lab", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
 
 
 def test_up_status_rate_kill_start_down_and_nothing_is_left() -> None:
@@ -42,9 +43,9 @@ def test_up_status_rate_kill_start_down_and_nothing_is_left() -> None:
 
         assert edgc("kill", "n3").returncode == 0
         assert not network.pids("n3")
-        wait_for(lambda: cluster.node_states()["n3"].startswith("down"), 60)
+        wait_for(lambda: cluster.node_states()["n3"].startswith("down"), HANG)
         assert edgc("start", "n3").returncode == 0
-        wait_for(lambda: cluster.node_states()["n3"] == "idle", 60)
+        wait_for(lambda: cluster.node_states()["n3"] == "idle", HANG)
         assert "50mbit" in edgc("status").stdout
     finally:
         down = edgc("down")

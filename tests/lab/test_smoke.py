@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.fixtures.limits import HANG
 from tests.fixtures.workspace import REPOSITORY
 from tests.lab.conftest import LabProject, end, steps
 
@@ -28,7 +29,7 @@ def test_the_smoke_experiment_sends_as_many_bytes_as_on_one_machine(project: Lab
     command = [*project.snakemake("smoke-nodes"), "--", str(latency.relative_to(project.root))]
     process, log = project.start_logged(command)
     alone = {run: train_alone(project, run) for run in project.edgc("runs", "-e", "smoke-local").stdout.split()}
-    assert end(process, log, 290) == 0, log.read_text()[-6000:]
+    assert end(process, log, HANG) == 0, log.read_text()[-6000:]
     assert latency.exists()
     trained = [job for job in project.jobs().values() if job["Comment"].startswith("rule_train")]
     assert [(job["Comment"], job["NumNodes"], job["NumTasks"]) for job in trained] == [

@@ -117,7 +117,7 @@ def residuals(aggregator: Aggregator) -> dict[str, Tensor]:
 
 
 def on_ranks(size: int, body: Callable[[LoopbackCommunicator], Any]) -> list[Any]:
-    return run_ranks(size, body, timeout=30)
+    return run_ranks(size, body)
 
 
 def mean_over_ranks(values: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.limits import HANG
+
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """
 name: toy
@@ -49,7 +51,7 @@ class Project:
             "STAND_IN": json.dumps(stand_in),
             "MPLCONFIGDIR": str(self.root),
         }
-        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=240)
+        return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=HANG)
 
     def would_run(self, *arguments: str) -> dict[str, list[str]]:
         """Outputs by rule that a dry run lists."""

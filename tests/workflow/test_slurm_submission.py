@@ -15,6 +15,7 @@ import yaml
 
 from edgc.config import Corpus, load, load_experiment
 from edgc.training.data.corpus_files import corpus_id
+from tests.fixtures.limits import HANG
 from tests.workflow.conftest import ROOT, Project
 
 # sbatch notes what it was asked and refuses; the others are a site with one partition
@@ -46,7 +47,7 @@ def submit(site: Project, experiment: str, *more: str) -> subprocess.CompletedPr
     command += ["--slurm-init-seconds-before-status-checks", "1"]
     command += ["--config", f"experiment={experiment}", *more]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=site.root, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=site.root, env=environment, capture_output=True, text=True, timeout=HANG)
 
 
 def sbatch_options(site: Project, experiment: str) -> list[str]:

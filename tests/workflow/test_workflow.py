@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +13,7 @@ from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.tables import TABLES
 from edgc.base.files import read_json
 from edgc.config import Experiment, available, load_experiment
+from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ["--config", "experiment=smoke"]
@@ -81,11 +81,9 @@ def test_the_report_needs_nothing_else_and_tells_no_path(finished):
         assert f"{name}.html" in page or f"{name}.svg" in page
 
 
-def test_a_second_call_runs_nothing_and_is_fast(finished):
-    begin = time.monotonic()
+def test_a_second_call_runs_nothing(finished):
     done = finished.snakemake()
     assert "Nothing to be done" in done.stdout + done.stderr
-    assert time.monotonic() - begin < 15
 
 
 def test_what_changes_no_result_runs_nothing(finished):
@@ -168,7 +166,7 @@ def test_lint_finds_only_what_is_meant(project):
 def test_style():
     done = subprocess.run(
         [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflow"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=HANG,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len((ROOT / "Snakefile").read_text().splitlines()) < 60

@@ -298,7 +298,7 @@ CHECKS: tuple[Callable[[], Any], ...] = (
 
 def main() -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=600))
     report = {check.__name__: check() for check in CHECKS}
     report["imports_megatron"] = "megatron" in sys.modules
     if dist.get_rank() == 0:

@@ -23,6 +23,7 @@ from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.cli import app
 from edgc.config import load_experiment
+from tests.fixtures.limits import HANG
 from tests.fixtures.studies import tiny_spec
 from tests.fixtures.synthetic_runs import write_run
 
@@ -352,5 +353,5 @@ def test_it_starts_without_torch(tmp_path: Path) -> None:
         "except SystemExit as end: assert end.code == 0, end.code\n"
         "assert not {'torch', 'pandas', 'megatron'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from edgc.base import provenance
+from tests.fixtures.limits import HANG
 
 IDENTITY = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
 
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", str(folder), *IDENTITY, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=HANG).stdout.strip()
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_collectives_do_what_they_say(size: int) -> None:
         comm.all_to_all(swapped, parts).wait()
         assert torch.equal(swapped, 10 * ranks + comm.rank)
 
-    run_ranks(size, body, timeout=10)
+    run_ranks(size, body)
 
 
 #: Bytes a rank sends for 24 bytes handed over, in a group of four.
@@ -55,7 +55,7 @@ def test_bytes(collective: str, payload: int, wire: float) -> None:
             assert charge.seconds > 0
         assert not comm.ledger.take()
 
-    run_ranks(4, body, timeout=10)
+    run_ranks(4, body)
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all", "broadcast"])
@@ -76,7 +76,7 @@ def test_ranks_that_disagree_fail_loudly() -> None:
     bodies: list[Callable[[LoopbackCommunicator], None]] = [different_collectives, different_shapes, different_dtypes]
     for body in bodies:
         with pytest.raises(RuntimeError, match="disagree"):
-            run_ranks(2, body, timeout=10)
+            run_ranks(2, body)
 
 
 def test_a_failing_rank_ends_the_others_with_its_own_error() -> None:
@@ -86,7 +86,7 @@ def test_a_failing_rank_ends_the_others_with_its_own_error() -> None:
         comm.all_reduce(torch.zeros(3))
 
     with pytest.raises(KeyError, match="mine"):
-        run_ranks(3, body, timeout=10)
+        run_ranks(3, body)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_blocking_is_charged_to_wire_and_steps_start_afresh() -> None:
             parts = seconds["other"] + seconds["decode"] + seconds["wire"]
             assert seconds["step"] == pytest.approx(parts)
 
-    run_ranks(2, body, timeout=10)
+    run_ranks(2, body)
 
 
 def test_a_ledger_can_be_shared() -> None:
@@ -161,4 +161,4 @@ def test_only_gradients_block_the_region_wire() -> None:
         return without | {f"gradient {region}" for region in comm.ledger.clock.stop()}
 
     expected = {"other", "embedding", "step", "gradient other", "gradient wire", "gradient step"}
-    assert run_ranks(2, body, timeout=10) == [expected, expected]
+    assert run_ranks(2, body) == [expected, expected]

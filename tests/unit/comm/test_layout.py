@@ -60,4 +60,4 @@ def test_a_reduce_scatter_in_the_order_of_owners_gives_each_what_it_owns() -> No
         for piece, part in zip(pieces, own.split([piece.numel for piece in pieces]), strict=True):
             assert torch.equal(part, total[piece.name][piece.start : piece.stop])
 
-    run_ranks(3, body, timeout=10)
+    run_ranks(3, body)

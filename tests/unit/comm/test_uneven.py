@@ -19,7 +19,7 @@ Body = Callable[[LoopbackCommunicator], None]
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_laws(size: int) -> None:
-    run_ranks(size, part_laws.check, timeout=30)
+    run_ranks(size, part_laws.check)
 
 
 @settings(max_examples=25, deadline=None)
@@ -29,7 +29,7 @@ def test_laws(size: int) -> None:
     )
 )
 def test_all_to_all_is_a_permutation_of_what_ranks_hold(elements: list[list[int]]) -> None:
-    run_ranks(len(elements), lambda comm: part_laws.all_to_all_and_back_is_nothing(comm, elements), timeout=30)
+    run_ranks(len(elements), lambda comm: part_laws.all_to_all_and_back_is_nothing(comm, elements))
 
 
 @pytest.mark.parametrize("collective", ["reduce_scatter", "all_to_all"])
@@ -44,7 +44,7 @@ def test_equal_parts_are_charged_by_the_factor(collective: str) -> None:
             assert charge.payload_bytes == 24
             assert charge.wire_bytes == 24 * wire_factor(collective, 4) == 18
 
-    run_ranks(4, body, timeout=10)
+    run_ranks(4, body)
 
 
 def test_narrow_floats_are_added_in_fp32_and_integers_wrap_around() -> None:
@@ -76,7 +76,7 @@ def test_parts_that_do_not_add_up_are_refused_before_anything_is_sent(
             comm.all_to_all(torch.empty(6).half(), torch.zeros(6))
         assert not comm.ledger.take()
 
-    run_ranks(2, body, timeout=10)
+    run_ranks(2, body)
 
 
 def test_ranks_that_disagree_on_parts_fail_loudly() -> None:
@@ -97,4 +97,4 @@ def test_ranks_that_disagree_on_parts_fail_loudly() -> None:
     bodies: list[Body] = [different_sizes, different_reductions, a_part_that_nobody_awaits, counts_on_one_rank]
     for body in bodies:
         with pytest.raises(RuntimeError, match="disagree"):
-            run_ranks(2, body, timeout=10)
+            run_ranks(2, body)

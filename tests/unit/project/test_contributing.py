@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.limits import HANG
+
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 SUITES = {"aggregators": "test_conformance", "policies": "test_policies", "synchronisation": "test_synchronisations"}
@@ -53,7 +55,7 @@ def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_pa
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)

@@ -12,6 +12,7 @@ import pytest
 from edgc.base.errors import UserError
 from edgc.config import Corpus, available, load
 from edgc.training.data.corpus_files import check_corpus, corpus_id, input_files, text_files
+from tests.fixtures.limits import HANG
 
 BPE = {"kind": "bpe", "vocab_size": 300}
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -57,7 +58,7 @@ def test_id_depends_on_the_python_version_for_its_standard_library_only(
 def test_torch_is_not_needed() -> None:
     modules = "edgc.training.data.corpus_files, edgc.training.data.prepare, edgc.training.data.dataset"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)
 
 
 @pytest.mark.parametrize("name", available(Corpus, CONFIGS))

@@ -22,6 +22,7 @@ from edgc.config import Corpus, load
 from edgc.training.data.documents import documents
 from edgc.training.data.prepare import FILES, prepare
 from edgc.training.data.tokenizers import END_OF_TEXT, make_tokenizer
+from tests.fixtures.limits import HANG
 
 
 def write_text(folder: Path, seed: int = 0, documents: int = 300) -> Path:
@@ -87,7 +88,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     for name, parallel in (("a", "false"), ("b", "true")):
         environment = os.environ | {"TOKENIZERS_PARALLELISM": parallel, "PYTHONHASHSEED": str(len(parallel))}
         command = [sys.executable, "-c", code, settings, str(tmp_path / name)]
-        subprocess.run(command, check=True, timeout=60, env=environment)
+        subprocess.run(command, check=True, timeout=HANG, env=environment)
     for name in (*FILES, "manifest.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

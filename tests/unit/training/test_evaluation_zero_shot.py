@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from edgc.base.files import read_json, write_json, write_jsonl
 from edgc.config import Task, available, load
 from edgc.training.evaluation import evaluate_run, tasks
 from edgc.training.evaluation.scorer import Scorer
+from tests.fixtures.limits import HANG
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 WINDOW = 48
@@ -203,9 +203,7 @@ def test_one_example_has_no_standard_error(run: Path, corpus: Path, mirror: Path
 
 @pytest.mark.usefixtures("nothing_local")
 def test_missing_data_is_reported_and_never_a_zero(run: Path, corpus: Path):
-    begin = time.monotonic()
     records = evaluated(run, ["hellaswag", "stdlib_cloze", "race"], corpus)
-    assert time.monotonic() - begin < 30
     assert records["stdlib_cloze"]["status"] == "done"
     for name in ("hellaswag", "race"):
         record = records[name]
@@ -322,5 +320,5 @@ def test_the_command_starts_without_the_heavy_libraries():
 
     heavy = ("torch", "lm_eval", "transformers", "datasets")
     code = f"import sys, edgc.training.evaluation; print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=True)
     assert json.loads(out.stdout.replace("'", '"')) == []
