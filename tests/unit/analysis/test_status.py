@@ -30,6 +30,8 @@ from tests.fixtures.synthetic_runs import write_run
 NOW = 1_700_000_000.0
 SPEC = tiny_spec("powersgd")  # 40 iterations
 SMOKE = load_experiment("smoke").runs()
+#: of the runs that `everything` writes
+STATES = ["running", "done", "failed", "timeout", *["waiting"] * (len(SMOKE) - 4)]
 IO = Path("/proc/self/io")
 
 
@@ -202,7 +204,7 @@ def test_when_there_is_nothing_more_to_wait_for(tmp_path: Path, states: list[str
 
 def everything(results: Path, now: float) -> None:
     """A folder of each kind for the runs of `smoke`: running, done, failed, timeout and waiting."""
-    running, done, failed, timeout, _ = (results / "smoke" / "runs" / spec.run_id for spec in SMOKE)
+    running, done, failed, timeout, *_ = (results / "smoke" / "runs" / spec.run_id for spec in SMOKE)
     write(running, 5, now, job=job("123456789"), steps=[record(120, 3.25, 60.0)], stop="cancelled")
     write(done, 900, now, job=job("123456790"), steps=[record(200, 1.0)], status=status("done", 200))
     write(failed, 90, now, job=job(), steps=[record(20)], status=status("failed", 20, "rank 1: [no] memory\nmore"))
@@ -230,7 +232,7 @@ def test_tables_fit_the_terminal_and_nothing_is_cut_off(tmp_path: Path, width: i
     assert f"  log: {failed}/launch.log" in lines
     assert f"{SMOKE[2].run_id}: rank 1: [no] memory" in lines
     assert f"{SMOKE[0].run_id}: was asked to stop (cancelled)" in lines
-    assert "5 runs: 1 running, 1 waiting, 1 timeout, 1 done, 1 failed" in lines
+    assert f"{len(SMOKE)} runs: 1 running, {len(SMOKE) - 4} waiting, 1 timeout, 1 done, 1 failed" in lines
     assert "18 runs: 18 waiting" in lines
     assert all(len(line) <= width for line in lines if "log: " not in line)
 
@@ -283,7 +285,7 @@ def test_piped_output_has_a_line_for_every_run(tmp_path: Path) -> None:
     everything(tmp_path, time.time())
     result = invoke("--results", str(tmp_path))
     lines = result.stdout.splitlines()
-    for spec, state in zip(SMOKE, ("running", "done", "failed", "timeout", "waiting"), strict=True):
+    for spec, state in zip(SMOKE, STATES, strict=True):
         assert any(line.split()[:2] == [spec.run_id, state] for line in lines), spec.run_id
 
 
@@ -293,7 +295,7 @@ def test_json_records(tmp_path: Path) -> None:
     result = invoke("--results", str(tmp_path), "--json")
     records = {r["run_id"]: r for r in json.loads(result.stdout)}
     assert list(records) == [spec.run_id for spec in SMOKE]
-    assert [r["state"] for r in records.values()] == ["running", "done", "failed", "timeout", "waiting"]
+    assert [r["state"] for r in records.values()] == STATES
     assert {r["experiment"] for r in records.values()} == {"smoke"}
     assert records[SMOKE[0].run_id]["seconds_left"] == 4800.0
     assert "renamed.yaml" in result.stderr
@@ -331,7 +333,7 @@ def test_watching_ends_with_the_last_run(tmp_path: Path, monkeypatch: pytest.Mon
     result = invoke("smoke", "--results", str(tmp_path), "--watch", "7")
     assert pauses == [7.0] * len(SMOKE)
     assert result.exit_code == 1
-    assert result.stdout.count("5 runs: 4 done, 1 failed") == 1
+    assert result.stdout.count(f"{len(SMOKE)} runs: {len(SMOKE) - 1} done, 1 failed") == 1
 
 
 def test_ctrl_c_ends_watching_with_the_last_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +345,7 @@ def test_ctrl_c_ends_watching_with_the_last_look(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(progress_view.time, "sleep", interrupt)
     result = invoke("smoke", "--results", str(tmp_path), "--watch", "1")
     assert result.exit_code == 0
-    assert "5 runs: 5 waiting" in result.stdout
+    assert f"{len(SMOKE)} runs: {len(SMOKE)} waiting" in result.stdout
 
 
 def test_it_starts_without_torch(tmp_path: Path) -> None:
