@@ -328,7 +328,7 @@ def plan(
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods: source, aggregator, policy, state and payload."""
+    """List the methods: source, parts, state and payload."""
     from edgc.config.method import MECHANISMS
 
     rows = []
@@ -340,6 +340,7 @@ def methods(as_json: AsJson = False) -> None:
                 "name": name,
                 "title": method.title,
                 "source": method.source,
+                "synchronisation": method.synchronisation.name,
                 "aggregator": method.aggregator.name,
                 "policy": method.policy.name,
                 "state": aggregator.state_size,

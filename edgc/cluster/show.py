@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edgc.cluster.plan import Forecast, Plan
 from edgc.config import Calibration, RunSpec
@@ -64,9 +66,8 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     console = Console(highlight=False)
     console.print(f"[bold]{about(plan, spec, precision)}[/bold]")
     console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}). Entropy: {trajectory}.")
-    console.print(_methods(plan))
-    console.print(_parts(plan))
-    console.print(_latencies(plan))
+    for table in _tables(plan):
+        console.print(table)
     console.print(
         f"Without any exchange of gradients a step would take {plan.by_name('dense').floor_s:.4g} s, "
         f"{plan.bound_percent:.1f} % less than dense fp32's {plan.dense_s:.4g} s: only what compresses other traffic, "
@@ -87,57 +88,70 @@ def about(plan: Plan, spec: RunSpec, precision: str) -> str:
     )
 
 
-def _methods(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE, title=f"Saved against {plan.by_name(plan.baseline).title}", title_justify="left")
-    table.add_column("Method")
-    for heading in (
-        "Step (s)",
-        "Saved",
-        "(± 20 %)",
-        "of fp32",
-        "Pays below",
-        "Pays to rank",
-        "Days",
-        "GPU-hours saved",
-    ):
-        table.add_column(heading, justify="right")
-    base = plan.by_name(plan.baseline)
-    for each in plan.forecasts:
-        table.add_row(
-            each.title,
-            f"{each.iteration_s:.4g}",
-            f"{each.saving_percent:.1f} %",
-            f"{each.low_percent:.0f} … {each.high_percent:.0f} %",
-            f"{each.saving_fp32_percent:.1f} %",
-            _below(each.break_even_gbit),
-            "–" if each.highest_rank is None else f"{each.highest_rank}",
-            f"{each.days:.3g}",
-            f"{24 * plan.gpus * (base.days - each.days):.0f}",
-        )
+def _tables(plan: Plan) -> Iterator[Table]:
+    """Each fits a terminal of eighty columns with every number whole."""
+    base, each = plan.by_name(plan.baseline), plan.forecasts
+    yield _table(
+        f"Saved against {base.title}",
+        each,
+        {
+            "Step (s)": lambda f: f"{f.iteration_s:.4g}",
+            "Saved": lambda f: f"{f.saving_percent:.1f} %",
+            "If rates are off by a fifth": lambda f: f"{f.low_percent:.1f} to {f.high_percent:.1f} %",
+            "Saved of dense fp32": lambda f: f"{f.saving_fp32_percent:.1f} %",
+        },
+    )
+    yield _table(
+        "What that means",
+        each,
+        {
+            "Pays below": lambda f: _below(f.break_even_gbit),
+            "Pays to rank": lambda f: "–" if f.highest_rank is None else f"{f.highest_rank}",
+            "Days": lambda f: f"{f.days:.3g}",
+            "GPU-hours saved": lambda f: f"{24 * plan.gpus * (base.days - f.days):.0f}",
+            "Rank by stage": lambda f: _by_stage(f.amounts),
+        },
+    )
+    half = (len(PARTS) + 1) // 2
+    for number, parts in enumerate((PARTS[:half], PARTS[half:]), start=1):
+        title = f"A step once the policy has settled (s), {number} of 2"
+        yield _table(title, each, {part.capitalize(): _part(part) for part in parts})
+    seconds = {heading: _latency(kind) for kind, heading in LATENCIES.items()}
+    yield _table("Communication latency of a step, mean over the run (s)", each, seconds)
+    less = {heading: _reduction(kind) for kind, heading in LATENCIES.items()}
+    yield _table("How much less that is than dense fp32's", each, less)
+
+
+Column = Callable[[Forecast], str]
+
+
+def _table(title: str, forecasts: Iterable[Forecast], columns: Mapping[str, Column]) -> Table:
+    table = Table(box=box.SIMPLE, title=title, title_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("Method", max_width=24)
+    for heading in columns:
+        table.add_column(heading, justify="right", overflow="fold")
+    for forecast in forecasts:
+        told = [column(forecast) for column in columns.values()]
+        table.add_row(forecast.title, *(Text(cell, no_wrap="," not in cell) for cell in told))
     return table
 
 
-def _parts(plan: Plan) -> Table:
-    table = Table(box=box.SIMPLE, title="A step once the policy has settled (s)", title_justify="left")
-    table.add_column("Method")
-    for heading in ("Rank by stage", *(part.capitalize() for part in PARTS)):
-        table.add_column(heading, justify="right")
-    for each in plan.forecasts:
-        ranks = ", ".join("dense" if amount is None else f"{amount:.3g}" for amount in each.amounts)
-        table.add_row(each.title, ranks, *(f"{each.settled[part]:.3g}" for part in PARTS))
-    return table
+def _part(name: str) -> Column:
+    return lambda forecast: f"{forecast.settled[name]:.3g}"
 
 
-def _latencies(plan: Plan) -> Table:
-    title = "Communication latency of a step, mean over the run (s), and how much less than dense fp32"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    table.add_column("Method")
-    for heading in LATENCIES.values():
-        table.add_column(heading, justify="right")
-    for each in plan.forecasts:
-        cells = (f"{each.latency_s[k]:.3g} (−{each.latency_reduction_percent[k]:.1f} %)" for k in LATENCIES)
-        table.add_row(each.title, *cells)
-    return table
+def _latency(kind: str) -> Column:
+    return lambda forecast: f"{forecast.latency_s[kind]:.3g}"
+
+
+def _reduction(kind: str) -> Column:
+    return lambda forecast: f"{forecast.latency_reduction_percent[kind]:.1f} %"
+
+
+def _by_stage(amounts: Sequence[float | None]) -> str:
+    """Ranks (or ratios) of the stages, once if they are equal."""
+    told = ["–" if amount is None else f"{amount:.3g}" for amount in amounts]
+    return told[0] if len(set(told)) == 1 else ", ".join(told)
 
 
 def _below(gbit: float | None) -> str:
