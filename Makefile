@@ -6,6 +6,7 @@ SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local -
 
 OLDER_TRITON := .venv/triton-3.6.0
 AT_ONCE := tests/unit tests/property tests/ops tests/workflow # --ignore would not apply to pytest's testpaths
+TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_session.py # need the cores for themselves
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
@@ -22,7 +23,8 @@ smoke: setup ## Every method on a small model, end to end: results/smoke/
 
 test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile $(AT_ONCE)
-	$(BIN)/python -m pytest tests/distributed # which starts processes for all cores by itself
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/distributed $(TIMED:%=--ignore=%) # several processes each
+	$(BIN)/python -m pytest $(TIMED)
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
 	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels-interpreted kernels-3.7.1 kernels-3.6.0
