@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from edgc.analysis import style
+from edgc.analysis.canvas import caption
 from edgc.base.files import atomic_open
 
 COLOURS = {
@@ -40,7 +41,7 @@ def write_bench_figure(table: Path) -> list[Path]:
 def _draw(data: pd.DataFrame) -> Figure:
     sets = list(data["shape_set"].unique())
     labels = list(data["label"].unique())
-    figure = Figure(figsize=(3.6 * len(sets) + 1.2, 0.36 * len(labels) + 1.4), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(sets) + 1.2, 0.36 * len(labels) + 1.2), layout="constrained")
     grid = figure.subplots(1, len(sets), squeeze=False, sharey=True)[0]
     for name, ax in zip(sets, grid, strict=True):
         _panel(ax, data[data["shape_set"] == name], labels)
@@ -48,9 +49,8 @@ def _draw(data: pd.DataFrame) -> Figure:
     shown = {name: handle for ax in grid for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(list(shown.values()), list(shown), loc="outside upper left", ncols=len(shown))
     first = data.iloc[0]
-    note = "Median, bars from the 20 to the 80 % quantile, interleaved rounds.\n"
-    note += f"{first['dtype']}, {first['device']}, torch {first['torch']}."
-    figure.supxlabel(note, x=0.01, ha="left", fontsize=6.8, color="#666666")
+    setting = f"{first['dtype']}, {first['device']}, torch {first['torch']}."
+    caption(figure, ["Point: median over interleaved rounds.", "Bar: from the 20 to the 80 % quantile.", setting])
     return figure
 
 

@@ -1,4 +1,4 @@
-"""What the table `links` shows, in sentences made from its numbers (see its caption for what each number is)."""
+"""What the table `links` shows, in sentences made from its numbers. Its caption says what each number is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import cell, percent
-from edgc.analysis.timed_steps import FLOOR, OTHER, megabits, spoken
+from edgc.analysis.timed_steps import FLOOR, OTHER, at, megabits, spoken
 from edgc.config.timing import UNSHAPED
 
 PAYS, LOSES, NOISE, FASTEST = "pays", "does not pay", "within noise", "fastest dense"
@@ -21,13 +21,14 @@ def paragraph(table: pd.DataFrame) -> str:
         return "No step was counted."
     groups = table[table["steps"] > 0].groupby(["model", "device"], sort=False)
     texts = [
-        (f"{model}, {device}: " if len(groups) > 1 else "") + " ".join(_sentences(rows))
+        (f"{model}, {device}: " if len(groups) > 1 else "") + sentence
         for (model, device), rows in groups
+        for sentence in _sentences(rows)
     ]
     steps = table.groupby("title", sort=False)["steps"].sum()
     if not steps.all():
         texts.append(f"Without a counted step: {', '.join(steps[steps == 0].index)}.")
-    return " ".join(texts)
+    return "\n".join(texts)
 
 
 def _sentences(rows: pd.DataFrame) -> Iterator[str]:
@@ -41,21 +42,15 @@ def _sentences(rows: pd.DataFrame) -> Iterator[str]:
         yield "Exposed communication is unknown, as no method without exchange was measured to its end."
     else:
         yield from _least_exposed(methods)
-    yield _ledger(rows)
     if rows["disturbed"].any():
-        load, many = percent(100 * rows["foreign_load"].max()), rows["disturbed"].sum()
-        yield f"Others used more of the machine than allowed in {many} of {len(rows)} rows, up to {load}."
+        yield f"Others disturbed {rows['disturbed'].sum()} of {len(rows)} rows: see table `links_conditions`."
     for (title, verdict), _ in rows[~rows["verdict"].isin((*JUDGED, FASTEST, FLOOR))].groupby(["title", "verdict"]):
         yield f"{title} is not judged: {verdict}."
 
 
-def _at(rate: str) -> str:
-    return "on links that are not limited" if rate == UNSHAPED else f"at {spoken(rate)}"
-
-
 def _fastest(rate: str, methods: pd.DataFrame) -> str:
     """Which method, and by how much against baseline and fastest dense."""
-    where = _at(rate)[0].upper() + _at(rate)[1:]
+    where = at(rate)[0].upper() + at(rate)[1:]
     if methods.empty:
         return f"{where} no method was measured to its end."
     row = methods.sort_values("step_s").iloc[0]
@@ -116,16 +111,5 @@ def _least_exposed(methods: pd.DataFrame) -> Iterator[str]:
         yield "No method is known to keep its loss gap within the margin."
         return
     least = kept.loc[kept.groupby("rate", sort=False)["exposed_s"].idxmin()]
-    told = [f"{row['title']} {_at(row['rate'])} ({cell(1e3 * row['exposed_s'])} ms)" for _, row in least.iterrows()]
+    told = [f"{row['title']} {at(row['rate'])} ({cell(1e3 * row['exposed_s'])} ms)" for _, row in least.iterrows()]
     yield f"Of the methods with a loss gap within the margin, these expose least: {'; '.join(told)}."
-
-
-def _ledger(rows: pd.DataFrame) -> str:
-    shares = rows["ledger_share"].dropna()
-    if shares.empty:
-        return "The ledger could not be held against the interfaces' bytes."
-    row = rows.loc[(shares - 1).abs().idxmax()]
-    return (
-        f"Ledger and interfaces disagree most for {row['title']} {_at(row['rate'])}: the ledger has "
-        f"{cell(row['ledger_share'])} times the bytes that the interfaces sent."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ NOTHING = "–"  # no value: not measured, or it does not apply
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; color: #222; margin: 1.2em; }
-h1 { font-size: 1.25em; } p { max-width: 62em; } .note { color: #555; }
+h1 { font-size: 1.25em; } p, ul { max-width: 62em; } .note { color: #555; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .35em .7em; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
@@ -57,7 +58,7 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body]) + "\n"
 
 
-def page(title: str, table: pd.DataFrame, caption: str, note: str, paragraph: str = "") -> str:
+def page(title: str, table: pd.DataFrame, caption: Mapping[str, str], note: str, paragraph: str = "") -> str:
     """A table as an HTML page that needs nothing else; the paragraph, if any, stands above it."""
     numeric = [_is_numeric(table.iloc[:, i]) for i in range(table.shape[1])]
     head = "".join(f"<th>{html.escape(str(column))}</th>" for column in table.columns)
@@ -70,13 +71,20 @@ def page(title: str, table: pd.DataFrame, caption: str, note: str, paragraph: st
         + "</tr>"
         for row in table.itertuples(index=False)
     )
-    above = f"<p>{html.escape(paragraph)}</p>\n" if paragraph else ""
+    above = _items(html.escape(line) for line in paragraph.splitlines())
+    below = _items(f"<b>{html.escape(what)}</b>: {html.escape(text)}." for what, text in caption.items())
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
         f'{above}<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n'
-        f'<p>{html.escape(caption)}</p>\n<p class="note">{html.escape(note)}</p>\n</body></html>\n'
+        f'{below}<p class="note">{html.escape(note)}</p>\n</body></html>\n'
     )
+
+
+def _items(lines: Iterable[str]) -> str:
+    """An HTML list; nothing without a line."""
+    points = "".join(f"<li>{line}</li>\n" for line in lines)
+    return f"<ul>\n{points}</ul>\n" if points else ""
 
 
 def write(
@@ -85,14 +93,18 @@ def write(
     title: str,
     numbers: pd.DataFrame,
     shown: pd.DataFrame,
-    caption: str,
+    caption: Mapping[str, str],
     note: str,
     paragraph: str = "",
 ) -> None:
-    """Write `<out>/<name>.csv` (the numbers), `.md` and `.html` (as they are read), each whole or not at all."""
-    above = f"{paragraph}\n\n" if paragraph else ""
+    """Write `<out>/<name>.csv` (the numbers), `.md` and `.html` (as they are read), each whole or not at all.
+
+    `caption` says what each column is, `paragraph` what the numbers say, a sentence a line; both become lists.
+    """
+    above = "".join(f"- {line}\n" for line in paragraph.splitlines()) + ("\n" if paragraph else "")
+    below = "".join(f"- **{what}**: {text}.\n" for what, text in caption.items())
     write_text(out / f"{name}.csv", numbers.to_csv(index=False))
-    write_text(out / f"{name}.md", f"# {title}\n\n{above}{markdown(shown)}\n{caption}\n\n{note}\n")
+    write_text(out / f"{name}.md", f"# {title}\n\n{above}{markdown(shown)}\n{below}\n{note}\n")
     write_text(out / f"{name}.html", page(title, shown, caption, note, paragraph))
 
 

@@ -1,12 +1,13 @@
-"""A timing session (mode time): the steps that count, by method, link rate and round, and what they are held against.
+"""A timing session (mode time): the steps that count, by method, link rate and round, and their references.
 
-Methods take turns within a round, so that whatever drifts on the machine drifts for all of them: every difference is
-taken within a round first, and then the mean over rounds.
+Methods take turns within a round, so what drifts on the machine drifts for all of them. Every difference is therefore
+taken within a round first; then comes the mean over rounds.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,16 @@ class Session:
         self._dense = [line for line in ended if role(line) == DENSE]
         self._baseline = {(line.model, line.device): line for line in ended if line.method == baseline}
 
+    def cells(self) -> Iterator[tuple[Line, str]]:
+        """What is a row of every table of a session: a line at a rate, in the experiment's order."""
+        for model in self.models:
+            for rate in self.rates:
+                yield from ((line, rate) for line in self.lines if line.model == model)
+
+    def identity(self, line: Line, rate: str) -> dict[str, object]:
+        """The columns that every table of a session begins with."""
+        return {**line.identity, "role": role(line), "rate": rate, "steps": len(self.steps(line, rate))}
+
     def steps(self, line: Line | None, rate: str) -> pd.DataFrame:
         """A line's counted steps on links of this rate; none without a line."""
         if line is None:
@@ -58,6 +69,12 @@ class Session:
         return min(measured, key=lambda pair: pair[0])[1] if measured else None
 
 
+def shown_identity(table: pd.DataFrame) -> pd.DataFrame:
+    """`Session.identity` as it is read."""
+    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(spoken)})
+    return shown.assign(Method=table["title"], Status=table["status"], Hardware=table["device"])
+
+
 def megabits(rate: str) -> float:
     """Mbit/s of a rate in the spelling of `tc`; inf where links are not limited."""
     return np.inf if rate == UNSHAPED else bits_per_second(rate) / 1e6
@@ -71,6 +88,11 @@ def spoken(rate: str | float) -> str:
     value = float(f"{value:.3g}")  # first: 999.9 Mbit/s reads as 1 Gbit/s
     unit, name = (1e3, "Gbit/s") if value >= 1e3 else (1.0, "Mbit/s") if value >= 1 else (1e-3, "kbit/s")
     return f"{value / unit:.3g} {name}"
+
+
+def at(rate: str) -> str:
+    """`at 200 Mbit/s`, `on links that are not limited`."""
+    return "on links that are not limited" if rate == UNSHAPED else f"at {spoken(rate)}"
 
 
 def role(line: Line) -> str:

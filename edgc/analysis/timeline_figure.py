@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from edgc.analysis import style
+from edgc.analysis.canvas import caption
 from edgc.base.errors import UserError
 from edgc.base.files import atomic_open
 
@@ -28,7 +29,7 @@ COLOURS = {
     "optimizer": "#404040",
 }
 ROOMS = {"device": (-0.4, 0.5), "link": (0.12, 0.26)}  #: where in a stage's row, and how high
-NOTE = "Of each stage, above: its device; below, narrower: its link. By the cluster model: nothing was measured."
+NOTE = ("Wide bar: a stage's device.", "Narrow bar: its link.", "Source: the cluster model; nothing was measured.")
 
 
 def check_path(path: Path) -> None:
@@ -51,7 +52,7 @@ def write_timeline(rows: Sequence[dict[str, Any]], path: Path, about: str) -> No
 
 def _draw(data: pd.DataFrame, about: str) -> Figure:
     titles, stages = list(data["title"].unique()), int(data["stage"].max()) + 1
-    figure = Figure(figsize=(9.0, len(titles) * (0.42 * stages + 0.45) + 1.1), layout="constrained")
+    figure = Figure(figsize=(9.0, len(titles) * (0.42 * stages + 0.45) + 0.8), layout="constrained")
     axes = figure.subplots(len(titles), 1, sharex=True, squeeze=False)[:, 0]
     for title, ax in zip(titles, axes, strict=True):
         own = data[data["title"] == title]
@@ -61,7 +62,7 @@ def _draw(data: pd.DataFrame, about: str) -> Figure:
     axes[-1].set_xlim(0, data["end"].max())
     there = [what for what in COLOURS if what in set(data["what"])]
     figure.legend([Patch(color=COLOURS[what]) for what in there], there, loc="outside upper left", ncols=len(there))
-    figure.supxlabel(f"{about}\n{NOTE}", x=0.01, ha="left", fontsize=6.8, color="#666666")
+    caption(figure, [*NOTE, f"{about}."])
     return figure
 
 

@@ -32,7 +32,7 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     figure = _module("figure", name, figures_of(study.experiment))
     data = figure.build(study)
     with mpl.rc_context(style.RC):
-        drawn = canvas.draw(figure, data, f"{figure.TITLE}. {figure.NOTE}\n{_setting(study)}.")
+        drawn = canvas.draw(figure, data, f"{_setting(study)}.")
         for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             with atomic_open(out / f"{name}.{kind}", "wb") as stream:
                 drawn.savefig(stream, format=kind, dpi=style.DPI, metadata=metadata)

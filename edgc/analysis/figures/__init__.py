@@ -1,6 +1,6 @@
 """What is measured, as pictures: one module a figure, one name a figure here.
 
-Each module has `TITLE`, `NOTE` (how to read it), `ROWS` (axes above each other in a panel), `build(study)` → what is
+Each module has `TITLE`, `NOTE` (what each mark is), `ROWS` (axes above each other in a panel), `build(study)` → what is
 plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of
 the data's column `panel`, or `model` where there is no such column. It may have `WIDTH`, a panel's (inches).
 """

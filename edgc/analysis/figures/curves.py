@@ -12,7 +12,7 @@ from edgc.analysis.style import look
 Y_LABEL = "validation loss (nats/token)"
 GROUP = ["model", "method", "title", "device"]
 FILLS = ("full", "none", "left", "right", "top", "bottom")  #: markers' fill, by device
-NOTE = "Mean over seeds, bands from lowest to highest; a cross is where a run diverged."
+NOTE = {"Line": "mean over seeds", "Band": "from the lowest to the highest seed", "Cross": "a run diverged"}
 
 
 def build_curves(study: Study, spent: str) -> pd.DataFrame:

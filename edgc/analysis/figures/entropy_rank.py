@@ -13,10 +13,13 @@ from edgc.analysis.style import DASHES, look
 from edgc.analysis.tables.clamps import adaptive
 
 TITLE = "Entropy and rank"
-NOTE = (
-    "Means over matrices and seeds; band: from the lowest to the highest rank among them. "
-    "Hollow: the rank was held at r_min or r_max."
-)
+NOTE = {
+    "Above": "entropy, mean over matrices and seeds",
+    "Below": "rank, mean over matrices and seeds",
+    "Band": "from the lowest to the highest rank among them",
+    "Hollow": "the rank was held at r_min or r_max",
+    "Grey": "exchanged uncompressed",
+}
 ROWS = 2
 
 GROUP = ["model", "method", "title", "stage", "step"]
@@ -86,6 +89,3 @@ def _shade_warm_up(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
         return
     for ax in axes:
         ax.axvspan(start, first, color="#F2F2F2", linewidth=0, zorder=0)
-    axes[-1].annotate(
-        "dense", ((start + first) / 2, 0.5), xycoords=("data", "axes fraction"), ha="center", color="#777777"
-    )

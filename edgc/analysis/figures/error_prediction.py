@@ -14,11 +14,13 @@ from edgc.analysis.study import Study, lines
 from edgc.analysis.window_means import EARLY, trajectories
 
 TITLE = "Entropy and the error of a rank"
-NOTE = (
-    f"After the first {100 * EARLY:g} % of the steps, by window, mean over seeds. Were gradients random matrices, "
-    "error and\nentropy would move together, the relative error not at all, and the two ranks would be one. "
-    "Errors: mean over matrices of the logarithm."
-)
+NOTE = {
+    "Both": f"after the first {100 * EARLY:g} % of the steps, by window, mean over seeds",
+    "Above": "entropy, and errors as the mean over matrices of their logarithm",
+    "Below": "the rank that the paper's rule makes of the entropy, and the one that holds the error",
+    "Were gradients random matrices": "error and entropy would move together, the relative error not at all, and both "
+    "ranks would be one",
+}
 ROWS = 2
 
 CURVES = {

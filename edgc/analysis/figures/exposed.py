@@ -17,11 +17,13 @@ from edgc.analysis.timed_steps import FLOOR, megabits, spoken
 from edgc.config.timing import UNSHAPED
 
 TITLE = "Exposed communication"
-NOTE = (
-    "Means over rounds. Above: step time less that of a step without exchange. Below: step time saved against the\n"
-    "fastest dense method at that rate; hollow: within noise. Shaded: links without a limit.\n"
-    "A triangle with an edge: not above the floor, or more lost than is shown."
-)
+NOTE = {
+    "Above": "step time less that of a step without exchange, mean over rounds",
+    "Below": "step time saved against the fastest dense method at that rate",
+    "Hollow": "within noise",
+    "Triangle with an edge": "not above the floor, or more lost than is shown",
+    "Shaded": "links without a limit",
+}
 ROWS = 2
 WIDTH = 8.2
 

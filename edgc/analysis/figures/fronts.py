@@ -9,10 +9,12 @@ from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
 
-NOTE = (
-    "Final validation loss of the runs that finished: a small point a seed; the mean, with bars from lowest to highest."
-    "\nDotted: means that no other method on the same hardware beats in both. Lower left is better."
-)
+NOTE = {
+    "Small point": "a finished run",
+    "Large point": "mean over seeds, with bars from the lowest to the highest",
+    "Dotted": "means that no other method on the same hardware beats in both",
+    "Read": "lower left is better",
+}
 WIDTH = 8.2
 
 

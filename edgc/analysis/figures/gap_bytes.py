@@ -12,7 +12,11 @@ from edgc.analysis.style import look
 from edgc.analysis.tables import variants
 
 TITLE = "Loss gap against payload"
-NOTE = "Mean over seeds, bars from lowest to highest; dotted: fixed rank. Lower left is better."
+NOTE = {
+    "Point": "mean over seeds, with bars from the lowest to the highest",
+    "Dotted": "fixed ranks",
+    "Read": "lower left is better",
+}
 ROWS = 1
 
 COLUMNS = ["model", "method", "title", "device", "n", "fixed", "baseline"]

@@ -12,11 +12,12 @@ from edgc.analysis.low_rank import cosines, spectra
 from edgc.analysis.study import Study, lines
 
 TITLE = "Correlation between gradient matrices"
-NOTE = (
-    "Cosine, mean of its size over pairs, seeds and the looks of a window. Above: matrices of one kind in different "
-    "layers of a stage;\nbelow: a matrix with itself at the look before. Dashed: independent random matrices (smallest "
-    "shape)."
-)
+NOTE = {
+    "Line": "size of the cosine: mean over pairs, seeds and the looks of a window",
+    "Above": "matrices of one kind in different layers of a stage",
+    "Below": "a matrix with itself at the look before",
+    "Dashed": "independent random matrices of the smallest shape",
+}
 ROWS = 2
 
 COLUMNS = ["model", "stage", "panel", "pair", "kind", "step", "cosine", "chance", "n"]

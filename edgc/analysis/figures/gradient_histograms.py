@@ -15,10 +15,11 @@ from edgc.analysis.study import Study
 from edgc.exchange.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 
 TITLE = "Elements of the gradients"
-NOTE = (
-    "Each matrix in units of its own standard deviation, mean over matrices and seeds. "
-    "Dashed: normal. Embeddings: words, positions and output layer."
-)
+NOTE = {
+    "Line": "each matrix in units of its own standard deviation, mean over matrices and seeds",
+    "Dashed": "normal",
+    "Below": "embeddings: words, positions and output layer",
+}
 ROWS = 2
 
 COLUMNS = ["model", "stage", "panel", "embedding", "step", "deviations", "density", "n"]

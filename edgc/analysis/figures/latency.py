@@ -10,7 +10,10 @@ from edgc.analysis.style import look
 from edgc.analysis.tables import latency
 
 TITLE = "Communication latency"
-NOTE = f"Medians with 20 and 80 % quantiles over steps, the first {WARMUP_STEPS} of a run left out."
+NOTE = {
+    "Bar": f"median over steps, the first {WARMUP_STEPS} of a run left out",
+    "Thin line": "20 and 80 % quantiles",
+}
 ROWS = 1
 
 
@@ -56,4 +59,4 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.set_xticks(range(len(definitions)), [name.replace(" + ", " +\n", 1) for name in definitions])
     ax.grid(visible=False, axis="x")
     ax.tick_params(axis="x", length=0)
-    ax.set_ylabel("communication latency of a step (ms)")
+    ax.set_ylabel("communication latency (ms)")

@@ -13,10 +13,11 @@ from edgc.analysis.low_rank import RANKS, errors, moments_of_training, spectra
 from edgc.analysis.study import Study, lines
 
 TITLE = "True error of a rank"
-NOTE = (
-    "‖M − M_r‖ / ‖M‖ of the best approximation, mean over a stage's matrices and seeds, bars from the 20 to the 80 % "
-    "quantile of the matrices. Dashed: g(r) / √(mn), an i.i.d. normal matrix of the same shape."
-)
+NOTE = {
+    "Error": "‖M − M_r‖ / ‖M‖ of the best approximation, mean over a stage's matrices and seeds",
+    "Bar": "from the 20 to the 80 % quantile of the matrices",
+    "Dashed": "g(r) / √(mn): an i.i.d. normal matrix of the same shape",
+}
 ROWS = 2
 
 ALL_RANKS = (1, 2, 4, 8, 16, 32, 64)

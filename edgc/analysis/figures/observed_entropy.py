@@ -13,10 +13,12 @@ from edgc.analysis.style import DASHES
 from edgc.analysis.window_means import EARLY, FULL, trajectories, window_means
 
 TITLE = "Entropy of the gradients"
-NOTE = (
-    "Mean over a stage's matrices and over seeds, of every element.\nThin: every step; bold: means of a window. "
-    f"Shaded: the first {100 * EARLY:g} % of the steps."
-)
+NOTE = {
+    "Both": "every element, mean over a stage's matrices and over seeds",
+    "Thin": "every step",
+    "Bold": "means of a window",
+    "Shaded": f"the first {100 * EARLY:g} % of the steps",
+}
 ROWS = 2
 
 SCALED = ("gaussian", "histogram_differential")  #: estimators that fall with the gradient's scale: one axis
@@ -52,7 +54,7 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
         label = f"{label}, {TITLES[str(estimator)]}" if ax is above else "_below"
         ax.plot(rows["step"], rows["window_mean"], color=colour, linestyle=dash, label=label)
     above.set_ylabel("entropy (nats)")
-    below.set_ylabel("histogram's entropy,\nblind to scale (nats)")
+    below.set_ylabel("histogram's entropy, blind to scale (nats)")
     for ax in axes:
         ax.axvspan(0, data["late"].max(), color="#F2F2F2", linewidth=0, zorder=0)
     if (data["estimator"] != "histogram").all():

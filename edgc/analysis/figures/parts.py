@@ -10,7 +10,7 @@ from edgc.analysis.style import look
 from edgc.analysis.tables import parts
 
 TITLE = "Loss without each part"
-NOTE = "One small point a seed, the mean in full; right of the line the part helps."
+NOTE = {"Small point": "a seed", "Large point": "mean over seeds", "Read": "right of the line the part helps"}
 ROWS = 1
 
 

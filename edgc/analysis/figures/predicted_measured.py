@@ -13,13 +13,14 @@ from edgc.analysis.style import look
 from edgc.analysis.tables import predicted
 
 TITLE = "Predicted and measured steps"
-NOTE = (
-    "Every point is a method at a rate; hollow: the calibration rests on a measurement of it,\n"
-    "all others were held out. Predictions were written down before the measurement. Band: ±10 %."
-)
+BAND = 10.0  #: percent
+NOTE = {
+    "Point": "a method at a rate, predicted before it was measured",
+    "Hollow": "the calibration rests on a measurement of it; all others were held out",
+    "Band": f"± {BAND:g} %",
+}
 ROWS = 2
 WIDTH = 7.6
-BAND = 10.0  #: percent
 COLUMNS = ["model", "method", "title", "rate", "known", "predicted_s", "measured_s", "error_percent"]
 
 

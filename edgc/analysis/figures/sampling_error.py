@@ -15,10 +15,12 @@ from edgc.analysis.tables.sampling import ALPHAS, ERROR_LIMIT, matrix_errors, sa
 from edgc.analysis.window_means import FULL, followed, interval, trajectories
 
 TITLE = "Error of sampled entropy"
-NOTE = (
-    "Above: of a matrix in a step, mean of absolute values over steps and\nmatrices, bars from the 20 to the 80 % "
-    f"quantile of the matrices. Below: of a window's mean (gaussian).\nDotted: {ERROR_LIMIT:g} nats."
-)
+NOTE = {
+    "Above": "of a matrix in a step: mean of absolute values over steps and matrices",
+    "Bar": "from the 20 to the 80 % quantile of the matrices",
+    "Below": "of a window's mean, by the gaussian estimator",
+    "Dotted": f"{ERROR_LIMIT:g} nats",
+}
 ROWS = 2
 
 COLUMNS = ["model", "title", "estimator", "rate", "share", "error", "error_p20", "error_p80", "window"]

@@ -15,10 +15,12 @@ from edgc.analysis.tables.sampling import ALPHAS, sample_costs
 from edgc.analysis.window_means import ALPHA, BETA, interval
 
 TITLE = "Time of a sample of entropy"
-NOTE = (
-    "All matrices of a process; median with 20 and 80 % quantiles.\nBelow: time saved against every element in every "
-    f"step (gaussian). Circle: the paper's α = {ALPHA:g}, β = {BETA:g}; dotted: what it saves by the paper."
-)
+NOTE = {
+    "Above": "all matrices of a process: median with 20 and 80 % quantiles",
+    "Below": "time saved against every element in every step, by the gaussian estimator",
+    "Circle": f"the paper's α = {ALPHA:g}, β = {BETA:g}",
+    "Dotted": "what that saves by the paper",
+}
 ROWS = 2
 
 COLUMNS = ["model", "title", "device", "panel", "estimator", "rate", "share", "ms", "ms_p20", "ms_p80"]

@@ -11,10 +11,11 @@ from edgc.analysis.style import look
 from edgc.analysis.tables.claims import NUMBER
 
 TITLE = "Training time saved, by the rate of the links"
-NOTE = (
-    "Against the fastest method that compresses nothing.\nBy the cluster model: nothing was measured. Shaded: what "
-    "20 % more or less of the\nsensitive rates changes. Above the line compression pays."
-)
+NOTE = {
+    "Line": "time saved against the fastest method that compresses nothing; above zero compression pays",
+    "Shaded": "the sensitive rates are 20 % higher or lower",
+    "Source": "the cluster model: nothing was measured",
+}
 ROWS = 1
 LOWEST = -30.0  #: percent; what loses more is at the edge
 COLUMNS = ["model", "panel", "method", "title", "link_gbit", "saving_percent", "low_percent", "high_percent"]

@@ -16,10 +16,13 @@ from edgc.analysis.study import Study, lines
 from edgc.policies.rank_model import Array
 
 TITLE = "Spectra of the gradients"
-NOTE = (
-    "Solid: measured, mean over matrices of a kind and seeds; dotted: an i.i.d. normal matrix of the same shape and "
-    "size of elements.\nUnit: standard deviation × √(longer side). Above the first late look, below the last."
-)
+NOTE = {
+    "Above": "the first late look",
+    "Below": "the last look",
+    "Solid": "measured, mean over the matrices of a kind and seeds",
+    "Dotted": "an i.i.d. normal matrix of the same shape and size of elements",
+    "Unit": "standard deviation × √(longer side)",
+}
 ROWS = 2
 
 COLUMNS = ["model", "stage", "panel", "step", "kind", "share", "value", "law", "n"]

@@ -11,7 +11,9 @@ from edgc.analysis.study import WARMUP_STEPS, Study, central, lines, steady
 from edgc.analysis.style import REGIONS
 
 TITLE = "Step time"
-NOTE = f"Means over the steps within the 20–80 % band of step time, the first {WARMUP_STEPS} of a run left out."
+NOTE = {
+    "Bar": f"means over the steps within the 20–80 % band of step time, the first {WARMUP_STEPS} of a run left out",
+}
 ROWS = 1
 
 LABELS = {"bubble": "waiting for stages", "pipeline": "pipeline codec"}

@@ -12,7 +12,9 @@ from edgc.analysis.style import REGIONS
 from edgc.analysis.timed_steps import Session, spoken
 
 TITLE = "Step time by rate of the links"
-NOTE = "Means over the counted steps within the 20–80 % band of step time of a method and rate."
+NOTE = {
+    "Bar": "means over the counted steps within the 20–80 % band of step time of a method and rate",
+}
 ROWS = 1
 
 

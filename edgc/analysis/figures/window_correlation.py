@@ -14,11 +14,13 @@ from edgc.analysis.tables import window
 from edgc.analysis.window_means import ALPHA, BETA, EARLY
 
 TITLE = "Length of the window"
-NOTE = (
-    f"Gaussian entropy, mean over seeds. Sampled: α = {ALPHA:g}, β = {BETA:g}. Late: windows that begin after the "
-    f"first {100 * EARLY:g} % of the steps.\nAs used: each window has the mean of the one before. Dotted: the paper's "
-    "number, of a window in a far longer run."
-)
+NOTE = {
+    "Both": "gaussian entropy, mean over seeds",
+    "Sampled": f"α = {ALPHA:g}, β = {BETA:g}",
+    "Late": f"windows that begin after the first {100 * EARLY:g} % of the steps",
+    "As used": "each window has the mean of the one before",
+    "Dotted": "the paper's number, of a window in a far longer run",
+}
 ROWS = 2
 
 CURVES = {

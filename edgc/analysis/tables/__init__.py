@@ -1,14 +1,16 @@
 """What is measured, in rows and columns: one module a table, one name a table here.
 
-Each module has `TITLE`, `CAPTION`, `build(study)` → numbers, and `present(numbers)` → the table as it is read. It may
-have `paragraph(numbers)` → what the numbers say, in words; it stands above the table.
+Each module has `TITLE`, `CAPTION` (what each column is), `build(study)` → numbers, and `present(numbers)` → the table
+as it is read. It may have `paragraph(numbers)` → what the numbers say, a sentence a line; it stands above the table.
+
+A key of `CAPTION` is a column's heading, with or without its unit. An ellipsis in it stands for any words.
 """
 
 #: Every experiment of mode train has these …
 TABLES = ("latency", "time", "accuracy", "paper", "deviations")
 
 #: … every one of mode time has these …
-TIME_TABLES = ("links",)
+TIME_TABLES = ("links", "links_bytes", "links_conditions")
 
 #: … and, where the cluster model predicted it, …
 PREDICTED_TABLES = ("predicted",)

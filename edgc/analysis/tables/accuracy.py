@@ -17,14 +17,16 @@ MIN_SEEDS = 3
 TOO_FEW = "too few seeds"
 CONFIDENCE = 0.95
 
-CAPTION = (
-    "Final validation loss in nats a token, mean ± standard deviation over the seeds that finished; perplexity is "
-    "its exponential. Gap: to the baseline of the same seed, mean and 95 % confidence interval (Student's t). "
-    "Verdict: worse where the whole interval lies above the experiment's margin, preserved where it lies below, "
-    "better where it lies below minus the margin; too few seeds where it straddles the margin, or rests on fewer "
-    "than three pairs. Tasks: accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), "
-    "mean over seeds, and the number of examples."
-)
+CAPTION = {
+    "Seeds": "runs that finished",
+    "Validation loss": "final, in nats a token: mean ± standard deviation over seeds",
+    "Perplexity": "exponential of the validation loss, mean over seeds",
+    "Gap to baseline": "loss less the baseline's of the same seed: mean and 95 % confidence interval (Student's t)",
+    "Verdict": "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: below "
+    f"minus the margin; “{TOO_FEW}”: the interval straddles the margin, or rests on fewer than {MIN_SEEDS} pairs",
+    "Tasks": "accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), mean over seeds; "
+    "n: examples; chance: what guessing gets",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

@@ -21,14 +21,22 @@ CLAMPS = {
 }
 LAST = 5  #: windows at the end of a run whose error is shown
 
-CAPTION = (
-    "By pipeline stage, over windows, matrices and seeds: the share of windows in which a limit decided the rank "
-    "(uncompressed during warm-up; lowest rank; highest rank; largest change from window to window; a stage that has "
-    "time to send uncompressed; a link on which compression never pays) or none did (free). Rank: mean over matrices "
-    "and over the windows that were compressed, with the lowest and highest in brackets. Relative error: of one "
-    f"exchange, residual against residual and gradient, mean over matrices and the last {LAST} windows. "
-    "Methods that decide once and for all have no windows."
-)
+CAPTION = {
+    "All shares": "of windows, over matrices and seeds, by what decided the rank",
+    "Stage": "of the pipeline",
+    "Windows": "of a run",
+    "warm-up": "no rank yet: uncompressed",
+    "r_min": "the lowest rank",
+    "r_max": "the highest rank",
+    "step limit": "the largest change from window to window",
+    "dense by alignment": "the stage has time to send uncompressed",
+    "never pays": "compression never pays on this link",
+    "free": "no limit: the rule's own rank stood",
+    "Rank": "mean (lowest–highest) over matrices and over the windows that were compressed",
+    "Relative error": "of one exchange: residual divided by residual and gradient; mean over matrices and the last "
+    f"{LAST} windows",
+    "Not listed": "methods that decide once: they have no windows",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

@@ -19,15 +19,26 @@ LATENCY_HEADINGS = {
     "everything": "all traffic",
 }
 
-CAPTION = (
-    "By the cluster model; nothing here was measured. Step: mean over the run, with the policy's warm-up. Saved: of "
-    "the run's time, against the fastest method that compresses nothing, and how far this goes when the links' "
-    "efficiency and the rates of the model's and of the exchange's arithmetic are each 20 % higher or lower. Of fp32: "
-    "against dense in fp32 without overlap. Pays below: the link on which it takes as long as the fastest dense. "
-    "Latency: communication of a step under every definition in use, mean over the run, and how much less it is than "
-    "dense fp32's. wire: the gradients' messages; exposed: by how much the step would be shorter without the "
-    "gradients' exchange; all traffic: wire, the tied embedding's exchange, tensor and pipeline parallelism."
-)
+CAPTION = {
+    "All numbers": "from the cluster model: nothing was measured",
+    "Assumptions": "the set of assumptions in the experiment's file",
+    "Rank by stage": "mean rank, ratio or bits of each pipeline stage once the policy has settled; one where all agree",
+    "Step": "mean over the run, with the policy's warm-up",
+    "Saved": "of the run's time, against the fastest method that compresses nothing",
+    "± 20 %": "lowest and highest saving when the links' efficiency and the rates of the model's and of the exchange's "
+    "arithmetic are each 20 % higher or lower",
+    "Of fp32": "saved against dense in fp32 without overlap",
+    "Pays below": "the link on which the method takes as long as the fastest that compresses nothing; it pays on "
+    "slower ones",
+    "Days": "of the whole run",
+    "GPU-hours": "of the whole run, all GPUs",
+    "Latency: …": "communication of a step under each definition in use: mean over the run, and how much less than "
+    "dense fp32's",
+    "Latency: wire": "the gradients' messages",
+    "Latency: encode + wire + decode": "these and the exchange's own arithmetic",
+    "Latency: exposed": "by how much the step would be shorter without the exchange of gradients",
+    "Latency: all traffic": "wire, the tied embedding's exchange, tensor and pipeline parallelism",
+}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -39,7 +50,7 @@ def build(study: Study) -> pd.DataFrame:
 def paragraph(table: pd.DataFrame) -> str:
     """The verdict under each set of assumptions."""
     said = table.drop_duplicates(["model", "assumption"])
-    return " ".join(
+    return "\n".join(
         f"{row['model']}, {row['assumption']}: {row['sentence']} ({row['source']})." for _, row in said.iterrows()
     )
 

@@ -20,16 +20,24 @@ DEFINITIONS = {
     "everything": ("exposed + entropy + embedding", ("t_exposed", "t_entropy", "t_embedding")),
 }
 
-CAPTION = (
-    "Seconds of one step on the first pipeline stage: median over steps and seeds, with the 20 and 80 % quantiles in "
-    "brackets. Compressed: share of those steps that handed over less than fp32 gradients. wire: the gradients' "
-    "collectives from launch to completion, summed; it includes waiting for the slower data-parallel peer. encode + "
-    "wire + decode: the same with the method's own computing. exposed: what of the exchange blocks the step. The last "
-    "definition adds entropy estimation and the exchange of the tied embedding, which includes waiting for the last "
-    "stage's exchange. Reductions are against the baseline on the same hardware. Bytes are sums over all ranks, "
-    "averaged over all steps; MB = 10⁶ bytes; other traffic is agreement, observation, tied embedding and pipeline. "
-    "Compression: payload against uncompressed fp32 gradients, wire bytes against the baseline's."
-)
+CAPTION = {
+    "All times": "of a step on the first pipeline stage: median (20–80 % quantiles) over steps and seeds",
+    "All bytes": "sum over ranks, mean over all steps; MB = 10⁶ bytes",
+    "Steps": "that count for times: without each run's first ones",
+    "Compressed": "share of those steps that handed over less than fp32 gradients",
+    "wire (ms)": "the gradients' collectives from launch to completion, summed; it includes waiting for the slower "
+    "data-parallel peer",
+    "encode + wire + decode": "the same with the method's own computing",
+    "exposed": "what of the exchange blocks the step",
+    "exposed + entropy + embedding": "exposed, entropy estimation and the tied embedding's exchange, which includes "
+    "waiting for the last stage's exchange",
+    "reduction: …": "how much less than the baseline on the same hardware",
+    "Payload": "gradient bytes handed to collectives",
+    "Wire (MB/step)": "gradient bytes sent",
+    "Other traffic": "agreement, observation, tied embedding and pipeline",
+    "Payload compression": "uncompressed fp32 gradients divided by payload",
+    "Wire compression": "the baseline's wire bytes divided by these",
+}
 
 
 def latency(steps: pd.DataFrame, definition: str) -> pd.Series:

@@ -10,12 +10,13 @@ from edgc.analysis.study import Line, Study, lines
 
 TITLE = "Learning rates"
 
-CAPTION = (
-    "Final validation loss in nats a token, mean ± standard deviation over seeds, at each peak learning rate; where a "
-    "run did not finish, how the runs ended. Best: the rate with the lowest mean among those at which every run "
-    "finished. At an edge: the best is the lowest or the highest rate that was run, so a better one may lie outside; "
-    "a rate at which runs ended badly is part of the grid."
-)
+CAPTION = {
+    "lr …": "final validation loss in nats a token at this peak learning rate: mean ± standard deviation over seeds. "
+    "Where a run did not finish: how the runs ended",
+    "Best": "the rate with the lowest mean, of those at which every run finished",
+    "At an edge": "the best is the lowest or the highest rate that was run, so a better one may lie outside. A rate at "
+    "which runs ended badly counts as run",
+}
 
 COLUMNS = ["model", "method", "title", "device", "lr", "status", "seeds", "loss", "loss_sd", "best", "edge"]
 
@@ -70,7 +71,7 @@ def paragraph(table: pd.DataFrame) -> str:
             row["edge"], f"the {row['edge']} rate that was run, so a better one may lie outside"
         )
         texts.append(f"{name} is best at {row['lr']:g} ({row['loss']:.4f} nats, n = {row['seeds']}), {where}.")
-    return " ".join(texts)
+    return "\n".join(texts)
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:

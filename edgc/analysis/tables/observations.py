@@ -28,14 +28,20 @@ PARTS = {
 SUPPORTS, PARTLY, CONTRADICTS = "supports", "in part", "contradicts"
 SHARE = 2 / 3  #: of a part's verdicts that decides it
 
-CAPTION = (
-    f"Measures without a time are of the steps after the first {100 * EARLY:g} %. Entropy: mean over a stage's "
-    "matrices, of every element of the first data-parallel rank's gradient before the exchange. Errors and spectra: "
-    "of the averaged gradient, exact, from its singular values; random: an i.i.d. normal matrix of the same shape, by "
-    "the law of Marchenko and Pastur. Windows are those of the run's probe, changes from one to the next. Values are "
-    "means over seeds. The limits beside a measure are fixed in the code and decide the verdict; what is between them "
-    "is in part. Verdicts are of this model, text and length of training only."
-)
+CAPTION = {
+    "Premise": "one of its three parts",
+    "Stage": "of the pipeline; all: what the part's measures come to together",
+    "Measure": f"without a time: of the steps after the first {100 * EARLY:g} %",
+    "Value": "mean over seeds",
+    "Supports | contradicts": "limits, fixed in the code. Between them a measure supports its part in part",
+    "Verdict": "of this model, text and length of training only",
+    "In words": "the value in a sentence, made from it",
+    "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before the "
+    "exchange",
+    "Errors and spectra": "of the averaged gradient, exact, from its singular values",
+    "Random matrix": "an i.i.d. normal matrix of the same shape, by the law of Marchenko and Pastur",
+    "Windows": "those of the run's probe; a change is from one to the next",
+}
 
 
 class Measure(NamedTuple):

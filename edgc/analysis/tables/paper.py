@@ -17,15 +17,23 @@ from edgc.analysis.tables.latency import DEFINITIONS, latency
 
 TITLE = "Paper against measured"
 
-CAPTION = (
-    "reproduced: ours reaches the printed number, or differs by less than its rounding. within noise: the printed "
-    "number lies within our band. not reproduced: it lies above it. too few seeds: fewer than three, so nothing is "
-    "judged. not comparable: measured on another model, hardware or setting than the paper's, or the printed number "
-    "is not available. not run: nothing here measures it. Ours is against the baseline of the same seed, mean over "
-    "seeds; for latency of the medians over a run's steps. Bands are the range over seeds. Quality: the gap's 95 % "
-    "confidence interval against the experiment's margin; within noise where it straddles it, and not reproduced "
-    "where a run diverged."
-)
+CAPTION = {
+    "Claim": "what the paper says, in our words",
+    "Where": "it stands in the paper",
+    "Paper": "the printed number; – where there is none, or where it is not known to us",
+    "Measure": "what we compare",
+    "Ours": "against the baseline of the same seed: mean over seeds (lowest, highest). Latency is of the medians over "
+    "a run's steps. Quality is the gap with its 95 % confidence interval",
+    "Verdict": "by the rules below",
+    "Reason": "why the paper and we cannot be compared, or why nothing was run",
+    "Verdict “reproduced”": "ours reaches the printed number, or misses it by less than its rounding; the quality's "
+    "interval lies below the experiment's margin",
+    "Verdict “within noise”": "the printed number lies within our range; the quality's interval straddles the margin",
+    "Verdict “not reproduced”": "the printed number lies above our range; the quality is worse, or a run diverged",
+    "Verdict “too few seeds”": f"fewer than {accuracy.MIN_SEEDS}, so nothing is judged",
+    "Verdict “not comparable”": "the paper measured another model, hardware or setting, or we do not know its number",
+    "Verdict “not run”": "nothing here measures it",
+}
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,20 @@ TOLD_RATIO = 1.5
 
 TITLE = "What each part contributes"
 
-CAPTION = (
-    "Finished runs, mean over seeds. Entropy: mean over steps on the first pipeline stage, sampling and agreement "
-    "together. Encode + wire + decode, and stage ends: medians over a run's compressed steps; stage ends apart is how "
-    "far the end of the last stage's exchange is from that of the first stage's. Gap: validation loss above the whole "
-    "method's of the same seed, mean ± standard deviation. Without it: every difference to the whole method whose 95 % "
-    f"confidence interval over seeds (Student's t, at least {accuracy.MIN_SEEDS} pairs) leaves zero out; of times, of "
-    f"runs one after another on this machine and link, only those that differ by a factor of {TOLD_RATIO:g}."
-)
+CAPTION = {
+    "All numbers": "of finished runs, mean over seeds",
+    "Seeds": "runs that finished",
+    "Validation loss": "final, in nats a token",
+    "Gap": "loss less the whole method's of the same seed: mean ± standard deviation",
+    "Payload": "gradient bytes that all ranks handed over in a run; MB = 10⁶ bytes",
+    "Entropy": "sampling and agreement: mean over steps on the first pipeline stage",
+    "Encode + wire + decode": "median over a run's compressed steps",
+    "Stage ends apart": "from the end of the first stage's exchange to the end of the last stage's: median over a "
+    "run's compressed steps",
+    "Without it": "every difference to the whole method whose 95 % confidence interval over seeds (Student's t, at "
+    f"least {accuracy.MIN_SEEDS} pairs) leaves zero out. Times must also differ by a factor of {TOLD_RATIO:g}: runs "
+    "follow one another on this machine and link",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

@@ -21,20 +21,28 @@ ERROR_LIMIT = 0.01  #: nats; ours: a tenth of the change of entropy that already
 COST = ("elements_percent", "sample_ms", "saved_percent")
 SHOWN = ("error", "correlation", "correlation_late", "means_correlation_late")
 
-CAPTION = (
-    "Of the gradients of each pipeline stage's first data-parallel rank, before the exchange. Elements: the share "
-    "that is read, less than β because the stride avoids the row length's divisors. Sample: median time of one sample "
-    "of all matrices, all stages together, and Saved: the time that entropy of every element in every step takes less "
-    "α times that. Timed shapes: the same of the random matrices that the experiment names, too large to train here, "
-    "alone on the machine. Error of a matrix: of one matrix in one step against all its elements, mean of absolute "
-    "values, with the mean of the signed ones (bias). Error of a window: its mean of the stage's sampled entropy "
-    "against its mean of the full one. Correlation: of the window's sampled mean, held over its window (nothing is "
-    "interpolated: a policy gets one number a window), with the full entropy of every step; over the whole run, and "
-    f"over the windows that begin after the first {100 * EARLY:g} % of the steps (late). With full means: a pair a "
-    "window, which leaves out what any window loses. Errors are means over stages, correlations the lowest of a "
-    "stage. Limits, told of the paper's α and β: time and correlation are the paper's, the error of a matrix "
-    f"({ERROR_LIMIT:g} nats) is ours."
-)
+CAPTION = {
+    "All numbers": "of the gradients of each pipeline stage's first data-parallel rank, before the exchange. Errors "
+    "are means over stages, correlations the lowest of a stage",
+    "Estimator": "of entropy",
+    "β": "share of the elements that is asked for",
+    "Elements": "share that is read. It is less than β, because the stride avoids the row length's divisors",
+    "α": "share of the steps that is sampled",
+    "Sample": "median time of one sample of all matrices, all stages together",
+    "Saved": "of the time that entropy of every element in every step takes",
+    "Timed shapes: …": "the same of the random matrices that the experiment names: too large to train here, timed "
+    "alone on the machine",
+    "Error of a matrix": "of one matrix in one step, against all its elements: mean of absolute values (bias: mean of "
+    "signed ones)",
+    "Window": "steps",
+    "Error of a window": "its mean of the stage's sampled entropy, against its mean of the full one",
+    "Correlation": "of the window's sampled mean with the full entropy of every step, over the whole run. The mean is "
+    "held over its window: a policy gets one number a window, so nothing is interpolated",
+    "Correlation, late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
+    "With full means, late": "of sampled with full means, a pair a window: leaves out what any window loses",
+    "Limits": "of the paper's α and β only. Limits of time and correlation are the paper's, that of the error of a "
+    f"matrix ({ERROR_LIMIT:g} nats) is ours",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

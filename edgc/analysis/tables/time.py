@@ -21,13 +21,20 @@ from edgc.analysis.study import (
 
 TITLE = "Training time"
 
-CAPTION = (
-    "Step: median over steps and seeds, with the 20 and 80 % quantiles in brackets. Its parts are means over the steps "
-    "within that band, so that they add up. Training: seconds of all steps of a finished run, mean over seeds; "
-    "start-up, evaluation and checkpoints are not in it. Saving: against the baseline of the same seed on the same "
-    "hardware. To target: seconds until a validation loss of at most the baseline's final one (of the same seed) plus "
-    "the experiment's margin; median over seeds, inf where it was not reached or the run did not finish."
-)
+CAPTION = {
+    "Step": "median (20–80 % quantiles) over steps and seeds",
+    "Parts of a step": "a column each: means over the steps within that band, so that they add up",
+    "Tokens/s": "a global batch's tokens divided by the median step",
+    "Training": "seconds of all steps of a finished run, mean over seeds. Start-up, evaluation and checkpoints are not "
+    "in it",
+    "Saving": "of training time, against the baseline of the same seed on the same hardware",
+    "To target": "seconds until the validation loss is at most the baseline's final one (of the same seed) plus the "
+    "experiment's margin: median over seeds; inf: not reached, or the run did not finish",
+    "Reached": "seeds that reached the target, of those that have one",
+    "Start-up": "seconds of a finished run, mean over seeds",
+    "Evaluation": "the same",
+    "Checkpoints": "the same",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

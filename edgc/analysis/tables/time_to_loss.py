@@ -15,16 +15,19 @@ TITLE = "What it takes to reach the baseline's loss"
 #: By column of the frame `evals`: heading, and what a printed unit is.
 SPENT = {"seconds": ("Seconds", 1.0), "step": ("Steps", 1.0), "wire_bytes": ("Wire (MB)", 1e6)}
 
-CAPTION = (
-    "Until the first evaluation with a validation loss of at most the baseline's final one of the same seed plus the "
-    "experiment's margin: seconds of training (without start-up, evaluation and checkpoints), steps, and gradient "
-    "bytes that all ranks sent (MB = 10⁶ bytes). Median over seeds, with lowest and highest in brackets; inf where the "
-    "target was missed or the run did not finish. Reached: seeds that reached it, of those with a finished baseline. "
-    "Ratios: to the reference's of the same seed, median over the seeds whose reference reached it. References: the "
-    "baseline, and the dense method with the lowest median seconds. Evaluations are apart by the experiment's "
-    "interval, so nothing is known finer than that; runs follow one another, so seconds depend on what else the "
-    "machine did, steps and bytes do not."
-)
+CAPTION = {
+    "Target": "the first evaluation whose validation loss is at most the baseline's final one (of the same seed) plus "
+    "the experiment's margin. Nothing is known finer than the experiment's interval of evaluations",
+    "Reached": "seeds that reached it, of those whose baseline finished",
+    "Fastest dense": "the dense method with the lowest median seconds",
+    "Seconds": "of training, without start-up, evaluation and checkpoints: median over seeds (lowest–highest). Runs "
+    "follow one another, so seconds depend on what else the machine did; steps and bytes do not",
+    "Steps": "the same of steps",
+    "Wire": "the same of gradient bytes that all ranks sent; MB = 10⁶ bytes",
+    "inf": "the target was missed, or the run did not finish",
+    "… / baseline": "ratio to the baseline's of the same seed: median over the seeds whose baseline reached the target",
+    "… / fastest dense": "the same to the fastest dense method's",
+}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -68,10 +71,14 @@ def paragraph(table: pd.DataFrame) -> str:
     if tried.empty:
         return "No method has a target: the baseline did not finish."
     groups = tried.groupby(["model", "device"], sort=False)
-    return " ".join(_words(rows, f"{m}, {d}: " if len(groups) > 1 else "") for (m, d), rows in groups)
+    return "\n".join(
+        (f"{model}, {device}: " if len(groups) > 1 else "") + sentence
+        for (model, device), rows in groups
+        for sentence in _words(rows)
+    )
 
 
-def _words(rows: pd.DataFrame, where: str) -> str:
+def _words(rows: pd.DataFrame) -> list[str]:
     sentences = []
     reached = rows[np.isfinite(rows["seconds"])]
     if len(reached):
@@ -94,7 +101,7 @@ def _words(rows: pd.DataFrame, where: str) -> str:
         sentences.append(f"Seeds that missed the target: {', '.join(told)}.")
     else:
         sentences.append("Every method reached the target with every seed.")
-    return where + " ".join(sentences)
+    return sentences
 
 
 def _times(value: float) -> str:

@@ -17,17 +17,22 @@ TITLE = "Variants at equal bytes"
 #: How far outside the fixed ranks' bytes, as a factor, their loss is still told.
 BEYOND = 1.1
 
-CAPTION = (
-    "Of the runs that finished, mean ± standard deviation over seeds. Gap: final validation loss above the "
-    "baseline's of the same seed, in nats a token. Payload: bytes handed to collectives for gradients over the whole "
-    "run, warm-up included, all ranks (MB = 10⁶ bytes); wire: what was sent for it. The ratios are against the first "
-    "method with a fixed rank. Compressed: steps that handed over less than fp32 gradients. Against fixed rank: the "
-    "gap divided by fixed rank's at the same payload, of the mean gaps, with the range over seeds in brackets; below "
-    "1 a method loses less than fixed rank does with these bytes. Fixed rank's gap is interpolated, linearly in the "
-    f"logarithm of the bytes, for every seed, and told up to {BEYOND:g} times beyond the fixed ranks that were run; a "
-    "single fixed rank stands for itself as far as that. Windows: the share of windows in which each limit decided "
-    "the rank (see table clamps)."
-)
+CAPTION = {
+    "All numbers": "of finished runs; ± is the standard deviation over seeds",
+    "Seeds": "runs that finished",
+    "Validation loss": "final, in nats a token",
+    "Gap to baseline": "loss less the baseline's of the same seed",
+    "Payload": "gradient bytes handed to collectives in the run, with warm-up, all ranks; MB = 10⁶ bytes",
+    "Payload ratio": "to the first method with a fixed rank",
+    "Wire": "what was sent for it",
+    "Wire ratio": "to the first method with a fixed rank",
+    "Compressed": "share of the steps that handed over less than fp32 gradients",
+    "Against fixed rank": "mean gap divided by fixed rank's mean gap at the same payload (lowest to highest seed). "
+    "Below 1 a method loses less than fixed rank does with these bytes",
+    "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and told up to "
+    f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that",
+    "Windows": "share of the windows in which each limit decided the rank; see table `clamps`",
+}
 
 
 def build(study: Study) -> pd.DataFrame:

@@ -14,15 +14,22 @@ TITLE = "Length of the window"
 WINDOWS = (5, 10, 20, 50, 100, 200, 500, 1000)
 MIN_WINDOWS = 3  #: complete windows in a run, below which a length is left out
 
-CAPTION = (
-    "Entropy (mean over a stage's matrices) of every step and element, followed by means of w steps; each mean is "
-    f"held over its window. Full: from every step and element; sampled: from the paper's share of both (α = {ALPHA:g}, "
-    f"β = {BETA:g}). Correlation with the entropy of every step: over the whole run, and over the windows that begin "
-    f"after the first {100 * EARLY:g} % of the steps (late). As used: late, but each window has the mean of the one "
-    "before, which is what a policy knows. Sampled with full means: a pair a window, late. Inside: mean distance of a "
-    "step's entropy from its window's full mean, lost however it is sampled. Error: mean distance of the sampled from "
-    "the full mean of a window. Means over seeds."
-)
+CAPTION = {
+    "All numbers": "of entropy (mean over a stage's matrices) of every step, followed by means of w steps; mean over "
+    "seeds. Each mean is held over its window",
+    "Estimator": "of entropy",
+    "Stage": "of the pipeline",
+    "w": "steps of a window",
+    "Windows": "complete ones in a run",
+    "Full: …": "means from every step and element",
+    "Sampled: …": f"means from the paper's share of both (α = {ALPHA:g}, β = {BETA:g})",
+    "… correlation": "with the entropy of every step, over the whole run",
+    "… late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
+    "… as used": "late, but each window has the mean of the one before, which is what a policy knows",
+    "Sampled with full means: late": "of both means, a pair a window",
+    "Inside": "mean distance of a step's entropy from its window's full mean: lost however it is sampled",
+    "Error": "mean distance of a window's sampled mean from its full mean",
+}
 
 MEASURES = ("correlation", "correlation_late", "used_late")
 

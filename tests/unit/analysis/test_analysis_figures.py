@@ -25,6 +25,7 @@ from edgc.analysis.tables import MORE_TABLES, TABLES
 from edgc.analysis.write import write_figure, write_table
 from edgc.base.errors import UserError
 from edgc.config import Method, available
+from tests.fixtures.captions import unexplained
 from tests.fixtures.studies import of, run, step, study, tiny_experiment, tiny_spec
 from tests.fixtures.synthetic_runs import write_runs
 
@@ -147,7 +148,9 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
         assert "model" in pd.read_csv(tmp_path / f"{name}.csv").columns
     for name in (*TABLES, *MORE_TABLES):
         write_table(name, made, tmp_path)
-        assert "Experiment tiny: m, n = " in (tmp_path / f"{name}.md").read_text()
+        text = (tmp_path / f"{name}.md").read_text()
+        assert "Experiment tiny: m, n = " in text
+        assert not unexplained(text), name
 
 
 def test_equal_data_give_equal_files(tmp_path):

@@ -1,5 +1,6 @@
 """Table and figures of a timing session, from step times whose answers can be computed in the head."""
 
+import html
 import math
 import shutil
 
@@ -12,11 +13,12 @@ from edgc.analysis import timed_steps as sessions
 from edgc.analysis.collect import gather
 from edgc.analysis.figures import TIME_FIGURES, exposed, step_parts_on_links
 from edgc.analysis.study import Study, load_study
-from edgc.analysis.tables import TIME_TABLES, accuracy, links
+from edgc.analysis.tables import TIME_TABLES, accuracy, links, links_bytes, links_conditions
 from edgc.analysis.write import write_figure, write_table
 from edgc.base.errors import UserError
 from edgc.base.files import write_text
 from edgc.config import CONFIGS, load_experiment
+from tests.fixtures.captions import unexplained
 from tests.fixtures.sessions import STEPS, published, session
 from tests.fixtures.studies import tiny_reference
 from tests.fixtures.synthetic_runs import write_session
@@ -53,7 +55,8 @@ def test_a_row_a_rate_and_method_in_the_experiments_order(three_rates):
 def test_exposed_communication_is_what_a_step_takes_beyond_the_floors(three_rates):
     exposed_s = {m: row_of(three_rates, m, "10mbit")["exposed_s"] for m in SLOW}
     assert exposed_s == pytest.approx({"nocomm": 0, "dense": 0.4, "dense_bf16": 0.2, "powersgd": 0.1})
-    assert row_of(three_rates, "dense", "10mbit")["exposed_s_min"] == pytest.approx(0.4)
+    conditions = links_conditions.build(session(at(r10mbit=SLOW)))
+    assert row_of(conditions, "dense", "10mbit")["exposed_s_min"] == pytest.approx(0.4)
 
 
 def test_reductions_are_against_the_baseline_and_the_fastest_dense_method(three_rates):
@@ -71,7 +74,8 @@ def test_differences_are_taken_within_a_round_so_that_drift_cancels():
     drifting = {m: (value[0], 2 * value[1]) for m, value in SLOW.items()}
     row = row_of(links.build(session(at(r10mbit=drifting))), "powersgd")
     assert row["exposed_s"] == pytest.approx(0.15), "0.1 in one round, 0.2 in the other"
-    assert row["exposed_s_min"] == pytest.approx(0.1)
+    conditions = links_conditions.build(session(at(r10mbit=drifting)))
+    assert row_of(conditions, "powersgd")["exposed_s_min"] == pytest.approx(0.1)
     assert row["step_dense_percent"] == pytest.approx(100 / 3)
     assert row["step_dense_error"] == pytest.approx(0)
 
@@ -120,22 +124,37 @@ def test_what_exposes_nothing_is_no_reference():
     assert row["step_dense_percent"] == pytest.approx(-100)
 
 
-def test_bytes_are_the_ledgers_and_the_interfaces(three_rates):
-    row = row_of(three_rates, "powersgd")
+def test_bytes_are_the_ledgers_and_the_interfaces():
+    table = links_bytes.build(session(at(r10mbit=SLOW)))
+    row = row_of(table, "powersgd")
     assert (row["wire_mb"], row["ledger_mb"], row["interface_mb"]) == pytest.approx((1e-4, 1e-4, 2e-4))
     assert row["ledger_share"] == pytest.approx(0.5)
-    assert math.isnan(row_of(three_rates, "nocomm")["ledger_share"]), "nothing was charged"
+    assert math.isnan(row_of(table, "nocomm")["ledger_share"]), "nothing was charged"
+    assert "the ledger has 0.500 times the bytes" in links_bytes.paragraph(table)
     old = session(at(r10mbit=SLOW))
     old.frames.steps["interface_bytes"] = None
-    assert links.build(old)["ledger_share"].isna().all()
+    assert links_bytes.build(old)["ledger_share"].isna().all()
+    assert "could not be held" in links_bytes.paragraph(links_bytes.build(old))
 
 
 def test_nominal_and_achieved_rate_and_others_load_stand_beside_it():
-    table = links.build(session(at(r10mbit=SLOW, none=FAST), load=0.2, achieved={"10mbit": 1e6}))
+    study = session(at(r10mbit=SLOW, none=FAST), load=0.2, achieved={"10mbit": 1e6})
+    table, verdicts = links_conditions.build(study), links.build(study)
     row = row_of(table, "dense", "10mbit")
-    assert (row["nominal_mbit"], row["achieved_mbit"]) == (10, pytest.approx(8))
+    assert (row_of(verdicts, "dense", "10mbit")["nominal_mbit"], row["achieved_mbit"]) == (10, pytest.approx(8))
     assert (row["foreign_load"], row["disturbed"]) == (0.2, True), "the experiment's limit is 0.1"
     assert math.isnan(row_of(table, "dense", "none")["achieved_mbit"])
+    assert list(verdicts["disturbed"]) == list(table["disturbed"])
+
+
+def test_the_three_tables_have_the_same_rows_and_share_no_number():
+    study = session(at(r10mbit=SLOW, none=FAST))
+    built = [table.build(study) for table in (links, links_bytes, links_conditions)]
+    identity = ["model", "method", "title", "device", "status", "role", "rate", "steps"]
+    for table in built[1:]:
+        pd.testing.assert_frame_equal(table[identity], built[0][identity])
+    names = [name for table in built for name in table.columns.drop([*identity, "disturbed"], errors="ignore")]
+    assert len(names) == len(set(names))
 
 
 def test_gaps_come_from_the_published_table():
@@ -177,7 +196,6 @@ def test_words_name_the_fastest_and_the_control():
     assert "At 10 Mbit/s Powersgd is fastest with 200 ms a step: 60.0 % less than Dense and 33.3 % less" in text
     assert "On links that are not limited Dense_Bf16, a dense method, is fastest with 110 ms a step: 8.3 % less" in text
     assert "Negative control, on links that are not limited: of the methods that compress, none of 1 pays." in text
-    assert "the ledger has 0.500 times the bytes" in text
 
 
 @pytest.mark.parametrize(
@@ -230,10 +248,10 @@ def test_methods_that_ended_badly_are_told_and_never_a_reference():
 
 def test_words_tell_disturbances_and_several_models():
     study = session(at(r10mbit=SLOW), load=0.2)
-    assert "Others used more of the machine than allowed in 4 of 4 rows, up to 20.0 %." in words(
-        at(r10mbit=SLOW), load=0.2
-    )
+    told = "Others used more of the machine than allowed in 4 of 4 rows, up to 20.0 %."
+    assert links_conditions.paragraph(links_conditions.build(study)) == told
     table = links.build(study)
+    assert "Others disturbed 4 of 4 rows" in links.paragraph(table)
     both = pd.concat([table, table.assign(model="other")])
     assert "other, 2 × CPU: At 10 Mbit/s" in links.paragraph(both)
 
@@ -284,8 +302,12 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
         write_table(name, made, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "2 (1 Gbit/s: 5, not limited: 6) rounds × 15 steps a rate" in text
-        assert links.paragraph(links.build(made)) in text
-        assert links.paragraph(links.build(made)).split(":")[0] in (tmp_path / f"{name}.html").read_text()
+        assert not unexplained(text)
+        module = {"links": links, "links_bytes": links_bytes, "links_conditions": links_conditions}[name]
+        page = (tmp_path / f"{name}.html").read_text()
+        for sentence in module.paragraph(module.build(made)).splitlines():
+            assert f"- {sentence}\n" in text
+            assert f"<li>{html.escape(sentence)}</li>" in page
 
 
 @pytest.mark.parametrize("rounds", [{"r10mbit": {"dense": (0.5, 0.5)}}, {"none": SLOW}, {"r10mbit": SLOW}])

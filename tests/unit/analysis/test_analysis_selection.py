@@ -1,5 +1,6 @@
 """An experiment has the tables and figures of every experiment and those that its file names, and no others."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,15 @@ def test_mode_time_has_tables_and_figures_of_its_own():
 def test_every_table_and_figure_has_a_caption_in_the_report(kind, names):
     captions = {path.stem for path in (ROOT / "workflow/report").glob(f"{kind}_*.rst")}
     assert captions == {f"{kind}_{name}" for name in names}
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "workflow/report").glob("[ft]*_*.rst")], ids=lambda path: path.stem)
+def test_the_reports_caption_is_a_list_of_what_the_code_says(path):
+    kind, name = path.stem.split("_", 1)
+    module = import_module(f"edgc.analysis.{kind}s.{name}")
+    lines = module.CAPTION if kind == "table" else module.NOTE
+    told = [line for line in path.read_text().splitlines() if line.startswith("- ")]
+    assert told == [f"- **{what}**: {text}." for what, text in lines.items()]
 
 
 def test_an_experiment_adds_what_it_names():
