@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from edgc.cli import app
-from edgc.cluster.show import LATENCIES, PARTS
+from edgc.cluster.show import EXCHANGE, LATENCIES, REST, number, percent, rounded
 
-ASKED = ["plan", "--model", "gpt2-2.5b", "--cluster", "v100x32"]
-METHODS = ["dense_bf16_overlap", "diloco", "delayed", "powersgd", "edgc", "edgc_pipeline", "topk"]
+METHODS = ["dense_bf16_overlap", "diloco", "delayed", "powersgd", "edgc", "edgc_pipeline", "edgc_measured", "topk"]
+PLANS = {
+    "a cluster": ["--model", "gpt2-2.5b", "--cluster", "v100x32"],
+    "a slow link": ["--model", "gpt2-12.1b", "--cluster", "h100x64", "--precision", "tf32", "--link", "10mbit"],
+}
 
 
 def printed(*arguments: str, columns: int = 80) -> str:
@@ -22,31 +26,50 @@ def printed(*arguments: str, columns: int = 80) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def asked() -> list[str]:
-    return [*ASKED, *(word for name in METHODS for word in ("--method", name))]
-
-
 @pytest.mark.parametrize("command", ["methods", "experiments"])
-def test_lists_fit(command: str) -> None:
-    text = printed(command)
+def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
+    text, rows = printed(command), json.loads(printed(command, "--json"))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
+    flat = " ".join(text.split())
+    for row in rows:
+        for value in row.values():
+            told = ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else value
+            assert " ".join(str(told).split()) in flat, row["name"]
 
 
-def test_a_plan_fits_and_tells_every_number_of_its_json(asked: list[str]) -> None:
-    text, plain = printed(*asked), json.loads(printed(*asked, "--json"))
+@pytest.mark.parametrize("asked", PLANS.values(), ids=PLANS)
+def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> None:
+    command = ["plan", *asked, *(word for name in METHODS for word in ("--method", name))]
+    text, plain = printed(*command), json.loads(printed(*command, "--json"))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    words = set(re.split(r"\s+", text))
-    for method in plain["methods"]:
-        assert numbers(method) <= words, method["method"]
+    rows = [line for line in text.splitlines() if line.startswith(" ")]
+    shown = {word.strip(",") for line in rows for word in line.split() if re.fullmatch(r"−?[\d.]+(e−\d+)?,?", word)}
+    known = {word for method in plain["methods"] for word in numbers(method, plain)}
+    assert shown == known
+    assert not re.search(r"\de\+", text)
 
 
-def numbers(method: dict[str, Any]) -> set[str]:
+def numbers(method: dict[str, Any], plan: dict[str, Any]) -> set[str]:
     """As the tables round them."""
-    found = {f"{method['iteration_s']:.4g}", f"{method['days']:.3g}"}
-    found |= {f"{method['settled'][part]:.3g}" for part in PARTS}
-    found |= {f"{method['latency_s'][kind]:.3g}" for kind in LATENCIES}
-    found |= {f"{method[f'{what}_percent']:.1f}" for what in ("saving", "saving_fp32", "low", "high")}
-    return found | {f"{method['latency_reduction_percent'][kind]:.1f}" for kind in LATENCIES}
+    base = next(other for other in plan["methods"] if other["method"] == plan["baseline"])
+    gpus = math.prod(plan["parallel"].values())
+    found = {number(method["iteration_s"], 4), rounded(24 * gpus * (base["days"] - method["days"]))}
+    three = [method["days"], method["break_even_gbit"], *method["amounts"], *method["latency_s"].values()]
+    three += [method["settled"][part] for part in (*REST, *EXCHANGE)]
+    found |= {number(value) for value in three if value is not None} | {str(method["highest_rank"] or "–")} - {"–"}
+    found |= {rounded(method[f"{what}_percent"], 1) for what in ("saving", "saving_fp32", "low", "high")}
+    return found | {rounded(method["latency_reduction_percent"][kind], 1) for kind in LATENCIES}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00862, "0.00862"), (-2.345, "−2.35"), (999.4, "999"), (999.6, "1000"), (22531.4, "22531")],
+)
+def test_a_number_never_has_an_exponent_because_it_is_large(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    assert (percent(-0.04), percent(-0.06), rounded(-0.4)) == ("0.0 %", "−0.1 %", "0")
