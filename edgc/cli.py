@@ -1,4 +1,4 @@
-"""The command line. Every command imports what it needs when it runs, so that the others start fast."""
+"""The command line. A command imports what it needs when it runs, so that the others start fast."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class _OneScreenErrors(TyperGroup):
 
 app = typer.Typer(
     cls=_OneScreenErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Open benchmark and replication suite for compressed gradient exchange in language-model training.",
+    help="Does compressing gradients pay? A benchmark for language-model training.",
 )  # fmt: skip
 
-bench = typer.Typer(no_args_is_help=True, help="Benchmarks of the package's own operations.")
+bench = typer.Typer(no_args_is_help=True, help="Time the package's own operations.")
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")
 
-ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="File in configs/experiments")]
+ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
-ExperimentArgument = Annotated[str, typer.Argument(help="File in configs/experiments")]
-Results = Annotated[Path, typer.Option(help="Folder of all experiments' results")]
+ExperimentArgument = Annotated[str, typer.Argument(help="Name of a file in configs/experiments")]
+Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 
 
 @app.command()
-def prepare(corpus: Annotated[str, typer.Argument(help="File in configs/corpora")], out: Folder) -> None:
-    """Tokenise a corpus into train.bin and validation.bin."""
+def prepare(corpus: Annotated[str, typer.Argument(help="Name of a file in configs/corpora")], out: Folder) -> None:
+    """Turn a corpus into tokens: train.bin and validation.bin."""
     from edgc.training.data.prepare import prepare as prepare_corpus
 
     prepare_corpus(load(Corpus, corpus), out)
@@ -61,14 +61,17 @@ def prepare(corpus: Annotated[str, typer.Argument(help="File in configs/corpora"
 
 @app.command()
 def train(
-    run_id: Annotated[str, typer.Argument(help="A run of the experiment, as `edgc runs` lists them")],
+    run_id: Annotated[str, typer.Argument(help="Id of a run; `edgc runs` lists them")],
     experiment: ExperimentName,
     corpus: CorpusFolder,
     out: Folder,
 ) -> None:
-    """Train one run, on this machine or on the nodes of the SLURM job that this is in.
+    """Train one run, on this machine or on the nodes of the current SLURM job.
 
-    Exit codes: 3, it diverged; 4, its time is up: it has saved its state and is to be started again.
+    Start it again and it goes on from its last checkpoint.
+
+    Exit code 3: the run diverged. Exit code 4: its time is up; it has saved
+    its state, so start it again.
     """
     from edgc.training.launch import launch
 
@@ -80,7 +83,7 @@ def train(
 
 @app.command()
 def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results = Path("results")) -> None:
-    """Time the methods of an experiment of mode `time`, in turn and in one launch."""
+    """Time the methods of an experiment (mode time): they take turns in one launch."""
     from edgc.training.launch import launch_session
     from edgc.training.session import Session
 
@@ -93,10 +96,10 @@ def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results 
 
 @app.command()
 def follow(
-    job_id: Annotated[int, typer.Argument(help="A SLURM job")],
-    output: Annotated[Path, typer.Argument(help="A file that it makes")],
+    job_id: Annotated[int, typer.Argument(help="Id of a SLURM job")],
+    output: Annotated[Path, typer.Argument(help="A file that the job makes")],
 ) -> None:
-    """Wait for a SLURM job that was submitted before; fail if it ends without its output."""
+    """Wait for a SLURM job. Fail if it ends without making its output."""
     from edgc.cluster.slurm.queue import follow as wait_for
 
     wait_for(job_id, output)
@@ -108,7 +111,7 @@ def evaluate(
     experiment: ExperimentName,
     corpus: CorpusFolder,
 ) -> None:
-    """Evaluate a finished run zero-shot on the experiment's tasks."""
+    """Score a finished run on the experiment's zero-shot tasks."""
     from edgc.training.evaluation.zero_shot import evaluate_run
 
     chosen = load_experiment(experiment)
@@ -117,7 +120,7 @@ def evaluate(
 
 @app.command()
 def runs(experiment: ExperimentName) -> None:
-    """List the runs of an experiment."""
+    """List the ids of an experiment's runs."""
     for spec in load_experiment(experiment).runs():
         typer.echo(spec.run_id)
 
@@ -126,22 +129,29 @@ def runs(experiment: ExperimentName) -> None:
 def status(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="EXPERIMENT", help="Files in configs/experiments; default: all that have runs"),
+        typer.Argument(metavar="EXPERIMENT", help="Names of files in configs/experiments; default: all that have runs"),
     ] = None,
     results: Results = Path("results"),
     as_json: AsJson = False,
     watch: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Draw again so often, until all ended or Ctrl-C")
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Draw again every so many seconds until all runs have ended"),
     ] = None,
 ) -> None:
-    """Show how far the runs of experiments are, from their folders alone; exit code 1 if one failed.
+    """Show how far each run is. Exit code 1: a run failed.
 
-    timeout: out of the job's time; goes on once SLURM requeued the job.
-    stopped: no status and two minutes without a sign of life; started
-    again, it goes on from its last checkpoint.
-    loss: of validation where a run is done, else of training.
-    left: estimate for the remaining steps. seen: time since the last sign
-    of life.
+    It reads the runs' folders only, so it works on a login node, too.
+
+    timeout: the job's time is up; the run goes on when SLURM requeues it.
+
+    stopped: no sign of life for two minutes, and no status. Start it again
+    and it goes on from its last checkpoint.
+
+    loss: validation loss of a run that is done, else training loss.
+
+    left: estimated time for the remaining steps.
+
+    seen: time since the last sign of life.
     """
     from edgc.analysis.status.view import report
 
@@ -150,7 +160,7 @@ def status(
 
 @app.command()
 def collect(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Gather an experiment's runs, or the cluster model's forecasts (mode simulate), into tidy parquet frames."""
+    """Gather what an experiment's runs recorded into parquet files (mode simulate: forecasts)."""
     from edgc.analysis.collect import collect as collect_frames
 
     folder, loaded = results / experiment, load_experiment(experiment)
@@ -168,7 +178,7 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
 
 @app.command()
 def table(name: str, experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Write one table of a collected experiment as CSV, Markdown and HTML."""
+    """Write a table of an experiment as CSV, Markdown and HTML, after `edgc collect`."""
     from edgc.analysis.study import load_study
     from edgc.analysis.write import write_table
 
@@ -177,7 +187,7 @@ def table(name: str, experiment: ExperimentArgument, results: Results = Path("re
 
 @app.command()
 def figure(name: str, experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Draw one figure of a collected experiment as SVG, PNG and the plotted CSV."""
+    """Draw a figure of an experiment as SVG and PNG, with its data as CSV, after `edgc collect`."""
     from edgc.analysis.study import load_study
     from edgc.analysis.write import write_figure
 
@@ -188,9 +198,11 @@ def figure(name: str, experiment: ExperimentArgument, results: Results = Path("r
 def publish(
     experiment: ExperimentArgument,
     results: Results = Path("results"),
-    leave_out: Annotated[list[str] | None, typer.Option(help="A table or figure; may be given several times")] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(help="A table or figure not to copy; repeat it for more")
+    ] = None,
 ) -> None:
-    """Copy an experiment's tables, figures and manifests to results/published, which git tracks."""
+    """Copy an experiment's tables, figures and manifests to results/published, for git."""
     from edgc.analysis.publish import publish as publish_results
 
     typer.echo(publish_results(load_experiment(experiment), results, leave_out or ()))
@@ -199,11 +211,13 @@ def publish(
 @bench.command()
 def ops(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="CSV to write; a figure is drawn beside it")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="gpt2-124m only, few rounds")] = False,
-    shapes: Annotated[list[str] | None, typer.Option(help="Stages to time, e.g. gpt2-2.5b/TP4; default: all")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV to write; the figure goes beside it")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="gpt2-124m only, and few rounds")] = False,
+    shapes: Annotated[
+        list[str] | None, typer.Option(help="Stage to time, e.g. gpt2-2.5b/TP4; repeat it for more; default: all")
+    ] = None,
 ) -> None:
-    """Time an exchange's operations against other ways to do them, each once a round."""
+    """Time an exchange's operations against other ways to do them."""
     from edgc.training.bench.report import run
 
     code = run(device, out, quick, shapes)
@@ -216,14 +230,16 @@ def ops(
 
 @app.command()
 def doctor() -> None:
-    """Say what is installed here, and what each missing piece would enable."""
+    """Say what is installed, and what each missing piece would make possible."""
     from edgc.base import doctor as checks
 
     sys.exit(checks.report(checks.doctor()))
 
 
 @app.command()
-def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; exit 1 if out of sync")] = False) -> None:
+def schema(
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if they are out of date")] = False,
+) -> None:
     """Write the JSON schemas of the YAML files to workflow/schemas."""
     from edgc.config import schema as schemas
 
@@ -237,13 +253,13 @@ def schema(check: Annotated[bool, typer.Option("--check", help="Only compare; ex
 
 @app.command()
 def calibrate(
-    name: Annotated[str, typer.Argument(help="Of the calibration: it is written to configs/calibrations/<name>.yaml")],
+    name: Annotated[str, typer.Argument(help="Name of the calibration; it goes to configs/calibrations/<name>.yaml")],
     experiment: Annotated[
-        list[str], typer.Option("--experiment", "-e", help="A finished timing on this machine; several")
+        list[str], typer.Option("--experiment", "-e", help="A timing that was run on this machine; repeat it for more")
     ],
     results: Results = Path("results"),
 ) -> None:
-    """Make a calibration of this machine from timing sessions that were run on it."""
+    """Work out this machine's rates from timings that were run on it."""
     import yaml
 
     from edgc.base import files
@@ -260,7 +276,7 @@ def calibrate(
 
 @app.command()
 def predict(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Write down what the cluster model says of a timing, from the timings in its `predict_from`, before it is run."""
+    """Write down what the cluster model says of a timing, before it is run."""
     from edgc.cluster.predict import write_prediction
 
     typer.echo(write_prediction(load_experiment(experiment), results))
@@ -268,37 +284,43 @@ def predict(experiment: ExperimentArgument, results: Results = Path("results")) 
 
 @app.command()
 def plan(
-    model: Annotated[str, typer.Option(help="File in configs/models")],
-    cluster: Annotated[str, typer.Option(help="File in configs/clusters")],
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
+    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
     link: Annotated[
-        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; else the cluster file's")
+        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
     ] = None,
     latency: Annotated[
         float | None,
-        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; else the calibration's"),
+        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; default: the calibration's"),
     ] = None,
     stage_speed: Annotated[
         list[float] | None,
-        typer.Option(help="Of a pipeline stage's devices against the calibration's; once for each stage, in order"),
+        typer.Option(help="Speed of a stage's devices, 1 = as calibrated; once for each stage, in order"),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="File in configs/methods; may be given several times")
+        list[str] | None, typer.Option(help="Name of a file in configs/methods; repeat it for more")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; else the experiment's")] = None,
-    tensor: Annotated[int | None, typer.Option(min=1, help="Tensor-parallel degree")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")
+    ] = None,
+    tensor: Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism")] = None,
     pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
-    data: Annotated[int | None, typer.Option(min=1, help="Data-parallel degree")] = None,
+    data: Annotated[int | None, typer.Option(min=1, help="Degree of data parallelism")] = None,
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
     global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
-    calibration: Annotated[str | None, typer.Option(help="File in configs/calibrations; else of the devices")] = None,
-    entropy: Annotated[Path | None, typer.Option(help="Folder of a run whose recorded entropy policies follow")] = None,
+    calibration: Annotated[
+        str | None, typer.Option(help="Name of a file in configs/calibrations; default: the devices'")
+    ] = None,
+    entropy: Annotated[
+        Path | None, typer.Option(help="Folder of a run; policies then follow the entropy that it recorded")
+    ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(help="Figure to write, .svg, .png or .pdf: what every stage does in a step, and when")
+        Path | None, typer.Option(help="Figure to draw (.svg, .png or .pdf): what every stage does in a step, and when")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Does compression pay on this cluster? Predicted by the cluster model, without running anything."""
+    """Predict whether compression pays on a cluster. Nothing is run."""
     from edgc.cluster import ask, show
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
@@ -328,7 +350,7 @@ def plan(
 
 @app.command()
 def methods(as_json: AsJson = False) -> None:
-    """List the methods: source, parts, state and payload."""
+    """List the methods: what each does, and what it is made of."""
     from edgc.config.method import MECHANISMS
 
     rows = []
@@ -353,7 +375,7 @@ def methods(as_json: AsJson = False) -> None:
 
 @app.command()
 def experiments(as_json: AsJson = False) -> None:
-    """List the experiments: what each shows and how long it takes."""
+    """List the experiments: what each shows, and how many minutes it takes."""
     rows = []
     for name in available(Experiment):
         e = load_experiment(name)
@@ -368,9 +390,16 @@ def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
+    console = Console(highlight=False, markup=False)
     for row in rows:
-        name, *rest = row.items()
         grid = Table.grid(padding=(0, 1))
-        for key, value in rest:
-            grid.add_row(f"  {key}", Text(", ".join(value) if isinstance(value, list) else str(value)))
-        Console(highlight=False).print(f"[bold]{name[1]}[/bold]", grid)
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for key in (key for key in row if key not in ("name", "title")):
+            grid.add_row(f"  {key}", _words(row[key]))
+        console.print(Text.assemble((row["name"], "bold"), f" – {row['title']}"), grid, "")
+
+
+def _words(value: Any) -> str:
+    """A list with commas, a number without needless digits."""
+    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)

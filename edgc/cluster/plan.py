@@ -1,4 +1,4 @@
-"""Does compressing gradients pay on this cluster? What each method would take, what bounds it, and how sure that is."""
+"""Does compressing gradients pay on this cluster? What each method takes, what limits it, and how sure that is."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Forecast:
     latency_s: dict[str, float]  #: communication latency by definition, mean over the run
     days: float
     amounts: tuple[float | None, ...]  #: mean rank, ratio or bits by stage, once settled; None: has no number
-    candidate: bool  #: whether it may be the answer: it compresses something, or exchanges less often
+    candidate: bool  #: whether it may be the answer: it compresses something, or exchanges less often or later
     saving_percent: float  #: of the run's time, against the fastest dense method
-    low_percent: float  #: the least and the most of it, when what is sensitive is off by a fifth
-    high_percent: float
+    low_percent: float  #: the lowest saving when the `SENSITIVE` rates are off by a fifth
+    high_percent: float  #: the highest
     saving_fp32_percent: float  #: the same against dense in fp32
     latency_reduction_percent: dict[str, float]  #: against dense in fp32, by definition
-    break_even_gbit: float | None  #: link on which it takes as long as the fastest dense method; None: there is none
-    highest_rank: int | None  #: of all matrices, up to which it is faster than that; None: none, or it has no rank
+    break_even_gbit: float | None  #: link on which it is as fast as the fastest dense method; None: there is none
+    highest_rank: int | None  #: up to this rank it is faster than that; None: at no rank, or it has none
     notes: tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ class Plan:
         """The verdict in words."""
         forecast, baseline = self.candidate, self.by_name(self.baseline).title
         if forecast is None:
-            return "does not pay: no method was asked for, or none compresses anything on these links"
+            return "does not pay: no method that was asked for compresses anything on these links"
         span = f"{forecast.low_percent:.1f} to {forecast.high_percent:.1f} %"
         if self.verdict == "pays":
             return f"pays: {forecast.title} takes {span} less time than {baseline}"

@@ -1,4 +1,4 @@
-"""A plan on the terminal, and as plain values for scripts."""
+"""A plan on the terminal, in eighty columns, and as plain values for scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from edgc.cluster.plan import Forecast, Plan
 from edgc.config import Calibration, RunSpec
 
-PARTS = ("compute", "bubble", "encode", "wire", "decode", "exposed", "optimizer")
+REST, EXCHANGE = ("compute", "bubble", "optimizer"), ("encode", "wire", "decode", "exposed")  #: parts of a step
 LATENCIES = {
     "wire": "wire",
     "exchange": "encode + wire + decode",
@@ -65,13 +65,14 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     """Print it."""
     console = Console(highlight=False)
     console.print(f"[bold]{about(plan, spec, precision)}[/bold]")
-    console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}). Entropy: {trajectory}.")
+    console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}).")
+    console.print(f"Entropy of the gradients: {trajectory}.\n")
     for table in _tables(plan):
         console.print(table)
     console.print(
-        f"Without any exchange of gradients a step would take {plan.by_name('dense').floor_s:.4g} s, "
-        f"{plan.bound_percent:.1f} % less than dense fp32's {plan.dense_s:.4g} s: only what compresses other traffic, "
-        "too, can save more."
+        f"A step without any exchange of gradients would take {number(plan.by_name('dense').floor_s, 4)} s: "
+        f"{percent(plan.bound_percent)} less than dense fp32's {number(plan.dense_s, 4)} s. Only a method that also "
+        "compresses other traffic can save more."
     )
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")
@@ -95,27 +96,26 @@ def _tables(plan: Plan) -> Iterator[Table]:
         f"Saved against {base.title}",
         each,
         {
-            "Step (s)": lambda f: f"{f.iteration_s:.4g}",
-            "Saved": lambda f: f"{f.saving_percent:.1f} %",
-            "If rates are off by a fifth": lambda f: f"{f.low_percent:.1f} to {f.high_percent:.1f} %",
-            "Saved of dense fp32": lambda f: f"{f.saving_fp32_percent:.1f} %",
+            "Step (s)": lambda f: number(f.iteration_s, 4),
+            "Saved": lambda f: percent(f.saving_percent),
+            "If rates are off by a fifth": lambda f: f"{rounded(f.low_percent, 1)} to {percent(f.high_percent)}",
+            "Saved of dense fp32": lambda f: percent(f.saving_fp32_percent),
         },
     )
     yield _table(
-        "What that means",
+        "When it pays",
         each,
         {
             "Pays below": lambda f: _below(f.break_even_gbit),
             "Pays to rank": lambda f: "–" if f.highest_rank is None else f"{f.highest_rank}",
-            "Days": lambda f: f"{f.days:.3g}",
-            "GPU-hours saved": lambda f: f"{24 * plan.gpus * (base.days - f.days):.0f}",
-            "Rank by stage": lambda f: _by_stage(f.amounts),
+            "Days": lambda f: number(f.days),
+            "GPU-hours saved": lambda f: rounded(24 * plan.gpus * (base.days - f.days)),
         },
     )
-    half = (len(PARTS) + 1) // 2
-    for number, parts in enumerate((PARTS[:half], PARTS[half:]), start=1):
-        title = f"A step once the policy has settled (s), {number} of 2"
-        yield _table(title, each, {part.capitalize(): _part(part) for part in parts})
+    ranks: dict[str, Column] = {"Rank by stage": lambda f: _by_stage(f.amounts)}
+    rest = {part.capitalize(): _part(part) for part in REST}
+    yield _table("A step once the policy has settled (s), without its exchange of gradients", each, ranks | rest)
+    yield _table("Its exchange of gradients (s)", each, {part.capitalize(): _part(part) for part in EXCHANGE})
     seconds = {heading: _latency(kind) for kind, heading in LATENCIES.items()}
     yield _table("Communication latency of a step, mean over the run (s)", each, seconds)
     less = {heading: _reduction(kind) for kind, heading in LATENCIES.items()}
@@ -137,24 +137,39 @@ def _table(title: str, forecasts: Iterable[Forecast], columns: Mapping[str, Colu
 
 
 def _part(name: str) -> Column:
-    return lambda forecast: f"{forecast.settled[name]:.3g}"
+    return lambda forecast: number(forecast.settled[name])
 
 
 def _latency(kind: str) -> Column:
-    return lambda forecast: f"{forecast.latency_s[kind]:.3g}"
+    return lambda forecast: number(forecast.latency_s[kind])
 
 
 def _reduction(kind: str) -> Column:
-    return lambda forecast: f"{forecast.latency_reduction_percent[kind]:.1f} %"
+    return lambda forecast: percent(forecast.latency_reduction_percent[kind])
 
 
 def _by_stage(amounts: Sequence[float | None]) -> str:
     """Ranks (or ratios) of the stages, once if they are equal."""
-    told = ["–" if amount is None else f"{amount:.3g}" for amount in amounts]
+    told = ["dense" if amount is None else number(amount) for amount in amounts]
     return told[0] if len(set(told)) == 1 else ", ".join(told)
 
 
 def _below(gbit: float | None) -> str:
     if gbit is None:
         return "–"
-    return "any link" if math.isinf(gbit) else f"{gbit:.3g} Gbit/s"
+    return "any link" if math.isinf(gbit) else f"{number(gbit)} Gbit/s"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """So many significant digits; what is larger has all its digits, never an exponent."""
+    return rounded(value) if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}".replace("-", "−")
+
+
+def rounded(value: float, decimals: int = 0) -> str:
+    """So many decimals; what rounds to zero has no sign."""
+    return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    """One decimal."""
+    return f"{rounded(value, 1)} %"
