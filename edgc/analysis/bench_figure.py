@@ -1,4 +1,4 @@
-"""The figure of `edgc bench ops`: time of every operation by implementation, a panel a stage."""
+"""The figure of `edgc bench ops`: time of every operation by implementation, one panel per stage."""
 
 from __future__ import annotations
 

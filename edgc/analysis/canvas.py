@@ -22,7 +22,7 @@ MARGIN = 0.1  #: inches on either side of a caption or a title
 
 
 def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
-    """The figure that `module` draws of `data` (see `edgc.analysis.figures`). Call it under `style.RC`.
+    """Draw `data` as `module` says (see `edgc.analysis.figures`). Call it under `style.RC`.
 
     `setting`: the caption's last line, what was measured and on what.
     """
@@ -46,7 +46,7 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
 
 
 def caption(figure: Figure, lines: list[str]) -> None:
-    """Put these lines below the figure, which grows by them; one that is wider than the figure is folded."""
+    """Put these lines below the figure, folded to its width. The figure grows by them."""
     inches = figure.get_figwidth() - 2 * MARGIN
     text = "\n".join(folded(line, inches, CAPTION_SIZE, INDENT) for line in lines)
     figure.set_figheight(figure.get_figheight() + CAPTION_ROW * (1 + text.count("\n")))

@@ -1,4 +1,4 @@
-"""Run folders → tidy frames. Reads only what the experiment's matrix names; a run that is missing is a row too."""
+"""From run folders to tidy frames. Only runs of the experiment are read; a run that is missing has a row, too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def collect(
 
 
 def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
-    """The frames of these runs, whatever became of them. Writes nothing."""
+    """Read the frames of these runs, whatever became of them."""
     records: dict[str, list[dict]] = {name: [] for name in FRAMES}
     for spec in specs:
         folder = runs_dir / spec.run_id
@@ -55,7 +55,7 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
 
 
 def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:
-    """Rows of steps in which seconds and bytes are the means of the `period` steps from one exchange to the next.
+    """The rows of these steps, with seconds and bytes averaged over the `period` steps from one exchange to the next.
 
     A method that exchanges every tenth step has no typical step: its median would have no exchange in it. Periods are
     counted from the first step of a run, or of a timing's cell, whose counted steps hold whole periods.
@@ -85,7 +85,7 @@ def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device(device: Mapping[str, Any] | None) -> str | None:
-    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`: numbers of two of these never share a line."""
+    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. A table's line never mixes two of these."""
     if not device:
         return None
     what = "processes on" if device["kind"] == "cpu" else "×"  # a CPU is shared, a GPU is not
@@ -93,7 +93,7 @@ def _device(device: Mapping[str, Any] | None) -> str | None:
 
 
 def _status(folder: Path) -> dict[str, Any]:
-    """status.json; without it the run never began, or was ended before it could write one."""
+    """What status.json says. Without one the run never began, or ended before it could write it."""
     if (folder / "status.json").is_file():
         return files.read_json(folder / "status.json")
     if (folder / "manifest.json").is_file():

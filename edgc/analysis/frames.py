@@ -153,17 +153,18 @@ RATE_AS_TEXT = ("steps", "forecasts")  # as `tc` spells it; a probe's rate is a 
 
 @dataclass(frozen=True)
 class Frames:
-    """One row a run, a step, an evaluation, a decision, a zero-shot task. All rows carry `IDENTITY`.
+    """One row per run, step, evaluation, decision and zero-shot task. All rows carry `IDENTITY`.
 
     runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
     done, diverged, failed, timeout; unfinished (started, no status written), not run.
 
-    Of runs with a probe (see `edgc.exchange.probe`), otherwise empty. entropies: a row a step, stage, estimator, rate
-    and matrix (nats), and one without a parameter for the stage: the mean over its matrices, with the elements that
-    were read and the seconds it took (parameter `probed.TIMED`: of matrices that were only timed). spectra: a row a
-    step and matrix; lists as JSON, `alike` cosines by the other's name.
+    Two frames are empty unless runs had a probe (see `edgc.exchange.probe`).
+    entropies: one row per step, stage, estimator, rate and matrix (nats). A row without a parameter is the stage's: the
+    mean over its matrices, the elements that were read, and the seconds that took. Parameter `probed.TIMED` is of
+    matrices that were only timed.
+    spectra: one row per step and matrix; lists as JSON, `alike` cosines by the other's name.
 
-    Of mode simulate, and of timings that were predicted (sweep: measured); otherwise empty. forecasts: a row a model,
+    forecasts is empty but in mode simulate and for timings that were predicted (sweep: measured). One row per model,
     set of assumptions, method and point of a sweep (see `edgc.cluster.simulate` and `.predict`); not measured.
     """
 

@@ -16,7 +16,7 @@ JUDGED = (PAYS, LOSES, NOISE)
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """The table in words, by model and hardware. Says so where something cannot be said."""
+    """The table in words, by model and hardware. What cannot be said is said to be unknown."""
     if table.empty or not table["steps"].any():
         return "No step was counted."
     groups = table[table["steps"] > 0].groupby(["model", "device"], sort=False)
@@ -70,7 +70,7 @@ def _less(reduction: float) -> str:
 
 
 def _break_even(methods: pd.DataFrame) -> str:
-    """From which rate on nothing pays; what is within noise counts as no difference."""
+    """From which rate on nothing pays. A saving within noise counts as none."""
     judged = methods[(methods["role"] == OTHER) & methods["verdict"].isin(JUDGED) & (methods["rate"] != UNSHAPED)]
     if judged.empty:
         return "No method could be judged on limited links."
@@ -103,7 +103,7 @@ def _control(methods: pd.DataFrame) -> str:
 
 
 def _least_exposed(methods: pd.DataFrame) -> Iterator[str]:
-    """Of what keeps the loss, if gaps are known."""
+    """What exposes least of the methods that keep the loss, if gaps are known."""
     if methods["gap"].isna().all():
         return
     kept = methods[methods["preserved"] & methods["exposed_s"].notna()]

@@ -1,4 +1,4 @@
-"""What a rank really leaves of a gradient, from its measured spectrum, beside the law that EDGC's rank rule assumes."""
+"""The error that a rank leaves of a gradient, from its measured spectrum, beside the law that EDGC's rule assumes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def moments_of_training(steps: pd.Series) -> list[int]:
 
 
 def errors(rows: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
-    """Of rows that `spectra` gave, a row a matrix, step and rank: `error` ‖M − M_r‖, `relative` to ‖M‖, `iid` the
+    """Of rows that `spectra` gave, one row per matrix, step and rank: `error` ‖M − M_r‖, `relative` to ‖M‖, `iid` the
     relative error under the law of Marchenko and Pastur. Ranks that leave nothing are left out."""
     found = []
     for row in each(rows):
@@ -87,7 +87,7 @@ def rank_that_leaves(log_error: float, curve: Array) -> float:
 
 
 def cosines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of rows of the frame `spectra`, a row a pair of matrices: KEY, parameter, other (None: the same matrix at the
+    """Of rows of the frame `spectra`, one row per pair of matrices: KEY, parameter, other (None: the same matrix at the
     last look), cosine, and chance, the mean |cosine| of two independent random matrices of that shape."""
     found = []
     for row in each(rows):

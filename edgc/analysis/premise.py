@@ -1,4 +1,4 @@
-"""One stage's gradients in a few numbers: how entropy moves, how random they are, and what entropy tells of a rank."""
+"""A stage's gradients in a few numbers: how entropy moves, how random they are, and what entropy tells of a rank."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TIMED = "timed shapes"
 
 
 def entropy_rows(record: Record) -> Iterator[dict[str, Any]]:
-    """A row a matrix, estimator and rate, and one for the stage: the mean over its matrices, and the cost."""
+    """One row per matrix, estimator and rate, and one for the stage: the mean over its matrices, and the cost."""
     if "timed" in record:
         yield from _timed_rows(record)
     for estimator, by_rate in record.get("entropy", {}).items():
@@ -38,7 +38,7 @@ def _timed_rows(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def spectrum_rows(record: Record) -> Iterator[dict[str, Any]]:
-    """A row a matrix; what is a list or a mapping is JSON."""
+    """One row per matrix; what is a list or a mapping is JSON."""
     spectra = record.get("spectra")
     if not spectra:
         return

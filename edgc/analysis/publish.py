@@ -1,4 +1,4 @@
-"""The small, tracked copy of an experiment's results: tables, figures and where each run came from."""
+"""Copy an experiment's tables, figures and manifests to where git tracks them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _check(run: Path) -> None:
 
 
 def _check_code(record: Path) -> None:
-    """Raise `UserError` unless what made this record is in a commit."""
+    """Raise `UserError` if this record was made from code that is in no commit."""
     made = files.read_json(record)
     if made["git_commit"] is None or made["git_dirty"]:
         raise UserError(

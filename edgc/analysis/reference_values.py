@@ -1,4 +1,4 @@
-"""What a paper printed, and where: configs/reference/. The only numbers here that were not measured by us."""
+"""What a paper printed, and where (configs/reference/): the only numbers here that we did not measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of `edgc plan --timeline`: stages × time, a panel a method, the exchange in colour."""
+"""The figure of `edgc plan --timeline`: stages × time, one panel per method, the exchange in colour."""
 
 from __future__ import annotations
 

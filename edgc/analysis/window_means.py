@@ -1,6 +1,6 @@
-"""Entropy over a run's steps, and what is left of it when a window's mean of some steps and elements stands for it.
+"""Entropy over a run's steps, and how well a window's mean of some steps and elements stands for it.
 
-A window's mean is held over the window that it is of: a step function. A policy gets one number a window and nothing
+A window's mean is held over the window that it is of: a step function. A policy gets one number per window and nothing
 of how entropy moves inside, so nothing is interpolated, which would borrow from the next window.
 """
 
@@ -38,7 +38,7 @@ class Trajectory:
     estimator: str
     iterations: int
     window: int  #: steps, as the run's probe names it
-    nats: pd.DataFrame  #: mean over the stage's matrices, by step (1-based), a column a rate of elements
+    nats: pd.DataFrame  #: mean over the stage's matrices, by step (1-based), one column per rate of elements
 
     @property
     def late(self) -> float:
@@ -82,13 +82,17 @@ def correlation(own: pd.Series, other: pd.Series) -> float:
 
 
 def followed(trajectory: Trajectory, window: int, alpha: float = FULL, beta: float = FULL) -> dict[str, float]:
-    """How well sampled means of `window` steps stand for the full entropy of every step. In nats, means over steps:
+    """How well sampled means of `window` steps stand for the full entropy of every step. NaN for a rate not measured.
 
-    error: sampled against the full mean of the window; inside: the full entropy against the full mean, which is what
-    a window of this length loses however it is sampled. correlation: of the step function with the full entropy of
-    every step; correlation_late: over the windows that begin late; used_late: the same for the mean of the window
-    before, which is what a policy acts on; means_correlation_late: of sampled with full means, a pair a window, which
-    leaves out what any window loses. NaN where the rate was not measured.
+    In nats, means over steps:
+    - error: the sampled against the full mean of the window;
+    - inside: the full entropy against the full mean: what a window of this length loses however it is sampled.
+
+    Correlations:
+    - correlation: of the step function with the full entropy of every step;
+    - correlation_late: the same over the windows that begin late;
+    - used_late: the same for the mean of the window before, which is what a policy acts on;
+    - means_correlation_late: of sampled with full means, one pair per window: leaves out what any window loses.
     """
     full = trajectory.nats[FULL]
     if beta not in trajectory.nats:

@@ -1,4 +1,4 @@
-"""A table or figure of a study, by its name, into files."""
+"""Write a table or figure of a study, by its name."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
 
 
 def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
-    """Without the columns Model and Hardware where they say the same in every line: the note says it once."""
+    """Drop the columns Model and Hardware where every line has the same: the note says it once."""
     same = [name for name in ("Model", "Hardware") if name in shown and shown[name].nunique() <= 1]
     return shown.drop(columns=same)
 
 
 def _setting(study: Study) -> str:
-    """What a reader must know who sees the table or picture alone: experiment, models, n, hardware."""
+    """What tells a table or picture apart from others: experiment, models, n, hardware."""
     if study.experiment.mode == "simulate":
         return _assumed(study)
     runs, timing = study.frames.runs, study.experiment.timing

@@ -1,4 +1,4 @@
-"""What is measured, as pictures: one module a figure, one name a figure here.
+"""What is measured, as pictures: one module per figure, one name per figure here.
 
 Each module has `TITLE`, `NOTE` (what each mark is), `ROWS` (axes above each other in a panel), `build(study)` → what is
 plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of

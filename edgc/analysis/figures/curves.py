@@ -46,7 +46,7 @@ def _ends(study: Study, spent: str) -> list[dict]:
 
 
 def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
-    """One line a method and device with a band over its seeds; a cross where a run diverged."""
+    """One line per method and device with a band over its seeds; a cross where a run diverged."""
     devices = list(data["device"].unique())
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
         style = look(str(method))

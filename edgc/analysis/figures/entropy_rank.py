@@ -26,7 +26,7 @@ GROUP = ["model", "method", "title", "stage", "step"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a window and pipeline stage of every method that decides by windows; a panel a method.
+    """One row per window and pipeline stage of every method that decides by windows; one panel per method.
 
     entropy (nats) of the window that ended at `step`, and rank, low_rank, high_rank from that step on, are over
     matrices and seeds; share_dense is the share of matrices that travel dense, clamped the share at r_min or r_max.
@@ -47,7 +47,7 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    """One method: entropy above, rank below; a dash pattern a stage, filled markers where the rank was free."""
+    """One method: entropy above, rank below; one dash pattern per stage, filled markers where the rank was free."""
     above, below = axes
     colour = look(str(data["method"].iloc[0])).colour
     for stage, rows in data.groupby("stage"):

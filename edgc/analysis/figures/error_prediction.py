@@ -1,4 +1,4 @@
-"""What entropy tells of the error of a rank: how both move, and the rank that either asks for."""
+"""Whether entropy tells the error of a rank: how both move, and the ranks that follow from them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = ["model", "stage", "panel", "step", *CURVES, *RANKS, "n"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage and window (`step`: its last): nats since the first late window, and ranks."""
+    """One row per stage and window (`step`: its last): nats since the first late window, and ranks."""
     found = []
     for line in lines(study.frames.runs):
         rows = late(spectra(line, study))

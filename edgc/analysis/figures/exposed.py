@@ -89,7 +89,7 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
 
 
 def _places(data: pd.DataFrame) -> dict[str, float]:
-    """By rate: its place on a logarithmic axis. No limit is set apart on the right."""
+    """Each rate's place on a logarithmic axis. “No limit” stands apart on the right."""
     rates = {rate: megabits(rate) for rate in data["rate"].unique()}
     limited = [rate for rate in rates.values() if np.isfinite(rate)]
     apart = APART * max(limited) if limited else 1.0
@@ -97,7 +97,7 @@ def _places(data: pd.DataFrame) -> dict[str, float]:
 
 
 def _aside(number: int, count: int) -> float:
-    """Where links are not limited nothing is joined by lines, so points stand beside each other: a factor on x."""
+    """A factor on x that puts points beside each other where links are not limited: no line joins them there."""
     return BAND ** ((2 * number + 1) / count - 1)
 
 

@@ -1,4 +1,4 @@
-"""Final loss against what a run took: which methods nothing else beats in both. What the figures `pareto_*` share."""
+"""Final loss against what a run took: what the figures `pareto_*` share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ WIDTH = 8.2
 
 
 def build_front(study: Study, spent: str) -> pd.DataFrame:
-    """A row a finished run: final validation loss (nats), `spent` (wire_bytes: all ranks; seconds: of its steps), and
-    whether its method's means are on the `front`."""
+    """One row per finished run: final validation loss (nats), `spent`, and whether its method is on the `front`.
+
+    `spent`: wire_bytes of all ranks, or seconds of the run's steps.
+    """
     runs = study.frames.runs
     done = runs[(runs["status"] == "done") & runs["validation_loss"].notna()]
     sent = study.frames.steps.groupby("run_id")["wire_bytes"].sum()

@@ -1,4 +1,4 @@
-"""What compression costs in loss, against the bytes it leaves: one point a method."""
+"""What compression costs in loss, against the bytes it leaves: one point per method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS += [f"{what}{suffix}" for what in ("payload", "gap") for suffix in ("", 
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a line but the baseline: payload (bytes of a run) and gap to the baseline (nats), mean, low and high.
+    """One row per line but the baseline: payload (bytes of a run) and gap to the baseline (nats), mean, low and high.
 
     `fixed`: whether its rank is fixed.
     """

@@ -24,7 +24,7 @@ COLUMNS = ["model", "stage", "panel", "pair", "kind", "step", "cosine", "chance"
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage, kind, window (`step`: its last) and pair (layers | times): mean |cosine|, chance's, n cosines.
+    """One row per stage, kind, window (`step`: its last) and pair (layers | times): mean |cosine|, chance's, n cosines.
     Pairs of one shape but different kinds are `other`."""
     found = []
     for line in lines(study.frames.runs):

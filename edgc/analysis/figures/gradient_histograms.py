@@ -26,7 +26,7 @@ COLUMNS = ["model", "stage", "panel", "embedding", "step", "deviations", "densit
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage, moment of training, kind (embedding or not) and bin: density per standard deviation at the
+    """One row per stage, moment of training, kind (embedding or not) and bin: density per standard deviation at the
     bin's middle (`deviations`), mean over the n matrices."""
     rows = study.frames.spectra.dropna(subset=["histogram"])
     rows = rows[rows["step"].isin(moments_of_training(rows["step"]))]

@@ -1,4 +1,4 @@
-"""Communication latency under every definition, a bar a method."""
+"""Communication latency under every definition, one bar per method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Seconds a step with 20 and 80 % quantiles: a row a line of the latency table and definition."""
+    """Seconds a step with 20 and 80 % quantiles: one row per line of the latency table and definition."""
     table = latency.build(study)
     rows = [
         {

@@ -1,4 +1,4 @@
-"""What a rank really leaves of a gradient, against what it would leave of a random matrix."""
+"""The error that a rank really leaves, against the one that it would leave of a random matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ["model", "stage", "panel", "step", "rank", "relative", "low", "high",
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage, step and rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
+    """One row per stage, step and rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
     found = []
     for line in lines(study.frames.runs):
         left = errors(spectra(line, study), ALL_RANKS)

@@ -26,7 +26,7 @@ COLUMNS = ["model", "title", "stage", "estimator", "step", "entropy", "window_me
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage, estimator and step: entropy, window_mean (nats); late: the last early step."""
+    """One row per stage, estimator and step: entropy, window_mean (nats); late: the last early step."""
     found = []
     for line in lines(study.frames.runs):
         for own in trajectories(line, study):

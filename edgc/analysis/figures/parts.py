@@ -1,4 +1,4 @@
-"""What the loss says to each part of the paper's method: the gap without it, seed by seed."""
+"""How much loss each part of the paper's method saves: the gap without it, seed by seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a part left out and seed: gap, its validation loss above the whole method's (nats)."""
+    """One row per part left out and seed: gap, its validation loss above the whole method's (nats)."""
     rows = []
     for line in lines(study.frames.runs):
         if line.method == study.reference.method or not parts.is_part(line.method, study):

@@ -28,7 +28,7 @@ COLUMNS += [f"window_error_{alpha:g}" for alpha in ALPHAS]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a line, estimator and rate: share of the elements read; errors in nats, of a matrix and, by α, of a
+    """One row per line, estimator and rate: share of the elements read; errors in nats, of a matrix and, by α, of a
     window's mean (mean over stages and windows)."""
     rows = []
     for line in lines(study.frames.runs):

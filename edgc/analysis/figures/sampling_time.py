@@ -28,8 +28,11 @@ COLUMNS += [f"saved_{alpha:g}" for alpha in ALPHAS] + ["printed"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a line, estimator and rate, of the run's gradients and of the timed shapes: share of the elements read, ms
-    of a sample, saved_<α> (shares of the time of every element in every step), printed: the paper's saving."""
+    """One row per line, estimator and rate, for the run's gradients and for the timed shapes.
+
+    share: of the elements that are read; ms: of a sample; saved_<α>: of the time of every element in every step;
+    printed: the paper's saving.
+    """
     printed = next((claim.value for claim in study.reference.claims if claim.id == "sampler-time"), None)
     rows = []
     for line in lines(study.frames.runs):

@@ -22,7 +22,7 @@ COLUMNS = ["model", "panel", "method", "title", "link_gbit", "saving_percent", "
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Rows of the sweep over links, of methods that compress somewhere in it; a panel a set of rates.
+    """Rows of the sweep over links, of methods that compress somewhere in it; one panel per set of rates.
 
     Assumptions that differ by the link alone are one panel: the sweep has all links.
     """

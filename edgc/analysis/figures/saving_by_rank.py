@@ -28,7 +28,7 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One model: a line a set of assumptions."""
+    """One model: one line per set of assumptions."""
     for number, (assumption, rows) in enumerate(data.groupby("assumption", sort=False)):
         colour, own = PALETTE[number % len(PALETTE)], rows.sort_values("rank")
         ax.plot(own["rank"], own["saving_percent"], color=colour, marker="o", label=str(assumption))

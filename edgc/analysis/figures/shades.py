@@ -36,5 +36,5 @@ def by_time(count: int) -> list[tuple[float, float, float, float]]:
 
 
 def panels(rows: pd.DataFrame) -> pd.Series:
-    """A panel a model and pipeline stage."""
+    """One panel per model and pipeline stage."""
     return rows["model"].astype(str) + ", stage " + rows["stage"].astype(int).astype(str)

@@ -29,7 +29,7 @@ COLUMNS = ["model", "stage", "panel", "step", "kind", "share", "value", "law", "
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a stage, kind, look (the first late one, and the last) and singular value: share of its number
+    """One row per stage, kind, look (the first late one, and the last) and singular value: share of its number
     in min(m, n), value and law in σ √max(m, n), mean over the n matrices."""
     found = []
     for line in lines(study.frames.runs):

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, a bar a method."""
+"""Where the time of a step goes, one bar per method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABELS = {"bubble": "waiting for stages", "pipeline": "pipeline codec"}
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Seconds by region, a row a method: means over the steps within the 20–80 % band of step time, so they add up."""
+    """Seconds by region, one row per method: means over the steps in the 20–80 % band of step time, so they add up."""
     rows = []
     for line in lines(study.frames.runs):
         steps = central(steady(line.of(study.frames.steps)))
@@ -37,7 +37,7 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
 
 
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
-    """A bar a row; one without a counted step says so."""
+    """One bar per row; one without a counted step says so."""
     positions = range(len(data))
     left = pd.Series(0.0, index=data.index)
     for region, colour in REGIONS.items():

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, a bar a method, on links of every rate of a session."""
+"""Where the time of a step goes, one bar per method, on links of every rate of a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Seconds by region, a row a rate and method; NaN where no step was counted. A panel a rate."""
+    """Seconds by region, one row per rate and method; NaN where no step was counted. One panel per rate."""
     own = Session(study)
     rows = []
     for model in own.models:

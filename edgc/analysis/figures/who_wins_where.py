@@ -25,7 +25,7 @@ COLUMNS = ["model", "panel", "link_gbit", "latency_ms", "method", "title", "iter
 
 
 def build(study: Study) -> pd.DataFrame:
-    """The fastest method of every point of the map; a panel a set of assumptions, without and with local steps."""
+    """The fastest method of every point of the map; one panel per set of assumptions, without and with local steps."""
     forecasts = study.frames.forecasts
     own = forecasts[forecasts["sweep"] == "map"]
     local = own["method"].str.match(LOCAL)

@@ -54,7 +54,7 @@ def report(names: Sequence[str], results: Path, as_json: bool, seconds: float | 
 
 
 def print_json(experiments: Iterable[ExperimentProgress]) -> None:
-    """A list with a record a run on stdout; experiments whose runs are not known are named on stderr."""
+    """A list with one record per run on stdout; experiments whose runs are not known are named on stderr."""
     experiments = list(experiments)
     records = [asdict(run) for experiment in experiments for run in experiment.runs]
     typer.echo(json.dumps(records, indent=1, ensure_ascii=False))
@@ -126,7 +126,7 @@ def _notes(run: RunProgress) -> Iterator[Text]:
 
 
 def _table(runs: Sequence[RunProgress], width: int) -> Table:
-    """One line a run where that fits, else two: an id is never cut off."""
+    """One line per run where that fits, else two: an id is never cut off."""
     cells = [_cells(run) for run in runs]
     headers = [name for name in cells[0] if any(row[name].plain for row in cells)]  # a column has something to say
     rows = [[row[name] for name in headers] for row in cells]

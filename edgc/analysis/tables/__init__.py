@@ -1,4 +1,4 @@
-"""What is measured, in rows and columns: one module a table, one name a table here.
+"""What is measured, in rows and columns: one module per table, one name per table here.
 
 Each module has `TITLE`, `CAPTION` (what each column is), `build(study)` → numbers, and `present(numbers)` → the table
 as it is read. It may have `paragraph(numbers)` → what the numbers say, a sentence a line; it stands above the table.

@@ -1,4 +1,4 @@
-"""Quality: validation loss against the baseline, judged by margin and seed spread, and zero-shot accuracy."""
+"""Quality: validation loss against the baseline, with a verdict, and zero-shot accuracy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line: seeds, loss (nats) with loss_sd, perplexity, gap with gap_low, gap_high, verdict; tasks.
+    """One row per line: seeds, loss (nats) with loss_sd, perplexity, gap with gap_low, gap_high, verdict; tasks.
 
     A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
     guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run.
@@ -70,7 +70,7 @@ def interval(gaps: pd.Series) -> tuple[float, float, float]:
 
 
 def deviation(half: float, pairs: int) -> float:
-    """The standard deviation of so many gaps whose interval has this half width: what `interval` began with."""
+    """The standard deviation behind an `interval` of this half width over so many pairs."""
     if pairs < 2:
         return np.nan
     return float(half * np.sqrt(pairs) / stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1))

@@ -1,4 +1,4 @@
-"""The paper's headline claims under each set of assumptions: reproduced or not by the cluster model, and the bound."""
+"""The paper's headline claims against the cluster model, under each set of assumptions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUMBER = r"\d"  #: what the ranks of a method hold that compresses on some stage
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a claim with a number, method that compresses, set of assumptions and definition; percent."""
+    """One row per claim with a number, method that compresses, set of assumptions and definition; percent."""
     forecasts = study.frames.forecasts
     whole = forecasts[(forecasts["sweep"] == "none") & forecasts["amounts"].str.contains(NUMBER)]
     claims = [claim for claim in study.reference.claims if claim.value is not None and claim.measure in MEASURES]
@@ -60,7 +60,7 @@ def _rows(claim: Claim, line: pd.Series) -> list[dict[str, object]]:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """For each claim, under how many sets of assumptions the variants of the paper's method reach it."""
+    """Under how many sets of assumptions the variants of the paper's method reach each claim."""
     own = table[table["method"].str.startswith("edgc")]
     texts = []
     for (model, text, paper), rows in own.groupby(["model", "text", "paper"], sort=False):

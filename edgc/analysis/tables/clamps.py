@@ -1,4 +1,4 @@
-"""What bounded an adaptive method's ranks, window by window: how often the rule itself decided, and what came out."""
+"""What bounded an adaptive method's ranks, and how often its own rule decided."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line and stage: runs, windows (a run), `share_<clamp>`, rank with low and high, relative_error."""
+    """One row per line and stage: runs, windows (a run), `share_<clamp>`, rank with low and high, relative_error."""
     rows = [
         {**line.identity, "stage": int(str(stage)), **_row(own, study)}
         for line in lines(study.frames.runs)
@@ -52,12 +52,12 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def adaptive(decisions: pd.DataFrame) -> pd.DataFrame:
-    """The decisions of runs that decide anew every window; a fixed policy decides once, before the first step."""
+    """The decisions of runs that decide in every window. A fixed policy decides once, before the first step."""
     return decisions[decisions.groupby("run_id")["step"].transform("nunique") > 1]
 
 
 def in_force(decisions: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Decisions that held for a step at least: one that is made after the last step is not carried out."""
+    """The decisions that held for at least one step: the one after the last step is not carried out."""
     iterations = decisions["run_id"].map(runs.set_index("run_id")["spec.training.iterations"]).astype(float)
     return decisions[decisions["step"] < iterations]
 

@@ -20,7 +20,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a deviation: topic, paper, released, consequence, here."""
+    """One row per deviation: topic, paper, released, consequence, here."""
     return pd.DataFrame([deviation.model_dump() for deviation in study.reference.deviations])
 
 

@@ -1,4 +1,4 @@
-"""What the cluster model says of every method under each set of assumptions: time, latency, and whether it pays."""
+"""What the cluster model says of every method: time, latency, and whether it pays, under each set of assumptions."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line: `<definition>_s` with `_p20`, `_p80` (seconds), `_reduction_percent`; megabytes a step."""
+    """One row per line: `<definition>_s` with `_p20`, `_p80` (seconds), `_reduction_percent`; megabytes a step."""
     return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
 
 

@@ -1,4 +1,4 @@
-"""Every method at several learning rates: its loss at each, and whether the grid encloses the best."""
+"""Every method's loss at several learning rates, and whether the best lies inside the grid."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ COLUMNS = ["model", "method", "title", "device", "lr", "status", "seeds", "loss"
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a method (its name without `_lr<rate>`) and peak learning rate: seeds, loss (nats), loss_sd; `best`, and of
-    the best its `edge`: lowest, highest, only, or none of them."""
+    """One row per method (its name without `_lr<rate>`) and learning rate: seeds, loss (nats), loss_sd, best, edge.
+
+    `edge`, of the best: lowest, highest, only, or none of them.
+    """
     if not study.experiment.learning_rates:
         return pd.DataFrame(columns=COLUMNS)
     table = pd.DataFrame([_row(line) for line in lines(study.frames.runs)], columns=COLUMNS).assign(
@@ -55,7 +57,7 @@ def edge(best: float, grid: pd.Series) -> str | None:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """The best rate of each method, and whether it can be trusted to be one."""
+    """Each method's best rate, and whether a better one may lie outside the grid."""
     if table.empty:
         return "The experiment has no learning rates."
     several = table["model"].nunique() > 1 or table["device"].nunique() > 1
@@ -75,7 +77,7 @@ def paragraph(table: pd.DataFrame) -> str:
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:
-    """A line a method, a column a rate."""
+    """One line per method, one column per rate."""
     rows = []
     for (model, title, device), own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         row: dict[str, object] = {"Model": model, "Method": title, "Hardware": device}

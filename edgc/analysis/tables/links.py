@@ -48,7 +48,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a model, rate and method, in the experiment's order: seconds and percent (see `CAPTION`).
+    """One row per model, rate and method, in the experiment's order: seconds and percent (see `CAPTION`).
 
     `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense), and
     its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %

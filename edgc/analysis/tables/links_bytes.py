@@ -26,13 +26,13 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share."""
+    """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share."""
     own = Session(study)
     return pd.DataFrame([own.identity(line, rate) | _bytes(own.steps(line, rate)) for line, rate in own.cells()])
 
 
 def _bytes(steps: pd.DataFrame) -> dict[str, float]:
-    """A ledger that nothing was charged to (no exchange, a hook of PyTorch's) is held against nothing."""
+    """MB a step. No share where nothing was charged to the ledger: no exchange, or PyTorch's own hook."""
     means = steps[["payload_bytes", "wire_bytes", *OTHER_BYTES, "interface_bytes"]].astype(float).mean() / 1e6
     ledger = means["wire_bytes"] + means[list(OTHER_BYTES)].sum()
     sent = means["interface_bytes"]

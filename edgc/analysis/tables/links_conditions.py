@@ -1,4 +1,4 @@
-"""Under which conditions a timing session was measured: its fastest steps, what else the machine did, and the links."""
+"""How a timing session was measured: its fastest steps, what else the machine did, and the links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `CAPTION`)."""
+    """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `CAPTION`)."""
     own = Session(study)
     rows = []
     for line, rate in own.cells():

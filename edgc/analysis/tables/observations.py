@@ -1,4 +1,4 @@
-"""What gradients of a real run say about EDGC's premise, in numbers and in words made from them.
+"""What a real run's gradients say about EDGC's premise, in numbers and in words.
 
 The premise has three parts: (a) entropy falls while a model trains, so that compression may grow; (b) a gradient is
 like a matrix of independent normal elements, so that the law of Marchenko and Pastur gives the error of a rank;
@@ -45,7 +45,7 @@ CAPTION = {
 
 
 class Measure(NamedTuple):
-    """One number about one part of the premise. Between the limits it supports the part in part."""
+    """One number about one part of the premise. Between the limits it supports that part partly."""
 
     part: str
     text: str
@@ -144,8 +144,10 @@ MEASURES = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a line, measure and stage: part, measure, value (mean over seeds), limits, verdict, words; and a last row a
-    part without stage: its verdict in words."""
+    """One row per line, measure and stage: part, measure, value (mean over seeds), limits, verdict, words.
+
+    The last row of a part has no stage: it is the part's verdict in words.
+    """
     rows = []
     for line in lines(study.frames.runs):
         own = _by_stage(line, study)
@@ -165,7 +167,7 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def conclusion(part: str, verdicts: list[str]) -> dict[str, str]:
-    """What a part's verdicts come to: decided where at least `SHARE` of them agree."""
+    """What a part's verdicts come to together. It is decided if at least `SHARE` of them agree."""
     counts = {verdict: verdicts.count(verdict) for verdict in (SUPPORTS, PARTLY, CONTRADICTS)}
     decided = next((v for v in (SUPPORTS, CONTRADICTS) if counts[v] >= SHARE * len(verdicts)), PARTLY)
     found = {SUPPORTS: "these gradients support it", CONTRADICTS: "these gradients contradict it"}

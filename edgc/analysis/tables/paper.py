@@ -49,7 +49,7 @@ class Measured:
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a claim, line of the paper's method, and definition of the measure."""
+    """One row per claim, line of the paper's method, and definition of the measure."""
     own = [line for line in lines(study.frames.runs) if line.method == study.reference.method]
     return pd.DataFrame([row for claim in study.reference.claims for row in _rows(claim, own, study)])
 
@@ -101,7 +101,7 @@ def verdict(claim: Claim, measured: Measured) -> str:
 
 
 def incomparable(claim: Claim, line: Line, reference: Reference) -> list[str]:
-    """How a line differs from every set-up that a claim was measured on, and from the paper's settings."""
+    """Why a line cannot be compared: how it differs from the claim's set-ups, and from the paper's settings."""
     run = line.done.iloc[0]
     device, count = str(run["manifest.device.model"]), int(run["manifest.device.count"])
     setups = [reference.setups[name] for name in claim.setups]
@@ -122,7 +122,7 @@ def incomparable(claim: Claim, line: Line, reference: Reference) -> list[str]:
 
 
 def departures(run: pd.Series, setup: Setup) -> list[str]:
-    """How a run on a set-up's model and hardware differs from it otherwise."""
+    """How else a run differs from a set-up that has its model and hardware."""
     theirs: dict[str, Any] = {f"parallel.{name}": degree for name, degree in setup.parallel}
     theirs |= {f"training.{name}": getattr(setup, name) for name in ("global_batch", "iterations", "precision")}
     ours = {name: run[f"spec.{name}"] for name in theirs}

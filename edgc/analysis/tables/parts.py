@@ -1,4 +1,4 @@
-"""What each part of the paper's method contributes: the method without it, against the whole, seed by seed."""
+"""What each part of the paper's method contributes: the method without it against the whole, seed by seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster model said of a timing before it ran, beside what was then measured."""
+"""What the cluster model predicted of a timing, beside what was measured then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """A row a model, method and rate that was predicted: seconds, percent, points."""
+    """One row per model, method and rate that was predicted: seconds, percent, points."""
     own, forecasts = Session(study), study.frames.forecasts
     predicted = {
         (row["model"], row["method"], row["rate"]): row
@@ -75,7 +75,7 @@ def _between_stages(line: Line) -> list[object]:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """How far off the model was, over what was held out."""
+    """How far off the model was where the calibration had no point."""
     if table.empty:
         return "Nothing was predicted."
     held_out = table[~table["known"] & table["measured_s"].notna()]

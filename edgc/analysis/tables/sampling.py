@@ -1,4 +1,4 @@
-"""GDS, ablated: what entropy from a share of the steps (α) and elements (β) costs, and how far off it is."""
+"""What sampling entropy costs, and how far off it is, by the share of the steps (α) and elements (β)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ CAPTION = {
     "Window": "steps",
     "Error of a window": "its mean of the stage's sampled entropy, against its mean of the full one",
     "Correlation": "of the window's sampled mean with the full entropy of every step, over the whole run. The mean is "
-    "held over its window: a policy gets one number a window, so nothing is interpolated",
+    "held over its window: a policy gets one number per window, so nothing is interpolated",
     "Correlation, late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
-    "With full means, late": "of sampled with full means, a pair a window: leaves out what any window loses",
+    "With full means, late": "of sampled with full means, one pair per window: leaves out what any window loses",
     "Limits": "of the paper's α and β only. Limits of time and correlation are the paper's, that of the error of a "
     f"matrix ({ERROR_LIMIT:g} nats) is ours",
 }
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line, estimator, β and α; errors in nats, sample_ms, shares in percent, `limits` in words."""
+    """One row per line, estimator, β and α; errors in nats, sample_ms, shares in percent, `limits` in words."""
     rows = []
     for line in lines(study.frames.runs):
         own = list(trajectories(line, study))
@@ -74,9 +74,9 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def sample_costs(line: Line, study: Study, of: str | None = None) -> pd.DataFrame:
-    """A row an estimator and rate: seconds (median over steps, 20 and 80 % quantiles as seconds_p20, _p80) and elements
-    of a sample, all stages of a run together; of the full sample full_seconds, full_elements. First steps do not count.
+    """One row per estimator and rate: what a sample takes, all stages of a run together. First steps do not count.
 
+    seconds (median over steps) with seconds_p20, seconds_p80; elements; the full sample's full_seconds, full_elements.
     `of` TIMED: of the matrices that were only timed.
     """
     entropies = steady(line.of(study.frames.entropies))

@@ -1,4 +1,4 @@
-"""Where a step's time goes, how long training takes, and how long until the loss is as good as the baseline's."""
+"""Where a step's time goes, how long training takes, and how long until the baseline's loss is reached."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line, in seconds: step_s with _p20, _p80, its parts, training_s, to_target_s; tokens_per_s."""
+    """One row per line, in seconds: step_s with _p20, _p80, its parts, training_s, to_target_s; tokens_per_s."""
     return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
 
 

@@ -31,8 +31,10 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line: of each of `SPENT` the median with _low and _high, and its ratios `_per_baseline`, `_per_dense`;
-    `dense`: title of the fastest dense method."""
+    """One row per line: the median of each of `SPENT` with _low, _high, and its ratios `_per_baseline`, `_per_dense`.
+
+    `dense`: title of the fastest dense method.
+    """
     return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
 
 

@@ -1,4 +1,4 @@
-"""Adaptive methods against a fixed rank at the same bytes: loss, traffic, and what bounded their ranks."""
+"""Adaptive methods against a fixed rank at the same bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line: seeds, loss, gap (nats), payload_mb, wire_mb with ratios, relative_gap, `share_<clamp>`.
+    """One row per line: seeds, loss, gap (nats), payload_mb, wire_mb with ratios, relative_gap, `share_<clamp>`.
 
     Values with `_sd` are means over seeds; relative_gap has _low and _high.
     """

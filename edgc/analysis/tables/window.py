@@ -1,4 +1,4 @@
-"""The window, ablated: how well a mean of w steps follows the entropy of every step."""
+"""How well a mean of w steps follows the entropy of every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPTION = {
     "… correlation": "with the entropy of every step, over the whole run",
     "… late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
     "… as used": "late, but each window has the mean of the one before, which is what a policy knows",
-    "Sampled with full means: late": "of both means, a pair a window",
+    "Sampled with full means: late": "of both means, one pair per window",
     "Inside": "mean distance of a step's entropy from its window's full mean: lost however it is sampled",
     "Error": "mean distance of a window's sampled mean from its full mean",
 }
@@ -35,7 +35,7 @@ MEASURES = ("correlation", "correlation_late", "used_late")
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row a line, stage, estimator and window: windows (complete ones in a run), `full_` and `sampled_`
+    """One row per line, stage, estimator and window: windows (complete ones in a run), `full_` and `sampled_`
     correlation, correlation_late, used_late; means_correlation_late; inside, error (nats)."""
     keys = ["model", "method", "title", "device", "status", "stage", "estimator", "window"]
     columns = [*keys, "windows", *(f"{how}_{m}" for how in ("full", "sampled") for m in MEASURES)]
