@@ -10,6 +10,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.cluster.lab import slurm_cluster as cluster
+from edgc.cluster.lab.network import Network
 from tests.fixtures.limits import HANG
 from tests.lab.conftest import traces, wait_for
 
@@ -19,6 +20,12 @@ ROOT = os.geteuid() == 0
 def edgc(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "edgc", "lab", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_lab_of_a_user() -> None:
+    """These tests end the lab that they start; one that is up belongs to somebody."""
+    assert not cluster.alive(), "a lab is up: end it with `edgc lab down`, then run these tests"
 
 
 def test_up_status_rate_kill_start_down_and_nothing_is_left() -> None:
@@ -71,3 +78,34 @@ def test_a_lab_that_does_not_start_leaves_nothing(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match="not idle"):
         cluster.up(nodes=2, gpus=0, cpus=1, memory_mb=1000)
     assert traces() == before
+
+
+def test_what_a_killed_lab_left_is_removed_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = traces()
+    bystander = subprocess.Popen(["sleep", str(HANG)])
+    try:
+        with monkeypatch.context() as patch:  # `down` is what a killed process does not come to
+            patch.setattr(cluster, "down", lambda: None)
+            patch.setattr(cluster, "start_node", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                cluster.up(nodes=2, gpus=0, cpus=1, memory_mb=1000)
+        for daemon in cluster._daemons():
+            daemon.kill()
+            daemon.wait(HANG)
+        (cluster.FOLDER / "slurmctld.pid").write_text(f"{bystander.pid}\n")  # the pid has a new owner
+        assert not cluster.alive()
+        with pytest.raises(UserError, match="not up"):
+            cluster.running()
+
+        cluster.up(nodes=2, gpus=0, cpus=1, memory_mb=1000)
+        assert cluster.alive()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+        cluster.down()
+    assert traces() == before
+
+
+def _interrupted(network: Network, node: str) -> None:
+    raise KeyboardInterrupt

@@ -130,7 +130,9 @@ class Network:
                 raise OSError(ctypes.get_errno(), f"setns: {os.strerror(ctypes.get_errno())}", self.namespace(node))
 
     def pids(self, node: str) -> list[int]:
-        """Processes in the node's namespace."""
+        """Processes in the node's namespace; none where it has none."""
+        if not Path("/run/netns", self.namespace(node)).exists():
+            return []
         return [int(pid) for pid in _run("ip", "netns", "pids", self.namespace(node)).split()]
 
     def check_nodes(self, nodes: Iterable[str]) -> None:

@@ -66,23 +66,27 @@ def down() -> None:
     """End every process of the lab and remove its namespaces, mounts and folder. Nothing to do is no error."""
     if not FOLDER.exists():
         return
-    state = FOLDER / "lab.json"
-    network = Network("edgc-lab", read_json(state)["nodes"] if state.exists() else 0, host=True)
+    network = _network()
     for node in network.nodes:
-        if Path("/run/netns", network.namespace(node)).exists():
-            crash(network, node)
-    for name in ("slurmctld", "munge"):
-        _end(FOLDER / f"{name}.pid")
+        crash(network, node)
+    for daemon in _daemons():
+        _end(daemon)
     network.down()
     shutil.rmtree(FOLDER)
+
+
+def alive() -> bool:
+    """True if a process of the lab runs: a daemon of it, or anything on a node."""
+    network = _network()
+    return bool(_daemons()) or any(network.pids(node) for node in network.nodes)
 
 
 def running() -> Network:
     """The lab that is up. Raises `UserError` if there is none, or for other users than root."""
     check_root()
-    if not (FOLDER / "lab.json").exists():
+    if not alive():
         raise UserError("lab: it is not up; start it with `edgc lab up`")
-    return Network("edgc-lab", read_json(FOLDER / "lab.json")["nodes"], host=True)
+    return _network()
 
 
 def start_node(network: Network, node: str) -> None:
@@ -118,15 +122,36 @@ def node_states() -> dict[str, str]:
 
 
 def check_free() -> None:
-    """Raise `UserError` if the lab is up, programs are missing, or a SLURM of somebody else lives here."""
-    if FOLDER.exists():
+    """Raise `UserError` if the lab is up, programs are missing, or a SLURM of somebody else lives here.
+
+    What is left of a lab whose processes have all ended (the machine was restarted, say) is removed.
+    """
+    if alive():
         raise UserError("lab: it is up already; `edgc lab status` shows it, `edgc lab down` ends it")
+    down()
     if missing := [program for program in DAEMONS if shutil.which(program) is None]:
         raise UserError(f"lab: {', '.join(missing)} not found; apt-get install slurm-wlm munge")
     if configured := [str(path) for path in SITE if path.exists()]:
         raise UserError(f"lab: this machine belongs to a SLURM cluster ({configured[0]}); use another one")
-    if alive := {p.info["name"] for p in psutil.process_iter(["name"])} & {"slurmctld", "slurmd"}:
-        raise UserError(f"lab: another SLURM runs on this machine ({', '.join(sorted(alive))}); use another one")
+    if others := {p.info["name"] for p in psutil.process_iter(["name"])} & {"slurmctld", "slurmd"}:
+        raise UserError(f"lab: another SLURM runs on this machine ({', '.join(sorted(others))}); use another one")
+
+
+def _network() -> Network:
+    """The network of the lab in `FOLDER`; without a node where there is none."""
+    state = FOLDER / "lab.json"
+    return Network("edgc-lab", read_json(state)["nodes"] if state.exists() else 0, host=True)
+
+
+def _daemons() -> list[psutil.Process]:
+    """The controller and munge, in the order in which they end. A pid that another program has by now is none."""
+    found = []
+    for file, name in (("slurmctld.pid", "slurmctld"), ("munge.pid", "munged")):
+        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
+            process = psutil.Process(int((FOLDER / file).read_text()))
+            if process.name() == name:
+                found.append(process)
+    return found
 
 
 def _configure(network: Network, gpus: int, cpus: int, memory_mb: int) -> None:
@@ -186,20 +211,15 @@ def _ask(*command: str) -> str:
     return done.stdout
 
 
-def _end(pid_file: Path) -> None:
-    """End a daemon by its pid file, and wait for it."""
-    if not pid_file.exists():
-        return
-    try:
-        process = psutil.Process(int(pid_file.read_text()))
+def _end(process: psutil.Process) -> None:
+    """End a daemon and wait for it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.terminate()
         try:
             process.wait(5)
         except psutil.TimeoutExpired:
             process.kill()
             process.wait(5)
-    except (psutil.NoSuchProcess, ValueError):
-        pass
 
 
 def _signal(pid: int, number: int) -> None:
