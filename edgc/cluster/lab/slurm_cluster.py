@@ -144,14 +144,13 @@ def _network() -> Network:
 
 
 def _daemons() -> list[psutil.Process]:
-    """The controller and munge, in the order in which they end. A pid that another program has by now is none."""
+    """The lab's own, SLURM's before munge, which they talk to until they end. Not by their pid files: a daemon writes
+    its file some time after it has started, and another program may have the pid of one that was killed."""
     found = []
-    for file, name in (("slurmctld.pid", "slurmctld"), ("munge.pid", "munged")):
-        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
-            process = psutil.Process(int((FOLDER / file).read_text()))
-            if process.name() == name:
-                found.append(process)
-    return found
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if process.info["name"] in DAEMONS and any(str(FOLDER) in word for word in process.info["cmdline"] or ()):
+            found.append(process)
+    return sorted(found, key=lambda process: process.info["name"], reverse=True)
 
 
 def _configure(network: Network, gpus: int, cpus: int, memory_mb: int) -> None:
