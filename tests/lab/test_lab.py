@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from edgc.base.errors import UserError
@@ -88,9 +90,11 @@ def test_what_a_killed_lab_left_is_removed_at_the_next_start(monkeypatch: pytest
             patch.setattr(cluster, "start_node", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 cluster.up(nodes=2, gpus=0, cpus=1, memory_mb=1000)
-        for daemon in cluster._daemons():
-            daemon.kill()
-            daemon.wait(HANG)
+        while daemons := cluster._daemons():
+            for daemon in daemons:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    daemon.kill()
+                    daemon.wait(HANG)
         assert not cluster.alive()
         with pytest.raises(UserError, match="not up"):
             cluster.running()

@@ -69,8 +69,9 @@ def down() -> None:
     network = _network()
     for node in network.nodes:
         crash(network, node)
-    for daemon in _daemons():
-        _end(daemon)
+    while daemons := _daemons():  # one that has just been started may still go into the background, by forking
+        for daemon in daemons:
+            _end(daemon)
     network.down()
     shutil.rmtree(FOLDER)
 
