@@ -25,6 +25,7 @@ test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on L
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile $(AT_ONCE)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/distributed $(TIMED:%=--ignore=%) # several processes each
 	$(BIN)/python -m pytest $(TIMED)
+	$(BIN)/python -m pytest tests/dry
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
 	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels-interpreted kernels-3.7.1 kernels-3.6.0

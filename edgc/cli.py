@@ -229,8 +229,22 @@ def ops(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    gpu_dry: Annotated[
+        str | None,
+        typer.Option(
+            help="Experiment on GPUs: run a rank of every stage and method on a device without data, on this machine, "
+            "and say what it would need there"
+        ),
+    ] = None,
+    method: Annotated[list[str] | None, typer.Option(help="With --gpu-dry: this method only; may be repeated")] = None,
+    out: Annotated[Path | None, typer.Option(help="With --gpu-dry: folder of the tables")] = None,
+) -> None:
     """Say what is installed, and what each missing piece would make possible."""
+    if gpu_dry is not None:
+        from edgc.dry.gpu_doctor import doctor as dry
+
+        sys.exit(dry(load_experiment(gpu_dry), out or Path("results/gpu-dry", gpu_dry), method or ()))
     from edgc.base import doctor as checks
 
     sys.exit(checks.report(checks.doctor()))

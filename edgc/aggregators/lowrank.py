@@ -94,9 +94,7 @@ class LowRank(Ranked):
         errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
 
         lefts = bucket.factors
-        starts = [
-            self._factors.first(t.name, t.tensor.shape[1], p, step) for t, p in zip(bucket.tensors, lefts, strict=True)
-        ]
+        starts = self._factors.first(names, [grad.shape[1] for grad in grads], lefts, step)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         yield average(bucket.wire, comm, self._wire_dtype)
 

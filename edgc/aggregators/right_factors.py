@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgc.aggregators.draws import draw
@@ -27,30 +27,39 @@ class WarmFactors:
         """Q of the last step, n×r."""
         return self._last.get(name)
 
-    def first(self, name: str, rows: int, like: Tensor, step: int) -> Tensor:
-        """Q to begin a step with, for a left factor `like` (m×r): `rows`×r."""
-        rank = like.shape[1]
+    def first(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
+        """Q to begin a step with, for left factors (m×r): `rows[i]`×r each."""
+        ranks = [left.shape[1] for left in lefts]
         if self._warm:
-            return self.fitted(name, rows, rank, step, like)
-        return draw(self._seed, step, name, rows, rank, like)
+            return self.fitted(names, rows, ranks, step, lefts[0])
+        return [draw(self._seed, step, *which, lefts[0]) for which in zip(names, rows, ranks, strict=True)]
 
-    def fitted(self, name: str, rows: int, rank: int, step: int, like: Tensor) -> Tensor:
-        """The last Q at another rank, n×`rank`; the first time random.
+    def fitted(
+        self, names: Sequence[str], rows: Sequence[int], ranks: Sequence[int], step: int, like: Tensor
+    ) -> list[Tensor]:
+        """The last Q at another rank, n×r each, in the precision and on the device of `like`; the first time random.
 
         Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
         columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised.
         """
-        last = self._last.get(name)
-        if last is None:
-            return draw(self._seed, step, name, rows, rank, like)
-        last = last.to(like)
-        if last.shape[1] > rank:
-            return last @ _principal(last)[:, :rank]
-        if last.shape[1] < rank:
-            basis = orthonormalise([last])[0]
-            drawn = draw(self._seed, step, name, rows, rank - last.shape[1], like)
-            return torch.cat([last, drawn - basis @ (basis.mT @ drawn)], dim=1)
-        return last
+        lasts = {name: self._last[name].to(like) for name in names if name in self._last}
+        growing = [
+            name for name, rank in zip(names, ranks, strict=True) if name in lasts and lasts[name].shape[1] < rank
+        ]
+        bases = dict(zip(growing, orthonormalise([lasts[name] for name in growing]), strict=True)) if growing else {}
+        found = []
+        for name, height, rank in zip(names, rows, ranks, strict=True):
+            last = lasts.get(name)
+            if last is None:
+                found.append(draw(self._seed, step, name, height, rank, like))
+            elif last.shape[1] > rank:
+                found.append(last @ _principal(last)[:, :rank])
+            elif last.shape[1] < rank:
+                drawn = draw(self._seed, step, name, height, rank - last.shape[1], like)
+                found.append(torch.cat([last, drawn - bases[name] @ (bases[name].mT @ drawn)], dim=1))
+            else:
+                found.append(last)
+        return found
 
     def keep(self, factors: Mapping[str, Tensor]) -> None:
         """Remember copies of the Q of some matrices for the next step."""

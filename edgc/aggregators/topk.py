@@ -99,8 +99,8 @@ class TopK(Coded):
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         pairs, sparse = sum(group.k for group in self._groups(shapes, decision)), elements([*shapes.values()])
         pair = 4 + max(4, itemsize)
-        # M ← G + E; the selection, which looks at everything about four times; the pairs packed and their M zeroed
-        encode = passes(sparse, 3, itemsize), passes(sparse, 4, itemsize), passes(pairs, 3, pair)
+        # M ← G + E, which the selection's first look is part of, and five more; the pairs packed and their M zeroed
+        encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, pair)
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
         decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, pair)
         return Workload((Phase(encode, (Message("all_gather", pairs * pair),)),), decode)

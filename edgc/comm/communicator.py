@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgc.comm.telemetry import Ledger
 from edgc.comm.uneven import ReduceOp, check_own, counts
@@ -107,7 +106,7 @@ def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
 class _TimedWork:
     """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock."""
 
-    def __init__(self, wait: Callable[[], object], ledger: Ledger, tag: str, begin: float) -> None:
+    def __init__(self, wait: Callable[[], object], ledger: Ledger, tag: str, begin: Any) -> None:
         self._wait: Callable[[], object] | None = wait
         self._ledger, self._tag, self._begin = ledger, tag, begin
 
@@ -117,7 +116,7 @@ class _TimedWork:
         with _blocked(self._ledger, self._tag):
             self._wait()
         self._wait = None
-        self._ledger.took(self._tag, time.perf_counter() - self._begin)
+        self._ledger.took(self._tag, self._begin)
 
 
 class _Done:
@@ -147,7 +146,7 @@ class ChargedCommunicator:
         handed = payload.numel() * payload.element_size()
         wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
         self.ledger.charge(tag, handed, wire)
-        begin = time.perf_counter()
+        begin = self.ledger.clock.now()
         with _blocked(self.ledger, tag):
             wait = self._launch(collective, *tensors, **options)
         return _TimedWork(wait, self.ledger, tag, begin)

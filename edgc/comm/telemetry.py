@@ -28,18 +28,30 @@ class StepClock:
 
     def __init__(self, cuda: bool = False) -> None:
         self._cuda = cuda
-        self._marks: list[tuple[str, object]] = []  # (region that begins here, when)
+        self._marks: list[tuple[str, Any]] = []  # (region that begins here, when)
         self._stack: list[str] = []
         self._entries: dict[str, int] = {}  # by region, the mark at which it was entered last
         self._spans: dict[str, tuple[float, float]] = {}  # by region, seconds from the begin to its last entry and end
 
-    def _mark(self, region: str) -> None:
+    def now(self) -> Any:
+        """This moment, for `seconds`: on CUDA when the device comes to this place of its work."""
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Seconds between two moments of `now`. On CUDA the device must have come to both: after `stop`, say."""
+        return begin.elapsed_time(end) / 1e3 if self._cuda else end - begin
+
+    def wait(self) -> None:
+        """Block until the device has come to every moment so far."""
         if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._marks.append((region, event))
-        else:
-            self._marks.append((region, time.perf_counter()))
+            torch.cuda.synchronize()
+
+    def _mark(self, region: str) -> None:
+        self._marks.append((region, self.now()))
 
     def start(self) -> None:
         """Begin a step; time outside every region counts as `other`."""
@@ -65,12 +77,11 @@ class StepClock:
         """End the step. Returns seconds by region, and `step`, their sum."""
         self._mark("end")
         self._stack = []
-        if self._cuda:
-            torch.cuda.synchronize()
+        self.wait()
         seconds: dict[str, float] = defaultdict(float)
         passed, at, ends = 0.0, [0.0], {}
         for (region, begin), (_, end) in zip(self._marks, self._marks[1:], strict=False):
-            took = begin.elapsed_time(end) / 1e3 if self._cuda else end - begin  # type: ignore[operator,union-attr]
+            took = self.seconds(begin, end)
             seconds[region] += took
             passed += took
             ends[region] = passed
@@ -91,7 +102,10 @@ class StepClock:
 
 @dataclass
 class Charge:
-    """What one tag cost since the ledger was last taken: bytes of one rank, seconds from launch to completion."""
+    """What one tag cost since the ledger was last taken: bytes of one rank, seconds from launch to completion.
+
+    On CUDA both are moments of the stream that launches and waits: `wait` does not block the host there.
+    """
 
     calls: int = 0
     payload_bytes: int = 0
@@ -109,6 +123,7 @@ class Ledger:
 
     clock: StepClock = field(default_factory=StepClock)
     _charges: dict[str, Charge] = field(default_factory=dict)
+    _complete: list[tuple[str, Any, Any]] = field(default_factory=list)  # tag, launched and completed, not counted yet
 
     def charge(self, tag: str, payload_bytes: int, wire_bytes: float) -> None:
         """Add one collective under `tag`, when it is launched."""
@@ -117,22 +132,35 @@ class Ledger:
         charge.payload_bytes += payload_bytes
         charge.wire_bytes += wire_bytes
 
-    def took(self, tag: str, seconds: float) -> None:
-        """Add a collective's seconds when it is complete, which may be in a later step."""
-        self._of(tag).seconds += seconds
+    def took(self, tag: str, begin: Any) -> None:
+        """A collective that was launched at the clock's moment `begin` is complete, maybe in a later step."""
+        self._complete.append((tag, begin, self.clock.now()))
+
+    def _count(self) -> None:
+        for tag, begin, end in self._complete:
+            self._of(tag).seconds += self.clock.seconds(begin, end)
+        self._complete = []
 
     def _of(self, tag: str) -> Charge:
         return self._charges.setdefault(tag, Charge())
 
     def state_dict(self) -> dict[str, dict[str, float]]:
         """Charges since the last `take`: of collectives that a later step counts as its own."""
+        if self._complete:
+            self.clock.wait()  # they may have been waited for after the step
+        self._count()
         return {tag: asdict(charge) for tag, charge in self._charges.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self._charges = {tag: Charge(**charge) for tag, charge in state.items()}
 
+    def forget(self) -> None:
+        """Drop what is no step's: of an evaluation, or of exchanges before the first step."""
+        self._charges, self._complete = {}, []
+
     def take(self) -> dict[str, Charge]:
-        """Charges by tag since the last call; the ledger is empty afterwards."""
+        """Charges by tag since the last call; the ledger is empty afterwards. On CUDA, when the step has stopped."""
+        self._count()
         charges, self._charges = self._charges, {}
         return charges

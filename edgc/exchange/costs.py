@@ -51,9 +51,9 @@ def measure(
     if comm.size == 1 or highest < 4:
         return None
     timer = _Timer(aggregator, shapes, compressible, comm, agreement, on)
-    dense, ranks, rank = timer.seconds(None), [2, 4], 4
+    dense, ranks, rank = timer.warm_seconds(None), [2, 4], 4
     timer.seconds(2)
-    while timer.seconds(rank) < dense and 2 * rank <= highest:
+    while timer.warm_seconds(rank) < dense and 2 * rank <= highest:
         rank *= 2
         ranks.append(rank)
     samples: dict[int | None, list[float]] = defaultdict(list)
@@ -95,6 +95,11 @@ class _Timer:
         parts = zip(shapes.items(), flat.split(sizes), strict=True)
         self._gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
         self._step = 0
+
+    def warm_seconds(self, rank: int | None) -> float:
+        """As `seconds`, of the second of two: the first connects, compiles kernels and refits factors."""
+        self.seconds(rank)
+        return self.seconds(rank)
 
     def seconds(self, rank: int | None) -> float:
         """The slowest rank's seconds for one exchange at `rank`, equal on all ranks."""

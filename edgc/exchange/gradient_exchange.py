@@ -72,7 +72,7 @@ class GradientExchange:
         self.aggregator, self.policy, self.comm, self.stage = aggregator, policy, comm, stage
         self.probe: Probe | None = None
         self._shapes = dict(sorted(shapes.items()))
-        self._compresses = compresses
+        self.compresses = compresses
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
         self._step = -1
         self._decision = Decision()
@@ -91,7 +91,7 @@ class GradientExchange:
 
     def _placed(self, decided: Decision) -> Decision:
         """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
-        if not self._compresses:
+        if not self.compresses:
             return Decision()
         shapes = self._shapes.items()
         return Decision(DENSE, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})

@@ -183,7 +183,7 @@ class LowRankLink:
 
     def _first_factor(self, whole_mn: Tensor) -> Tensor:
         if self._warm:
-            return self._factors.fitted(self._name, whole_mn.shape[1], self._rank, self._messages, whole_mn)
+            return self._factors.fitted([self._name], [whole_mn.shape[1]], [self._rank], self._messages, whole_mn)[0]
         return draw(self._seed, self._messages, self._name, whole_mn.shape[1], self._rank, whole_mn)
 
     def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:

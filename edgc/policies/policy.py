@@ -133,6 +133,11 @@ class Policy(ABC):
     def decide(self, step: int) -> Decision:
         """Amounts for 0-based `step`. Pure: the same observations and step give the same answer."""
 
+    @property
+    def span(self) -> tuple[Amount, Amount] | None:
+        """Smallest and largest amount, beside dense, that observations may make it decide; None: none does."""
+        return None
+
     def observe(self, observation: Observation) -> None:
         """Take in one window."""
 

@@ -24,7 +24,7 @@ from statistics import fmean, median
 from typing import Any, ClassVar, Literal
 
 from edgc.base.errors import UserError
-from edgc.policies.amounts import DENSE, Rank
+from edgc.policies.amounts import DENSE, Amount, Rank
 from edgc.policies.policy import Context, Decision, Observation, Policy
 from edgc.policies.stage_alignment import ExchangeCost, aligned_rank, paying_rank
 from edgc.policies.windowed_settings import WindowedSettings
@@ -80,6 +80,11 @@ class Windowed(Policy):
             self._slack, self._backward = self._slack_seconds(), []
             if self._limits:
                 self._begin()
+
+    @property
+    def span(self) -> tuple[Amount, Amount] | None:
+        """r_min and r_max of this stage."""
+        return None if self._own_limits is None else (Rank(self._own_limits[0]), Rank(self._own_limits[1]))
 
     def decide(self, step: int) -> Decision:
         """One rank per matrix, or dense; changes with observations only."""

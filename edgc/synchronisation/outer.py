@@ -61,12 +61,19 @@ class Outer(Synchronisation):
         self._momentum: dict[str, Tensor] = {}  # v
         self._worst = 0.0  # this rank's largest gradient norm since the last exchange; not finite: infinity
         self._losses: list[Tensor] = []  # since then
+        self._restored = False
 
     def begin_step(self, step: int, replica: Replica) -> None:
         if not self._global:  # all ranks begin alike
             names = [t.name for bucket in replica.buckets for t in bucket]
             self._global = {name: replica.parameters[name].detach().clone() for name in names}
             self._momentum = {name: torch.zeros_like(value) for name, value in self._global.items()}
+        elif self._restored:  # a checkpoint is read to the host
+            for values in (self._global, self._momentum):
+                values |= {name: value.to(replica.parameters[name].device) for name, value in values.items()}
+            device = next(iter(self._global.values())).device
+            self._losses = [loss.to(device) for loss in self._losses]
+        self._restored = False
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.
@@ -143,6 +150,7 @@ class Outer(Synchronisation):
         self._global = {name: value.clone() for name, value in state["global"].items()}
         self._momentum = {name: value.clone() for name, value in state["momentum"].items()}
         self._worst, self._losses = state["worst"], list(state["losses"])
+        self._restored = True
 
 
 def _put(values: Mapping[str, Tensor], replica: Replica) -> None:

@@ -37,6 +37,7 @@ from edgc.config.method import MECHANISMS
 from edgc.config.model import TIED
 from edgc.exchange.costs import measure, share
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.exchange.rehearsal import rehearse
 from edgc.policies import POLICIES
 from edgc.policies.policy import Context
 from edgc.policies.stage_alignment import ExchangeCost
@@ -67,7 +68,11 @@ class MegatronEngine:
         self.synchronisation = self._build_synchronisation()
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
-        self.optimizer: Any = get_megatron_optimizer(self._optimizer_config(), [self.model])  # type: ignore[list-item]
+        self.optimizer: Any = get_megatron_optimizer(
+            self._optimizer_config(),
+            [self.model],
+            use_gloo_process_groups=False,  # type: ignore[list-item]
+        )
         for group in self.optimizer.param_groups:
             group["fused"] = True  # for torch's AdamW, which megatron takes where no other fused one is installed
         self._embedding = self._embedding_group()
@@ -78,6 +83,16 @@ class MegatronEngine:
         self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
         self._schedule = get_forward_backward_func()
         self._p2p = ChargedP2P(self._groups.pp, self._config, self.ledger, spec.method.pipeline, spec.seed)
+        if place.device.type == "cuda":
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Leave nothing for the first steps to compile."""
+        last = self.spec.method.synchronisation.exchanges(self.spec.training.iterations) - 1
+        known = (0, *(step for step in self.spec.method.policy.changes if step < last), last)
+        shapes = self._compressible() if self.exchange.compresses else {}
+        rehearse(self._aggregator(), self.exchange.policy, known, self.replica.buckets, shapes, self._data_parallel)
+        self.ledger.forget()
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
         names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
@@ -116,7 +131,7 @@ class MegatronEngine:
             everything = {name: shape for name, shape in self.shapes.items() if name not in self._fused}
             cost = measure(self._aggregator(), everything, shapes, self._data_parallel, agreement, place.device)
             self.costs = share(cost, stages, place.device)
-            self.ledger.take()  # not a step's traffic
+            self.ledger.forget()
         everywhere: list[Any] = [None] * place.num_stages
         dist.all_gather_object(everywhere, shapes, group=self._groups.pp)
         exchanges = method.synchronisation.exchanges(self.spec.training.iterations)
@@ -243,7 +258,7 @@ class MegatronEngine:
         if self.place.last_stage:
             total = torch.stack([losses.sum(), losses.new_tensor(float(len(losses)))])
         dist.all_reduce(total)
-        self.ledger.take()  # an evaluation's traffic between stages is not the next step's
+        self.ledger.forget()  # an evaluation's traffic between stages is not the next step's
         return float(total[0] / total[1])
 
     def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_parallel_cuda_manual_seed
 
-from edgc.backends.megatron import cpu
+from edgc.backends.megatron import cpu, gradient_norm
 from edgc.config import RunSpec
 
 
@@ -46,12 +46,17 @@ def join(spec: RunSpec) -> Place:
     else:
         torch.set_num_threads(spec.cluster.threads_per_process)
     cpu.install()
+    gradient_norm.install()
     timeout = timedelta(seconds=spec.cluster.timeout_seconds)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+    if device.type == "cuda":  # with its device NCCL connects now, and every group when it is made: not in a timed step
+        dist.init_process_group("nccl", timeout=timeout, device_id=device)
+    else:
+        dist.init_process_group("gloo", timeout=timeout)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=spec.parallel.tensor,
         pipeline_model_parallel_size=spec.parallel.pipeline,
         distributed_timeout_minutes=spec.cluster.timeout_seconds / 60,  # type: ignore[arg-type]
+        create_gloo_process_groups=False,  # of use to megatron's own checkpoints only
     )
     place = Place(
         rank=dist.get_rank(),

@@ -141,11 +141,12 @@ def test_blocking_is_charged_to_wire_and_steps_start_afresh() -> None:
 
 
 def test_a_ledger_can_be_shared() -> None:
-    ledger = Ledger()
+    ledger, moments = Ledger(), iter([3.0, 5.0])
+    ledger.clock.now = lambda: next(moments)  # type: ignore[method-assign]
     ledger.charge("a", 4, 2.0)
-    ledger.took("a", 1)
+    ledger.took("a", 2.0)
     ledger.charge("a", 4, 2.0)
-    ledger.took("a", 1)
+    ledger.took("a", 4.0)
     charge = ledger.take()["a"]
     assert (charge.calls, charge.payload_bytes, charge.wire_bytes, charge.seconds) == (2, 8, 4.0, 2)
 

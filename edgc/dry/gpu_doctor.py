@@ -1,0 +1,130 @@
+"""`edgc doctor --gpu-dry EXPERIMENT`: would its runs come through on GPUs, and what would they need there?"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from edgc.base import files
+from edgc.base.errors import UserError
+from edgc.base.provenance import manifest_base
+from edgc.config import Experiment, RunSpec
+from edgc.dry import device_guard, job, tables
+from edgc.dry.collectives import disagreements
+from edgc.dry.cuda import MODELS
+from edgc.dry.short import short
+
+NOTHING = "Nothing was computed: this is what a rank does on a GPU, executed on a CPU with tensors that hold no data."
+
+
+def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), console: Console | None = None) -> int:
+    """Run one rank of every stage, of each method and model; write tables to `out` and print the first two.
+
+    methods: of the experiment's, those to look at; none: all. Returns the exit code: 1 if a rank did not come through.
+    Raises `UserError` without a C++ compiler, and for an experiment that is not for GPUs.
+    """
+    specs = _specs(experiment, methods)
+    device_guard.build()
+    parallel = specs[0].parallel
+    ranks = [stage * parallel.tensor * parallel.data for stage in range(parallel.pipeline)]
+    with tempfile.TemporaryDirectory(prefix="edgc-gpu-dry-") as folder:
+        records = job.run(specs, Path(folder), ranks, specs[0].cluster.device_model)
+    found = {name: getattr(tables, name)(specs, records) for name in ("steps", "memory", "waits", "order", "kernels")}
+    wrong = [
+        f"{run}: {line}"
+        for run, of in records.items()
+        for line in disagreements({rank: one.get("collectives", []) for rank, one in of.items()})
+        if all(one["error"] is None for one in of.values())
+    ]
+    _write(out, experiment, found, wrong)
+    return _show(found, wrong, out, console or Console())
+
+
+def _specs(experiment: Experiment, methods: Sequence[str]) -> list[RunSpec]:
+    """The experiment's runs of its first seed, shortened."""
+    runs = experiment.runs()
+    if unknown := sorted(set(methods) - {spec.method.name for spec in runs}):
+        there = ", ".join(dict.fromkeys(spec.method.name for spec in runs))
+        raise UserError(f"--method {', '.join(unknown)}: {experiment.name} has {there}")
+    specs = [s for s in runs if s.seed == runs[0].seed and (not methods or s.method.name in methods)]
+    cluster = specs[0].cluster
+    if cluster.device != "cuda":
+        raise UserError(
+            f"experiment {experiment.name}: cluster {cluster.name} has device: {cluster.device}; --gpu-dry is for "
+            "experiments on GPUs: paper-h100, say"
+        )
+    if cluster.device_model not in MODELS:
+        raise UserError(
+            f"cluster.device_model = {cluster.device_model} ({cluster.name}): --gpu-dry knows {', '.join(MODELS)}"
+        )
+    return [short(spec) for spec in specs]
+
+
+def _write(out: Path, experiment: Experiment, found: dict[str, pd.DataFrame], wrong: list[str]) -> None:
+    for name, frame in found.items():
+        files.write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g"))
+    manifest = {"experiment": experiment.name, "says": NOTHING, "collectives_disagree": wrong}
+    files.write_json(out / "manifest.json", manifest | manifest_base("cpu"))
+    text = [f"# GPU dry run of {experiment.name}", NOTHING, _markdown(found["steps"].drop(columns="error"))]
+    text += ["Memory at the peak, in GB:", _markdown(found["memory"])] if len(found["memory"]) else []
+    files.write_text(out / "README.md", "\n\n".join(text) + "\n")
+
+
+def _markdown(frame: pd.DataFrame) -> str:
+    rows = [[str(name).replace("_", " ") for name in frame], ["---"] * frame.shape[1], *_cells(frame)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cells(frame: pd.DataFrame) -> list[list[str]]:
+    return [[_said(value) for value in row] for row in frame.itertuples(index=False)]
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: Console) -> int:
+    steps = found["steps"]
+    for title, name, columns in SHOWN:
+        if not len(found[name]):
+            continue
+        table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        for row in _cells(found[name][list(columns)]):
+            table.add_row(*row)
+        console.print(table)
+    for row in steps[~steps["through"]].itertuples():
+        console.print(f"{row.method}, stage {row.stage}: {row.error}", markup=False)
+    for line in wrong:
+        console.print(line, markup=False)
+    console.print(f"{NOTHING} All tables: {out}")
+    return 0 if steps["through"].all() and not wrong else 1
+
+
+SHOWN = (
+    (
+        "A step, mean of the last four",
+        "steps",
+        {
+            "method": "method", "stage": "stage", "through": "through", "launches": "kernels",
+            "compiled_in_steps": "compiled", "collectives": "collect.", "data_parallel_gbyte": "DP GB",
+            "host_waits": "waits",
+        },
+    ),
+    (
+        "Memory at the peak, GB",
+        "memory",
+        {
+            "method": "method", "stage": "stage", "parameters_gbyte": "param.", "gradients_gbyte": "grad.",
+            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.", "peak_gbyte": "peak",
+            "fits": "fits",
+        },
+    ),
+)  # fmt: skip

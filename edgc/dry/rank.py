@@ -1,0 +1,76 @@
+"""One rank of several jobs, one after another, on a device without data: `python -m edgc.dry.rank FOLDER RANK`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from edgc.base import files
+from edgc.config import RunSpec
+from edgc.config.settings import Settings, validate
+
+if TYPE_CHECKING:
+    from edgc.dry.stand_in import StandIn
+
+JOBS = "jobs.json"
+
+
+class Jobs(Settings):
+    """What all ranks of a dry run are told."""
+
+    resumes: bool = Field(description="Whether every run is trained once more from its first checkpoint")
+    specs: tuple[RunSpec, ...] = Field(min_length=1, description="Runs of one cluster, in their order")
+    device_model: str = Field(description="A device of edgc.dry.cuda.MODELS")
+    stands_for: dict[int, int] = Field(description="By rank, the rank whose process answers for it")
+
+
+def main(folder: Path, rank: int) -> int:
+    """Train every run, and leave `RUN/rank-N.json`: what happened, and how far it came."""
+    jobs = validate(Jobs, files.read_json(folder / JOBS), JOBS)
+    from edgc.dry.stand_in import StandIn
+
+    stand_in = StandIn(jobs.specs[0].cluster, jobs.device_model, rank)
+    stand_in.install()
+    for spec in jobs.specs:
+        train(stand_in, spec, folder / spec.run_id, jobs.stands_for, jobs.resumes)
+    return 0
+
+
+def train(stand_in: StandIn, spec: RunSpec, folder: Path, stands_for: dict[int, int], resumes: bool) -> None:
+    """Train a run, and once more from its first checkpoint; write what happened.
+
+    `resumed` in the record: the collectives of the second time, which begins in mid-run.
+    """
+    import torch.distributed as dist
+
+    from edgc.training import loop
+
+    run_dir, error = folder / f"run-{stand_in.rank}", None
+    stand_in.begin(folder / "mail", stands_for)
+    record = {}
+    try:
+        loop.train(spec, run_dir, folder / "corpus")
+        record = stand_in.record()
+        if resumes:
+            stand_in.begin(folder / "mail-resumed", stands_for, stand_in.put_back(run_dir))
+            loop.train(spec, run_dir, folder / "corpus")
+            record["resumed"] = stand_in.notes.to_plain()["collectives"]
+    except Exception as caught:
+        traceback.print_exc()
+        error = f"{type(caught).__name__}: {caught}".split("\n")[0]
+        stand_in.mail.fail()
+        with contextlib.suppress(Exception):
+            loop.leave()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        record = record or stand_in.notes.to_plain() | {"steps": stand_in.notes.step}
+    files.write_json(folder / f"rank-{stand_in.rank}.json", record | {"error": error})
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,51 @@
+"""A run of a few steps that does all that a long one does: warm-up, compression, a window's end, evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgc.base import files
+from edgc.config import RunSpec
+from edgc.config.settings import validate
+from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
+from edgc.synchronisation.outer import OuterSettings
+
+STEPS = 8
+TOKENS = 50257  # GPT-2's vocabulary
+WINDOW = 2
+
+
+def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
+    """The run with `steps` steps: shapes, ranks and placement as they are; windows and periods shorter.
+
+    A policy with windows is warm after the second of them; its ranks may then move as far as they like.
+    """
+    plain = spec.model_dump()
+    plain["training"] |= {
+        "iterations": steps, "decay_iterations": None, "eval_interval": steps, "eval_batches": 1,
+        "checkpoint_interval": steps // 2,
+    }  # fmt: skip
+    plain["cluster"] |= {"links": None, "bind_to_cores": False}
+    policy: Any = spec.method.policy
+    if isinstance(policy, WindowedSettings):
+        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "warmup_limit": 0.5, "step_limit": 1000}
+        if isinstance(policy, SampledSettings):
+            plain["method"]["policy"]["alpha"] = 1 / WINDOW
+    if isinstance(spec.method.synchronisation, OuterSettings):
+        plain["method"]["synchronisation"]["every"] = WINDOW
+    return validate(RunSpec, plain, f"dry run of {spec.run_id}")
+
+
+def corpus(spec: RunSpec, folder: Path) -> Path:
+    """A prepared corpus of zeros for the run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = spec.training.global_batch * spec.model.seq_length + 1
+    for split in ("train", "validation"):
+        np.zeros(tokens, "<u2").tofile(folder / f"{split}.bin")
+    splits = {split: {"tokens": tokens} for split in ("train", "validation")}
+    manifest = {"vocab_size": TOKENS, "splits": splits, "sha256": "", "settings": {"name": "zeros"}}
+    files.write_json(folder / "manifest.json", manifest)
+    return folder

@@ -1,0 +1,82 @@
+"""Tiny models whose every method is run on a device without data, on ranks of small jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edgc.config import Method, RunSpec, available, load
+from edgc.config.settings import validate
+from edgc.dry import device_guard, job
+from edgc.dry.short import short
+
+EVERY = {*available(Method)} - {"torch_powersgd"}  # which needs the loop of PyTorch's own DDP, for CPUs
+#: Whose collectives differ in kind.
+APART = {
+    "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",
+}  # fmt: skip
+NARROW = {"max_rank": 32, "rank": 16}  # for matrices of width 64
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Runs, what their ranks did, and where."""
+
+    specs: list[RunSpec]
+    records: job.Records
+    folder: Path
+
+    def folder_of(self, method: str) -> Path:
+        """The folder of a method's run."""
+        return next(self.folder / spec.run_id for spec in self.specs if spec.method.name == method)
+
+
+def spec(name: str, tensor: int, precision: str) -> RunSpec:
+    """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches."""
+    method = load(Method, name).model_dump()
+    policy = method["policy"]
+    policy |= {key: value for key, value in NARROW.items() if policy.get(key)}
+    plain = {
+        "model": {"name": "tiny", "num_layers": 2, "hidden_size": 64, "num_heads": 4, "seq_length": 32},
+        "method": method,
+        "corpus": {"name": "zeros", "source": "stdlib", "tokenizer": {"kind": "bpe", "vocab_size": 2048}},
+        "cluster": {
+            "name": "dry", "device": "cuda", "device_model": "H100", "nodes": 1, "processes_per_node": 4 * tensor,
+        },
+        "parallel": {"tensor": tensor, "pipeline": 2, "data": 2},
+        "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision},
+        "seed": 1,
+    }  # fmt: skip
+    return short(validate(RunSpec, plain, name))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiler() -> None:
+    if device_guard.compiler() is None:
+        pytest.skip("no C++ compiler")
+
+
+def _run(names: Iterable[str], folder: Path, ranks: list[int], tensor: int, precision: str, resumes: bool) -> Ran:
+    specs = [spec(name, tensor, precision) for name in sorted(names)]
+    return Ran(specs, job.run(specs, folder, ranks, "H100" if precision == "fp32" else "A100", resumes), folder)
+
+
+@pytest.fixture(scope="session")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """What differs most, in fp32: all ranks, and each run once more from its first checkpoint."""
+    return _run(APART, tmp_path_factory.mktemp("four"), [0, 1, 2, 3], 1, "fp32", True)
+
+
+@pytest.fixture(scope="session")
+def two_of_four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Every other method in fp32: a rank of the first stage and one of the last."""
+    return _run(EVERY - APART, tmp_path_factory.mktemp("two"), [0, 2], 1, "fp32", False)
+
+
+@pytest.fixture(scope="session")
+def two_of_eight(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Every method in bf16 with tensor parallelism of two: a rank of the first stage and one of the last."""
+    return _run(EVERY, tmp_path_factory.mktemp("eight"), [0, 4], 2, "bf16", False)

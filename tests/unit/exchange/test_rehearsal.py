@@ -1,0 +1,55 @@
+"""A rehearsal meets every kernel that the run may need, and leaves no trace in what it is done with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.rehearsal import decisions, ladder, rehearse
+from edgc.ops.kernel_launch import padded
+from edgc.policies import POLICIES
+from edgc.policies.amounts import DENSE, ON, Rank
+from edgc.policies.edgc import EdgcSettings
+from edgc.policies.fixed import Fixed, FixedSettings
+from edgc.policies.policy import Context, Decision
+
+SHAPES = {"a": (96, 64), "b": (64, 128)}
+CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(1, 1), (1, 16), (3, 40), (8, 32), (16, 64), (7, 129), (130, 300)])
+def test_every_padded_rank_is_met_odd_and_as_a_multiple_of_four(lowest: int, highest: int) -> None:
+    """What a kernel is compiled for depends on the padded rank and on whether rows can be read four at a time."""
+
+    def kinds(ranks: range | list[int]) -> set[tuple[int, bool]]:
+        return {(padded(rank), rank % 4 == 0) for rank in ranks}
+
+    rehearsed = [int(rank) for rank in ladder(Rank(lowest), Rank(highest)) if isinstance(rank, Rank)]
+    assert rehearsed == sorted({*rehearsed})
+    assert lowest <= rehearsed[0] <= rehearsed[-1] <= highest
+    assert kinds(rehearsed) == kinds(range(lowest, highest + 1)), rehearsed
+
+
+def test_fixed_decisions_are_those_of_the_known_steps() -> None:
+    policy = Fixed(FixedSettings(name="fixed", rank=4, start_step=10), CONTEXT)
+    assert [*decisions(policy, (0, 10))] == [Decision(), Decision(Rank(4))]
+    assert ladder(ON, ON) == [ON, ON]
+
+
+def test_tensors_are_zero_afterwards_and_all_ranks_agree_on_the_order() -> None:
+    settings = EdgcSettings(name="edgc", max_rank=32, min_rank=8, alignment=False, window=10)
+    policy = POLICIES["edgc"](settings, CONTEXT)
+
+    def body(comm: LoopbackCommunicator) -> int:
+        bucket = [NamedTensor(name, torch.zeros(shape)) for name, shape in SHAPES.items()]
+        aggregator = LowRank(LowRankSettings(name="lowrank"))
+        rehearse(aggregator, policy, (0,), [bucket], SHAPES, comm)
+        assert not any(tensor.tensor.any() for tensor in bucket)
+        return comm.ledger.take()["gradient"].calls
+
+    dense, ranks = 1, ladder(Rank(8), Rank(32))
+    assert run_ranks(2, body) == [dense + 2 * len(ranks)] * 2
+    assert policy.decide(0).amount("a") == DENSE
