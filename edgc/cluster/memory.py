@@ -1,7 +1,8 @@
 """Whether a model fits: bytes that the fullest device of a job needs.
 
-Activations after Korthikanti et al. 2022 (arXiv 2205.05198), equation 2: s·b·h·(10 + 24/t + 5·a·s/(h·t)) a layer in
-two bytes an element, and of as many micro-batches as 1F1B keeps; with recompute only each layer's input.
+Activations as in Korthikanti et al. 2022 (arXiv 2205.05198), counted for what this project runs: megatron-core's local
+layers without fused kernels. A layer keeps s·b·h·(4 + 12/t) elements and the attention's softmax, a·s²·b/t, of as many
+micro-batches as 1F1B keeps; with recompute only each layer's input. tests/dry holds it against a dry run's accounting.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from edgc.policies.amounts import DENSE
 from edgc.policies.policy import Decision
 
 GB = 1e9
+#: Bytes an element of the attention's scores that backward through softmax, mask and scale takes besides, by itemsize.
+BACKWARD = {4: 10.0, 2: 5.5}
 
 
 @dataclass(frozen=True)
@@ -36,24 +39,40 @@ class Memory:
 
 def memory(spec: RunSpec, precision: str) -> Memory:
     """What the fullest stage's devices need."""
-    stages = range(spec.parallel.pipeline)
-    return max((_stage(spec, precision, stage) for stage in stages), key=lambda found: found.total)
+    return max(memory_by_stage(spec, precision), key=lambda found: found.total)
+
+
+def memory_by_stage(spec: RunSpec, precision: str) -> list[Memory]:
+    """What each stage's devices need."""
+    return [_stage(spec, precision, stage) for stage in range(spec.parallel.pipeline)]
 
 
 def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
-    model, p = spec.model, spec.parallel
-    shapes = stage_parameters(model, vocabulary(spec), p.tensor, p.pipeline, stage)
+    p = spec.parallel
+    shapes = stage_parameters(spec.model, vocabulary(spec), p.tensor, p.pipeline, stage)
     itemsize = ITEMSIZE[precision]
     a_parameter = 16 if itemsize == 4 else 2 + 16  # value and gradient, moments: 4 bytes each; bf16: its own copy too
+    return Memory(a_parameter * count(shapes), _state(spec, shapes, stage), _activations(spec, itemsize, stage))
+
+
+def _activations(spec: RunSpec, itemsize: int, stage: int) -> float:
+    """What the micro-batches under way keep for backward, and what the one in backward needs besides."""
+    model, p = spec.model, spec.parallel
     b, s, h, t = spec.training.micro_batch, model.seq_length, model.hidden_size, p.tensor
-    a_layer = b * s * h * (10 + 24 / t + 5 * model.num_heads * s / (h * t)) * itemsize / 2
-    layers = model.num_layers / p.pipeline
-    kept = min(p.pipeline - stage, spec.micro_batches)
-    inputs = b * s * h * itemsize
-    activations = kept * layers * inputs + a_layer if spec.training.recompute else kept * layers * a_layer
-    if stage == p.pipeline - 1:
-        activations += 2 * b * s * vocabulary(spec) / t * 4  # logits and their gradient, fp32
-    return Memory(a_parameter * count(shapes), _state(spec, shapes, stage), activations)
+    fp32 = itemsize == 4
+    inputs, scores, rows = b * s * h * itemsize, model.num_heads * s * s * b / t, vocabulary(spec) / t
+    a_layer = b * s * h * (4 + 12 / t) * itemsize + scores * (4 if fp32 else 6)  # bf16: softmax in both precisions
+    if model.dropout:  # a byte an element says what is dropped; in fp32 the result is kept beside the softmax
+        a_layer += 2 * b * s * h + scores * (5 if fp32 else 1)
+    again = a_layer if spec.training.recompute else 0
+    stored = model.num_layers / p.pipeline * (inputs if again else a_layer)
+    backward = again + scores * BACKWARD[itemsize] + 2 * inputs
+    table = rows * h * itemsize  # the embedding's gradient, before it is added to the others
+    if stage == p.pipeline - 1:  # logits and their gradients; then the embedding's
+        backward = max(backward, rows * b * s * (4 if fp32 else 6), rows * b * s * itemsize + table)
+    others = min(p.pipeline - stage, spec.micro_batches) - 1
+    most = max(stored + backward, table if stage == 0 else 0)
+    return others * stored + most + scores * itemsize  # megatron's buffer for products of queries and keys
 
 
 def _state(spec: RunSpec, shapes: dict[str, tuple[int, ...]], stage: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from edgc.cluster.memory import memory_by_stage
 from edgc.config import RunSpec
 from edgc.dry.categories import CATEGORIES
 from edgc.dry.cuda import MODELS
@@ -31,7 +32,9 @@ def memory(specs: Sequence[RunSpec], records: Records) -> pd.DataFrame:
             row = _who(spec, rank) | {f"{name}_gbyte": record["memory"][name] / GB for name in CATEGORIES}
             has = MODELS[spec.cluster.device_model].memory_gbyte
             peak = record["peak_bytes"] / GB
-            rows.append(row | {"peak_gbyte": peak, "device_gbyte": has, "fits": peak < has})
+            planned = memory_by_stage(spec, spec.training.precision)[stage_of(spec, rank)].total / GB
+            sizes = {"peak_gbyte": peak, "planned_gbyte": planned, "device_gbyte": has}
+            rows.append(row | sizes | {"fits": peak < has})
     return pd.DataFrame(rows)
 
 
