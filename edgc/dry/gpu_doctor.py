@@ -123,7 +123,8 @@ SHOWN = (
         "memory",
         {
             "method": "method", "stage": "stage", "parameters_gbyte": "param.", "gradients_gbyte": "grad.",
-            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.", "peak_gbyte": "peak", "planned_gbyte": "plan",
+            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.",
+            "peak_gbyte": "peak", "planned_gbyte": "plan",
             "fits": "fits",
         },
     ),
