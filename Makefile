@@ -15,7 +15,7 @@ TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_sess
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
-setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda to choose torch's build)
+setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda|cuda126 to choose torch's build)
 	@$(PYTHON) requirements/install.py
 
 smoke: setup ## Every method on a small model, end to end: results/smoke/

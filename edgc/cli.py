@@ -332,10 +332,11 @@ def plan(
     timeline: Annotated[
         Path | None, typer.Option(help="Figure to draw (.svg, .png or .pdf): what every stage does in a step, and when")
     ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Say what fits a device instead, by stage")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
-    from edgc.cluster import ask, show
+    from edgc.cluster import ask, show, show_memory
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
 
@@ -350,6 +351,10 @@ def plan(
     trajectory = Recorded.read(entropy) if entropy else Parametric()
     compute = precision or spec.training.precision
     methods = ask.chosen(method or [])
+    if memory:
+        rows = show_memory.rows(spec, methods, rates, compute)
+        typer.echo(json.dumps(rows, indent=1)) if as_json else show_memory.show(rows, spec, rates, compute)
+        return
     found = predict(spec, methods, rates, trajectory, compute)
     if timeline is not None:
         from edgc.analysis.timeline_figure import write_timeline

@@ -1,8 +1,8 @@
 """Make `.venv` and install the project into it; when nothing has changed, do nothing. Standard library only.
 
-`make setup` runs it. BUILD=cpu|cuda overrides the choice of torch, e.g. on a login node without a GPU.
-PyTorch's own index is asked for the CPU build alone, and only if pip's configured indexes do not have it:
-on some machines those are all that can be reached.
+`make setup` runs it. BUILD=cpu|cuda overrides the choice of torch, e.g. on a login node without a GPU; V100s need
+BUILD=cuda126. PyTorch's own index is asked for the CPU and the cu126 build alone, and only if pip's configured indexes
+do not have it: on some machines those are all that can be reached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "edgc-installed.json"  # exists only after a complete installation
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+#: Builds that a package index has under torch's name only if it is PyTorch's own.
+INDEXES = {
+    "cpu": "https://download.pytorch.org/whl/cpu",
+    "cuda126": "https://download.pytorch.org/whl/cu126",
+}
+BUILDS = ("cpu", "cuda", "cuda126")
 OLDEST_PYTHON = (3, 11)
 
 
@@ -26,8 +31,8 @@ def main() -> None:
     """Bring `.venv` up to date with pyproject.toml and requirements/."""
     asked_build = os.environ.get("BUILD")
     asked_python = _version() if os.environ.get("PYTHON") else None  # set only if the user gave it to make
-    if asked_build not in (None, "cpu", "cuda"):
-        sys.exit(f"BUILD={asked_build}: must be cpu or cuda; leave it out to let the GPU decide")
+    if asked_build not in (None, *BUILDS):
+        sys.exit(f"BUILD={asked_build}: must be one of {', '.join(BUILDS)}; leave it out to let the GPU decide")
     old = _installed()
     new_venv = not old or asked_python not in (None, old["python"])
     build = asked_build or (None if new_venv else old["build"]) or ("cuda" if _has_gpu() else "cpu")
@@ -84,17 +89,18 @@ def _make_venv() -> None:
 
 def _install(build: str) -> None:
     constraints = ["-c", str(ROOT / "requirements" / f"{build}.txt")]
-    if build == "cpu":
-        _install_cpu_torch("--no-deps", *constraints, "torch")
-    extras = "dev,slurm,cuda" if build == "cuda" else "dev,slurm"
+    if build in INDEXES:
+        _install_torch(build, "--no-deps", *constraints, "torch")
+    extras = "dev,slurm" if build == "cpu" else "dev,slurm,cuda"
     if not _pip(*constraints, "-e", f".[{extras}]"):
         sys.exit("Installation failed: pip says why above; `make setup` starts again")
 
 
-def _install_cpu_torch(*torch: str) -> None:
-    if _pip(*torch, quiet=True) or _pip(*torch, "--index-url", CPU_INDEX, "--retries", "2"):
+def _install_torch(build: str, *torch: str) -> None:
+    index = INDEXES[build]
+    if _pip(*torch, quiet=True) or _pip(*torch, "--index-url", index, "--retries", "2"):
         return
-    sys.exit(f"No CPU build of torch (requirements/cpu.txt) in pip's configured indexes, nor at {CPU_INDEX}")
+    sys.exit(f"No {build} build of torch (requirements/{build}.txt) in pip's configured indexes, nor at {index}")
 
 
 def _pip(*arguments: str, quiet: bool = False) -> bool:

@@ -98,11 +98,23 @@ def _gpus() -> Finding:
     enables = "GPU experiments"
     if version("torch") is not None and torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return Finding("GPU", f"{len(names)} × {' + '.join(sorted(set(names)))}", enables, "")
+        found = f"{len(names)} × {' + '.join(sorted(set(names)))}"
+        if old := _without_kernels():
+            remedy = f"torch {torch.__version__} has no kernels for {found} ({old}): make setup BUILD=cuda126"
+            return Finding("GPU", None, enables, remedy, required=True)
+        return Finding("GPU", found, enables, "")
     remedy = "an NVIDIA GPU and its driver"
     if _driver_lists_gpu():
         remedy = "torch cannot use the one there is: make setup BUILD=cuda, or a newer driver"
     return Finding("GPU", None, enables, remedy)
+
+
+def _without_kernels() -> str:
+    """Architectures of this machine's GPUs that are older than all that torch was built for; a V100 is sm_70."""
+    built = [int(name[3:]) for name in torch.cuda.get_arch_list() if name.startswith("sm_") and name[3:].isdigit()]
+    capabilities = {torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+    here = sorted(10 * major + minor for major, minor in capabilities)
+    return ", ".join(f"sm_{number}" for number in here if built and number < min(built))
 
 
 def _driver_lists_gpu() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,15 +94,23 @@ class Notes:
         return {name: [asdict(one) for one in getattr(self, name)] for name in ("launches", "collectives", "waits")}
 
 
+#: They pass every collective on: who called them says more.
+PASSES_ON = {"edgc/comm/communicator.py", "edgc/comm/torch_group.py"}
+
+
 def place() -> str:
-    """File and line of the call: the innermost frame of the product; else of megatron; else of anybody."""
-    frames = list(_frames())
-    for inside in ("edgc/", "megatron/core/"):
-        for name, line in frames:
-            if name.startswith(inside):
+    """File and line of the call: the product's innermost that asked for it; else megatron's; else anybody's."""
+    return innermost(list(_frames()), ("edgc/", "megatron/core/", ""))
+
+
+def innermost(frames: Iterable[tuple[str, int]], packages: Sequence[str]) -> str:
+    """File and line of the first frame (they begin with the innermost) in the first package that has one."""
+    telling = [(name, line) for name, line in frames if name not in PASSES_ON]
+    for package in packages:
+        for name, line in telling:
+            if name.startswith(package):
                 return f"{name}:{line}"
-    name, line = frames[0] if frames else ("?", 0)
-    return f"{name}:{line}"
+    return "?:0"
 
 
 def _frames() -> Iterator[tuple[str, int]]:
@@ -110,11 +118,12 @@ def _frames() -> Iterator[tuple[str, int]]:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(HERE):
-            yield _short(file), frame.f_lineno
+            yield short(file), frame.f_lineno
         frame = frame.f_back
 
 
-def _short(file: str) -> str:
+def short(file: str) -> str:
+    """A file's name from its package's folder on."""
     for root in ("/edgc/", "/megatron/core/", "/torch/"):
         before, found, after = file.rpartition(root)
         if found and (root != "/edgc/" or before == str(PACKAGES)):

@@ -13,6 +13,7 @@ from pydantic import Field
 from edgc.base import files
 from edgc.config import RunSpec
 from edgc.config.settings import Settings, validate
+from edgc.dry.notes import Refused, innermost, short
 
 if TYPE_CHECKING:
     from edgc.dry.stand_in import StandIn
@@ -62,7 +63,7 @@ def train(stand_in: StandIn, spec: RunSpec, folder: Path, stands_for: dict[int, 
             record["resumed"] = stand_in.notes.to_plain()["collectives"]
     except Exception as caught:
         traceback.print_exc()
-        error = f"{type(caught).__name__}: {caught}".split("\n")[0]
+        error = _said(caught)
         stand_in.mail.fail()
         with contextlib.suppress(Exception):
             loop.leave()
@@ -70,6 +71,15 @@ def train(stand_in: StandIn, spec: RunSpec, folder: Path, stands_for: dict[int, 
             dist.destroy_process_group()
         record = record or stand_in.notes.to_plain() | {"steps": stand_in.notes.step}
     files.write_json(folder / f"rank-{stand_in.rank}.json", record | {"error": error})
+
+
+def _said(error: Exception) -> str:
+    """In a line, with file and line: the innermost of the product, which raised it or called what did."""
+    if isinstance(error, Refused):
+        return str(error)
+    frames = [(short(frame.filename), frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    at = innermost([(name, line) for name, line in reversed(frames) if not name.startswith("edgc/dry/")], ("edgc/", ""))
+    return f"{at}: {type(error).__name__}: {error}".split("\n")[0]
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from edgc.base import files
 from edgc.config import Cluster
 from edgc.dry import device_guard, process_group
 from edgc.dry.categories import CATEGORIES, tensors
@@ -101,7 +102,7 @@ class StandIn:
         plain = engine.share
 
         def share(cost: Any, stages: Any, on: Any) -> list[ExchangeCost | None]:
-            return [_cost(self.engine.shapes.values()) for _ in plain(cost, stages, on)]
+            return [_cost(self.engine.spec.model.hidden_size) for _ in plain(cost, stages, on)]
 
         engine.share = share
 
@@ -109,11 +110,14 @@ class StandIn:
         """This process has its checkpoint for itself, as if it were the only rank; the first of a run is kept. The
         export is a CPU's work."""
         from edgc.backends.megatron import checkpoint, hf_export
+        from edgc.exchange.costs import to_plain
 
         save, latest, load = checkpoint.save, checkpoint.latest, checkpoint.load
 
         def save_own(folder: Path, step: int, rank: int, state: dict[str, Any], spec_id: str) -> None:
             save(folder, step, 0, state, spec_id)
+            if self.engine.costs:
+                files.write_json(folder.with_name(COSTS), to_plain(self.engine.costs))
             if not (kept := _kept(folder.parent)).exists():
                 shutil.copytree(folder, kept)
 
@@ -135,12 +139,9 @@ class StandIn:
         MegatronEngine.__init__ = init  # type: ignore[method-assign]
 
     def put_back(self, run_dir: Path) -> int:
-        """Let the run's newest checkpoint be its first; its step. Rank 0's costs go to this rank's folder, too."""
+        """Let the run's newest checkpoint be its first; its step."""
         shutil.rmtree(run_dir / "checkpoint")
         _kept(run_dir).rename(run_dir / "checkpoint")
-        costs = run_dir.with_name("run-0") / COSTS
-        if costs.exists() and not (run_dir / COSTS).exists():
-            shutil.copyfile(costs, run_dir / COSTS)
         return int(next((run_dir / "checkpoint").glob("step-*")).name.removeprefix("step-"))
 
     def record(self) -> dict[str, Any]:
@@ -153,9 +154,12 @@ class StandIn:
         return self.notes.to_plain() | whole
 
 
-def _cost(shapes: Iterable[tuple[int, ...]]) -> ExchangeCost:
-    """An exchange that pays up to an eighth of the smallest matrix's rank, and takes long beside a backward pass."""
-    highest = max(4, min(min(shape) for shape in shapes if len(shape) == 2) // 8)
+def _cost(hidden_size: int) -> ExchangeCost:
+    """An exchange that pays up to an eighth of a layer's width, and takes long beside a backward pass.
+
+    Every rank has to say the same, so it cannot depend on the matrices that a rank has.
+    """
+    highest = max(4, hidden_size // 8)
     seconds = {rank: 10 + 10 * rank / highest for rank in (2, highest, 2 * highest)}
     return ExchangeCost(10.0, 10 / highest, 1.0, seconds[highest], tuple(seconds.items()))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgc.config import Method, RunSpec, available, load
 from edgc.config.settings import validate
 from edgc.dry import device_guard, job
-from edgc.dry.short import short
+from edgc.dry.short import STEPS, short
 
 EVERY = {*available(Method)} - {"torch_powersgd"}  # which needs the loop of PyTorch's own DDP, for CPUs
 #: Whose collectives differ in kind.
@@ -34,11 +35,11 @@ class Ran:
         return next(self.folder / spec.run_id for spec in self.specs if spec.method.name == method)
 
 
-def spec(name: str, tensor: int, precision: str) -> RunSpec:
+def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None = None, steps: int = STEPS) -> RunSpec:
     """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches."""
     method = load(Method, name).model_dump()
-    policy = method["policy"]
-    policy |= {key: value for key, value in NARROW.items() if policy.get(key)}
+    own = method["policy"]
+    own |= {key: value for key, value in NARROW.items() if own.get(key)} | (policy or {})
     plain = {
         "model": {"name": "tiny", "num_layers": 2, "hidden_size": 64, "num_heads": 4, "seq_length": 32},
         "method": method,
@@ -50,7 +51,7 @@ def spec(name: str, tensor: int, precision: str) -> RunSpec:
         "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision},
         "seed": 1,
     }  # fmt: skip
-    return short(validate(RunSpec, plain, name))
+    return short(validate(RunSpec, plain, name), steps)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,17 +12,7 @@ from edgc.base.files import read_jsonl
 from edgc.dry import tables
 from edgc.dry.collectives import disagreements
 from tests.dry.conftest import Ran
-
-#: Where the host may wait for the device inside a step, by file, kind and region, and how often a step at the most.
-#: A window is two steps here, so what happens at its end counts half.
-ALLOWED = {
-    ("edgc/backends/megatron/engine.py", "item", "optimizer"): 1,  # the gradients' norm, to stop where it diverged
-    ("edgc/comm/telemetry.py", "synchronize", "end"): 1.25,  # a step's end; and a checkpoint of what is on its way
-    ("edgc/exchange/observation.py", "tolist", "entropy"): 4,  # a window's end: what all ranks agreed on
-    ("edgc/exchange/relative_error.py", "tolist", "entropy"): 0.5,
-    ("edgc/exchange/relative_error.py", "tolist", "observe"): 0.5,
-    ("edgc/synchronisation/outer.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
-}
+from tests.dry.findings import needless_waits
 
 
 @pytest.fixture(params=["four", "two_of_four", "two_of_eight"])
@@ -60,11 +50,7 @@ def test_nothing_is_compiled_and_no_group_connects_inside_a_step(ran: Ran) -> No
 
 
 def test_the_host_waits_only_where_it_must(ran: Ran) -> None:
-    waits = tables.waits(ran.specs, ran.records)
-    found: Counter[tuple[str, str, str]] = Counter()
-    for row in waits.itertuples():
-        found[row.place.rpartition(":")[0], row.what, row.region] += row.a_step
-    assert {key: times for key, times in found.items() if times > ALLOWED.get(key, 0)} == {}
+    assert needless_waits(ran.specs, ran.records) == {}
 
 
 def test_the_ranks_collectives_match(four: Ran) -> None:

@@ -61,6 +61,25 @@ def test_programs_and_folders_are_looked_for(tmp_path: Path, monkeypatch: pytest
     assert after["EDGC_DATA"] == str(tmp_path)
 
 
+@pytest.mark.parametrize(("capability", "lacks"), [((7, 0), "sm_70"), ((7, 5), ""), ((9, 0), "")])
+def test_a_gpu_older_than_torchs_kernels_is_refused(
+    capability: tuple[int, int], lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "is_available": True, "device_count": 2, "get_device_name": "Example",
+        "get_device_capability": capability, "get_arch_list": ["sm_75", "sm_90", "sm_120", "compute_120"],
+    }.items():  # fmt: skip
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda *unused, value=value: value)
+    gpu = next(finding for finding in doctor.doctor() if finding.name == "GPU")
+    if lacks:
+        assert gpu.found is None
+        assert gpu.required
+        assert lacks in gpu.remedy
+        assert "BUILD=cuda126" in gpu.remedy
+    else:
+        assert gpu.found == "2 × Example"
+
+
 def test_a_gpu_that_torch_cannot_use_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     driver = tmp_path / "nvidia-smi"

@@ -73,3 +73,21 @@ def test_a_number_never_has_an_exponent_because_it_is_large(value: float, text: 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:
     assert (percent(-0.04), percent(-0.06), rounded(-0.4)) == ("0.0 %", "−0.1 %", "0")
+
+
+def test_memory_fits_a_terminal_and_says_what_does_not_fit() -> None:
+    command = ["plan", "--memory", *PLANS["a cluster"], "--method", "dense", "--method", "powersgd"]
+    text, rows = printed(*command), json.loads(printed(*command, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "32 GB" in text
+    stages = len({row["stage"] for row in rows})
+    assert stages > 1
+    shown = [line.split() for line in text.splitlines() if re.search(r"(yes|no)\s*$", line)]
+    assert [(line[0], int(line[1])) for line in shown] == [(row["method"], row["stage"]) for row in rows]
+    for line, row in zip(shown, rows, strict=True):
+        parts = [row[name] for name in ("model_gbyte", "method_gbyte", "activations_gbyte", "total_gbyte")]
+        assert line[2:] == [*(f"{part:.2f}" for part in parts), "yes" if row["total_gbyte"] <= 32 else "no"]
+        assert row["total_gbyte"] == pytest.approx(sum(parts[:3]))
+        assert (row["method_gbyte"] > 0) == (row["method"] == "powersgd")
+    larger = ["plan", "--memory", "--model", "gpt2-12.1b", "--cluster", "v100x32", "--method", "powersgd", "--json"]
+    assert not all(row["fits"] for row in json.loads(printed(*larger)))

@@ -96,6 +96,8 @@ def test_the_gpu_decides_and_build_overrides(machine: Machine, monkeypatch: pyte
     assert machine.setup() == CPU
     monkeypatch.delenv("BUILD")
     assert machine.setup() == [], "a choice is kept"
+    monkeypatch.setenv("BUILD", "cuda126")
+    assert machine.setup() == ["torch", *CUDA], "a build of PyTorch's own index, for V100s"
     monkeypatch.setenv("BUILD", "gpu")
     with pytest.raises(SystemExit, match="BUILD=gpu"):
         machine.setup()
