@@ -54,10 +54,11 @@ def sampled_entropy(gradients: Sequence[Named], sampling: Sampling) -> dict[str,
 
 
 def sample_stride(shape: Sequence[int], rate: float) -> int:
-    """Elements from one sample to the next, row-major: at least 1/`rate`, and co-prime with the row length.
+    """Of how many runs of 8 elements, row-major, one is in the sample: at least 1/`rate`, co-prime with the row length.
 
-    A stride that divides the row length would read the same few columns of every row, and bias the estimate by
-    up to .3 nats; a co-prime one visits all columns equally often.
+    Runs, because a GPU reads whole sectors of 32 bytes: every fifth element would read them all. A stride that
+    divides the row length would read the same few columns of every row, and bias the estimate by up to .3 nats; a
+    co-prime one visits all columns equally often.
     """
     stride = math.ceil(round(1 / rate, 6))
     row = shape[-1] if len(shape) > 1 else 1

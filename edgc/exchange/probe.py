@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.base.lazy import torch
 from edgc.exchange.entropy import sample_stride, sampled_entropy
+from edgc.ops.moments import sample_size
 from edgc.policies.policy import Sampling
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _matrices(gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 def _sampled(shape: Sequence[int], rate: float) -> int:
     """Elements that `sampled_entropy` reads."""
-    return math.ceil(math.prod(shape) / sample_stride(shape, rate))
+    return sample_size(math.prod(shape), sample_stride(shape, rate))
 
 
 def _due(step: int, every: int | None) -> bool:

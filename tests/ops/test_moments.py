@@ -1,4 +1,4 @@
-"""Moments and histograms of strided samples against numpy in float64."""
+"""Moments and histograms of samples against numpy in float64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from edgc.ops.moments import histogram, moments
 
 
 def samples(tensors: list[Tensor], strides: list[int]) -> list[np.ndarray]:
-    return [t.double().cpu().numpy().reshape(-1)[::s] for t, s in zip(tensors, strides, strict=True)]
+    """Every s-th run of eight elements."""
+    flat = [t.double().cpu().numpy().reshape(-1) for t in tensors]
+    return [values[np.arange(len(values)) // 8 % s == 0] for values, s in zip(flat, strides, strict=True)]
 
 
 def make(dtype: torch.dtype) -> tuple[list[Tensor], list[int]]:
@@ -63,6 +65,15 @@ def test_histogram_equals_numpy(dtype: torch.dtype) -> None:
                 assert np.abs(np.cumsum(row.numpy() - expected)).max() <= 0.02 * len(sample) + 1
         else:
             assert row[0] == len(sample)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(1000, 5), (803, 3), (7, 2), (64, 9)])
+def test_a_sample_reads_whole_sectors_and_no_others(size: int, stride: int) -> None:
+    tensor = torch.arange(size, dtype=torch.float32)
+    of = moments([tensor], [stride])
+    bins = int(of.maximum) + 1
+    read = histogram([tensor], [stride], of, bins)[0].nonzero().view(-1).tolist()  # a bin an element
+    assert read == [i for i in range(size) if i * 4 // 32 % stride == 0]
 
 
 def test_non_finite_elements_are_skipped_and_counted_out() -> None:

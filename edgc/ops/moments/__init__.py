@@ -1,10 +1,10 @@
-"""Statistics of strided samples of many tensors."""
+"""Statistics of samples of many tensors."""
 
 from edgc.ops.backend import dispatched
 from edgc.ops.moments import reference
-from edgc.ops.moments.reference import Moments
+from edgc.ops.moments.reference import RUN, Moments, sample_size
 
 histogram = dispatched(reference.histogram, of=lambda tensors, *_, **__: tensors)
 moments = dispatched(reference.moments, of=lambda tensors, *_: tensors)
 
-__all__ = ["Moments", "histogram", "moments"]
+__all__ = ["RUN", "Moments", "histogram", "moments", "sample_size"]

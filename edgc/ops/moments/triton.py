@@ -1,4 +1,4 @@
-"""Statistics of strided samples of many tensors in Triton: one launch reads all samples, a second merges its parts."""
+"""Statistics of samples of many tensors in Triton: one launch reads all samples, a second merges its parts."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ import triton.language as tl
 from torch import Tensor
 
 from edgc.ops import kernel_launch as launch
-from edgc.ops.moments.reference import Moments
+from edgc.ops.moments.reference import RUN, Moments, sample_size
 
 #: Samples a program: of moments, of a histogram.
 BLOCK, HISTOGRAM_BLOCK = 4096, 2048
 
 
 @triton.jit
-def _sample(row, tile, KIND: tl.constexpr, ALL: tl.constexpr, BLOCK: tl.constexpr):
+def _sample(row, tile, KIND: tl.constexpr, RUN: tl.constexpr, ALL: tl.constexpr, BLOCK: tl.constexpr):
     """A block of a tensor's sample as fp32, and which of it are finite elements."""
     values = tl.load(row).to(tl.pointer_type(KIND))
     count = tl.load(row + 1)
     index = tile.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    step = 1 if ALL else tl.load(row + 2)
     if ALL:
         values = tl.multiple_of(values, 16)  # four at once
-    sample = tl.load(values + index * step, mask=index < count, other=float("nan")).to(tl.float32)
+        place = index
+    else:
+        place = index // RUN * (RUN * tl.load(row + 2)) + index % RUN
+    sample = tl.load(values + place, mask=index < count, other=float("nan")).to(tl.float32)
     return sample, tl.abs(sample) < float("inf")  # false for NaN, too
 
 
 @triton.jit
-def part_kernel(table, tiles, parts, KIND: tl.constexpr, ALL: tl.constexpr, BLOCK: tl.constexpr):
+def part_kernel(table, tiles, parts, KIND: tl.constexpr, RUN: tl.constexpr, ALL: tl.constexpr, BLOCK: tl.constexpr):
     """Count, mean, Σ (x − mean)², minimum and maximum of one block, in float64 where squares could leave fp32."""
     program = tl.program_id(0)
     row = table + tl.load(tiles + 2 * program) * 3
-    sample, finite = _sample(row, tl.load(tiles + 2 * program + 1), KIND, ALL, BLOCK)
+    sample, finite = _sample(row, tl.load(tiles + 2 * program + 1), KIND, RUN, ALL, BLOCK)
     count = tl.sum(finite.to(tl.int32)).to(tl.float64)
     low = tl.min(tl.where(finite, sample, float("inf")))
     high = tl.max(tl.where(finite, sample, -float("inf")))
@@ -103,13 +105,14 @@ def histogram_kernel(
     BINS: tl.constexpr,
     PADDED: tl.constexpr,
     KIND: tl.constexpr,
+    RUN: tl.constexpr,
     ALL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Adds one block to its tensor's histogram. Integers are summed: the order does not matter."""
     program = tl.program_id(0)
     tensor = tl.load(tiles + 2 * program)
-    sample, finite = _sample(table + tensor * 3, tl.load(tiles + 2 * program + 1), KIND, ALL, BLOCK)
+    sample, finite = _sample(table + tensor * 3, tl.load(tiles + 2 * program + 1), KIND, RUN, ALL, BLOCK)
     low = tl.load(rows + tensor * 5 + 3).to(tl.float32)
     high = tl.load(rows + tensor * 5 + 4).to(tl.float32)
     share = tl.where(high > low, tl.div_rn(tl.where(finite, sample, low) - low, high - low), 0.0)
@@ -156,9 +159,9 @@ class _Plan:
     def __init__(self, tensors: Sequence[Tensor], strides: Sequence[int], block: int) -> None:
         device = tensors[0].device
         self._flat = [t.detach().reshape(-1) for t in tensors]  # keeps copies alive until the launch
-        sizes = [triton.cdiv(t.numel(), stride) for t, stride in zip(self._flat, strides, strict=True)]
+        sizes = [sample_size(t.numel(), stride) for t, stride in zip(self._flat, strides, strict=True)]
         rows = zip((t.data_ptr() for t in self._flat), sizes, strides, strict=True)
         self.counts = [triton.cdiv(size, block) for size in sizes]
         self.table, self.tiles = launch.table(rows, device), launch.tiles(self.counts, device)
         aligned = all(stride == 1 and t.data_ptr() % 16 == 0 for t, stride in zip(self._flat, strides, strict=True))
-        self.constants = {"KIND": launch.TYPES[tensors[0].dtype], "ALL": aligned, "BLOCK": block}
+        self.constants = {"KIND": launch.TYPES[tensors[0].dtype], "RUN": RUN, "ALL": aligned, "BLOCK": block}
