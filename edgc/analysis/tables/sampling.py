@@ -26,7 +26,7 @@ CAPTION = {
     "are means over stages, correlations the lowest of a stage",
     "Estimator": "of entropy",
     "β": "share of the elements that is asked for",
-    "Elements": "share that is read, and so much of the memory: it is read by whole sectors of 32 bytes. It is less than β, "
+    "Elements": "share that is read, and so much of the memory: whole sectors of 32 bytes. It is less than β, "
     "because the stride avoids the row length's divisors",
     "α": "share of the steps that is sampled",
     "Sample": "median time of one sample of all matrices, all stages together",
