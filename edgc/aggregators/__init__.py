@@ -2,12 +2,14 @@
 
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
+from edgc.aggregators.few_bits import FewBits
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
     "dense": Dense,
+    "few_bits": FewBits,
     "lowrank": LowRank,
     "projection": Projection,
     "topk": TopK,

@@ -31,6 +31,10 @@ class AggregatorSettings(BaseModel):
         """Whether `Aggregator.residual` tells what every compressed tensor lacks so far (error feedback)."""
         return False
 
+    def refuses(self, amount: Amount) -> str | None:
+        """Why it cannot be told this amount, and what it can be told; None: it can."""
+        return None
+
 
 @dataclass(frozen=True)
 class NamedTensor:
@@ -113,6 +117,8 @@ class Aggregator(ABC):
     baseline: ClassVar[bool] = False
     #: Whether `spectrum` tells singular values, for policies that read them.
     tells_spectrum: ClassVar[bool] = False
+    #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
+    depends_on_owner: ClassVar[bool] = False
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
     #: aggregator that does not look at it gives the whole average, which serves owners too.
     layout: Layout = Replicated()

@@ -17,6 +17,11 @@ def generator(seed: int, step: int, name: str) -> Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
+def stream(name: str) -> int:
+    """The number of a stream of `edgc.ops.noise`'s bits, by name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+
+
 def draw(seed: int, step: int, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
     """N(0, 1), rows×columns, in the precision and on the device of `like`."""
     return torch.randn(rows, columns, generator=generator(seed, step, name), dtype=like.dtype).to(like.device)

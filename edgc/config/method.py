@@ -99,6 +99,8 @@ class Method(Named):
                 f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
                 f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
             )
+        if why := self.aggregator.refuses(self.policy.largest):  # type: ignore[attr-defined]
+            raise ValueError(why)
         if self.policy.reads_spectrum:  # type: ignore[attr-defined]
             telling = [name for name, kind in AGGREGATORS.items() if kind.tells_spectrum]
             if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]

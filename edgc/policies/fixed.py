@@ -7,29 +7,33 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from edgc.policies.amounts import ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.amounts import ON, Amount, AmountKind, Bits, On, Rank, Ratio
 from edgc.policies.policy import Context, Decision, Policy, PolicySettings
 
 
 class FixedSettings(PolicySettings):
-    """A rank, a ratio, or neither (for aggregators that have nothing left to decide)."""
+    """A rank, a ratio, bits, or none of them (for aggregators that have nothing left to decide)."""
 
     name: Literal["fixed"]
     rank: int | None = Field(None, ge=1, description="Rank of every matrix")
     ratio: float | None = Field(None, gt=0, le=1, description="Share of the elements that travel")
+    bits: int | None = Field(None, ge=1, le=32, description="Bits of every element; 32 travels dense")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
 
     @model_validator(mode="after")
     def _one_amount(self) -> FixedSettings:
-        if self.rank is not None and self.ratio is not None:
-            raise ValueError("give rank or ratio, not both")
+        given = [name for name in ("rank", "ratio", "bits") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give one of rank, ratio and bits, not {' and '.join(given)}")
         return self
 
     @property
-    def amount(self) -> Rank | Ratio | On:
+    def amount(self) -> Rank | Ratio | Bits | On:
         """What travels from `start_step` on."""
         if self.rank is not None:
             return Rank(self.rank)
+        if self.bits is not None:
+            return Bits(self.bits)
         return ON if self.ratio is None else Ratio(self.ratio)
 
     @property

@@ -23,6 +23,11 @@ def bits(seed: int, stream: int, count: int, device: object = "cpu") -> Tensor:
     return _mix(_mix(words.bitwise_xor_(int32(seed))).bitwise_xor_(int32(stream)))
 
 
+def uniform(seed: int, stream: int, count: int, device: object = "cpu") -> Tensor:
+    """`count` numbers (fp32) in [0, 1), of 24 bits each."""
+    return (bits(seed, stream, count, device) >> 8 & 0xFFFFFF).float() * 2.0**-24
+
+
 def int32(number: int) -> int:
     """The int32 with the lower 32 bits of `number`."""
     return (number & 0xFFFFFFFF ^ 0x80000000) - 0x80000000

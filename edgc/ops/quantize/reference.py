@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from edgc.base.lazy import torch
-from edgc.ops.noise.reference import bits as random_bits
+from edgc.ops.noise.reference import uniform
+from edgc.ops.quantize.packing import pack, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,7 @@ def quantize(tensors: Sequence[Tensor], code: Code, seed: int, streams: Sequence
         if len(values):
             scale = magnitude.mean() if code == "sign" else magnitude.amax()
         scale = torch.where(values.isfinite().all(), scale, torch.nan)
-        packed.append(_pack(_levels(values, scale, code, seed, stream), code))
+        packed.append(pack(_levels(values, scale, code, seed, stream), 8 // PER_BYTE[code]))
         scales.append(scale)
     return torch.cat(packed), torch.stack(scales)
 
@@ -47,8 +48,9 @@ def dequantize(outs: Sequence[Tensor], packed: Tensor, scales: Tensor, code: Cod
     """Fill in `outs` from what `quantize` gave for tensors of their shapes."""
     parts = packed.split([packed_bytes(out.numel(), code) for out in outs])
     for part, scale, out in zip(parts, scales, outs, strict=True):
-        levels = _unpack(part, out.numel(), code)
-        out.copy_((levels * (scale / LEVELS[code])).view_as(out))
+        levels = unpack(part, out.numel(), 8 // PER_BYTE[code]).float()
+        signed = levels * 2 - 1 if code == "sign" else levels - LEVELS[code]
+        out.copy_((signed * (scale / LEVELS[code])).view_as(out))
 
 
 def _levels(values: Tensor, scale: Tensor, code: Code, seed: int, stream: int) -> Tensor:
@@ -57,20 +59,5 @@ def _levels(values: Tensor, scale: Tensor, code: Code, seed: int, stream: int) -
         return (values >= 0).to(torch.uint8)
     most = LEVELS[code]
     share = torch.where(scale > 0, values / scale, 0.0)
-    noise = (random_bits(seed, stream, len(values), values.device) >> 8 & 0xFFFFFF).float() * 2.0**-24
+    noise = uniform(seed, stream, len(values), values.device)
     return ((share * most + noise).floor().clamp_(-most, most) + most).to(torch.uint8)
-
-
-def _pack(levels: Tensor, code: Code) -> Tensor:
-    each, width = PER_BYTE[code], 8 // PER_BYTE[code]
-    filled = torch.nn.functional.pad(levels, (0, -len(levels) % each)).view(-1, each)
-    packed = filled[:, 0].clone()
-    for i in range(1, each):
-        packed |= filled[:, i] << i * width
-    return packed
-
-
-def _unpack(packed: Tensor, numel: int, code: Code) -> Tensor:
-    each, width = PER_BYTE[code], 8 // PER_BYTE[code]
-    levels = torch.stack([packed >> i * width & (1 << width) - 1 for i in range(each)], dim=1).view(-1)[:numel]
-    return levels.float() * 2 - 1 if code == "sign" else levels.float() - LEVELS[code]

@@ -83,6 +83,15 @@ def put(path: str, value: Any) -> Edit:
     return edit
 
 
+def few_bits(bits: int) -> Edit:
+    """Let `topk` be of few bits."""
+
+    def edit(files: dict[str, Any]) -> None:
+        files["methods/topk"] |= {"aggregator": {"name": "few_bits"}, "policy": {"name": "fixed", "bits": bits}}
+
+    return edit
+
+
 #: What is wrong, and what the message must name: the setting, its value, what is allowed.
 BAD: dict[str, tuple[Edit, list[str]]] = {
     "unknown setting": (put("training.learning_rate", 1), ["training.learning_rate", "unknown", "lr", "iterations"]),
@@ -119,7 +128,8 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "edgc ranks crossed": (put("methods/edgc:policy.min_rank", 9), ["min_rank 9", "max_rank 8"]),
     "ratio 0": (put("methods/topk:policy.ratio", 0), ["policy.ratio = 0", "greater than 0"]),
     "ratio above 1": (put("methods/topk:policy.ratio", 1.5), ["policy.ratio = 1.5", "less than or equal to 1"]),
-    "rank and ratio": (put("methods/topk:policy.rank", 4), ["policy", "rank or ratio, not both"]),
+    "rank and ratio": (put("methods/topk:policy.rank", 4), ["policy", "one of rank, ratio and bits", "rank and ratio"]),
+    "no code of these bits": (few_bits(3), ["bits 3", "few_bits", "1, 2, 4, 8"]),
     "policy does not fit": (put("methods/powersgd:aggregator.name", "topk"), ["topk", "ratio", "fixed", "rank"]),
     "no amount": (put("methods/powersgd:policy", {"name": "fixed"}), ["lowrank", "rank", "nothing"]),
     "vocabulary over uint16": (

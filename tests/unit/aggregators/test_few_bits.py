@@ -1,0 +1,134 @@
+"""Few bits in two shots: against the algorithm written straight, and its codes against their definitions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.block_code import BITS, E2M1, BlockCode, lloyd_levels
+from edgc.aggregators.few_bits import FewBits, FewBitsSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import Bits
+from edgc.policies.policy import Decision
+
+RANKS, STEPS, BLOCK = 4, 20, 16
+SHAPES = {"a": (16, 24), "b": (64,)}
+CODES = [(bits, format) for format, widths in BITS.items() for bits in widths]
+
+
+def gradients(rank: int, step: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(97 * rank + step)
+    return {n: torch.randn(s, generator=generator, dtype=torch.float64) for n, s in SHAPES.items()}
+
+
+def straight(bits: int) -> list[Tensor]:
+    """Two shots of int codes in float64: rank j owns the j-th quarter of the buffer, and knows its own part exactly."""
+
+    def rounded(values: Tensor) -> Tensor:
+        blocks = values.view(-1, BLOCK)
+        if bits == 1:
+            return (blocks.abs().mean(1, keepdim=True).float() * (blocks >= 0).double().mul(2).sub(1)).view(
+                values.shape
+            )
+        most = 2 ** (bits - 1) - 1
+        scale = (blocks.abs().amax(1, keepdim=True) / most).float().double()
+        return ((blocks / scale).round().clamp(-most, most) * scale).view(values.shape)
+
+    errors, outputs = torch.zeros(RANKS, 448, dtype=torch.float64), []
+    for step in range(STEPS):
+        wholes = [torch.cat([g.view(-1) for g in gradients(r, step).values()]) + errors[r] for r in range(RANKS)]
+        sent = torch.stack([rounded(whole) for whole in wholes]).view(RANKS, RANKS, -1)
+        for r, whole in enumerate(wholes):
+            errors[r] = whole - sent[r].view(-1)
+            sent[r, r] = whole.view(RANKS, -1)[r]
+        mean = sent.sum(0) / RANKS  # quarters × elements
+        average = torch.stack([rounded(quarter) for quarter in mean])
+        for r in range(RANKS):
+            errors[r].view(RANKS, -1)[r] = RANKS * (mean[r] - average[r])
+        outputs.append(average.view(-1))
+    return outputs
+
+
+def exchanged(settings: FewBitsSettings, bits: int, steps: int = STEPS) -> list[Tensor]:
+    def body(comm: LoopbackCommunicator) -> list[Tensor]:
+        aggregator, outputs = FewBits(settings, seed=3), []
+        for step in range(steps):
+            tensors = [NamedTensor(name, value) for name, value in gradients(comm.rank, step).items()]
+            UnderWay(aggregator.exchange(tensors, Decision(Bits(bits)), comm, step)).wait()
+            outputs.append(torch.cat([t.tensor.view(-1) for t in tensors]))
+        return outputs
+
+    return run_ranks(RANKS, body)[0]
+
+
+@pytest.mark.parametrize("bits", BITS["int"])
+def test_equals_the_algorithm_written_straight(bits: int) -> None:
+    settings = FewBitsSettings(name="few_bits", block=BLOCK, scale="fp32")
+    for ours, theirs in zip(exchanged(settings, bits), straight(bits), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("bits", "format"), CODES)
+@pytest.mark.parametrize("second_shot", ["same", "fp32"])
+def test_an_average_is_off_by_no_more_than_one_rounding_of_each_shot(bits: int, format: str, second_shot: str) -> None:
+    """‖out − mean‖ ≤ mean over ranks of ‖own rounding‖ + ‖the mean's rounding‖, for whatever was in the messages."""
+    if bits == 32:
+        return
+    settings = FewBitsSettings(name="few_bits", block=BLOCK, format=format, second_shot=second_shot)  # type: ignore[arg-type]
+    code = BlockCode(bits, BLOCK, format)  # type: ignore[arg-type]
+    wholes = [torch.cat([g.view(-1) for g in gradients(r, 0).values()])[None] for r in range(RANKS)]
+    own = [float((w - code.decode(code.encode(w), 448, torch.float64)).norm()) for w in wholes]
+    off = float((exchanged(settings, bits, 1)[0] - torch.cat(wholes).mean(0)).norm())
+    # The second rounds what the first left; its error relative to its input is that of the first, at most twice
+    relative = max(error / float(w.norm()) for error, w in zip(own, wholes, strict=True))
+    mean = sum(own) / RANKS
+    second = 2 * relative * (float(torch.cat(wholes).mean(0).norm()) + mean) if second_shot == "same" else 1e-6
+    assert 0 < off <= mean + second
+
+
+@pytest.mark.parametrize(("bits", "format"), CODES)
+@pytest.mark.parametrize("scale", ["fp32", "bf16", "e8m0"])
+def test_what_a_code_can_say_comes_back(bits: int, format: str, scale: str) -> None:
+    """Decoded once more nothing changes; zeros are zeros; a block that is not finite is NaN, and no other."""
+    code = BlockCode(bits, 32, format, scale)  # type: ignore[arg-type]
+    values = torch.randn(3, 96, generator=torch.Generator().manual_seed(1))
+    messages = code.encode(values)
+    assert messages.shape == (3, code.message_bytes(96))
+    assert messages.dtype == torch.uint8
+    decoded = code.decode(messages, 96, torch.float32)
+    assert not code.decode(code.encode(torch.zeros(1, 64)), 64, torch.float32).any()
+    if format != "lloyd" and bits > 2:
+        torch.testing.assert_close(code.decode(code.encode(decoded), 96, torch.float32), decoded, rtol=2**-7, atol=0)
+    values[1, 40] = torch.inf
+    poisoned = code.decode(code.encode(values), 96, torch.float32)
+    bad = ~poisoned.isfinite()
+    assert bad[1, 40]
+    assert bad.sum() == (1 if bits > 8 else 32)
+    assert torch.equal(poisoned[~bad], decoded[~bad])
+
+
+def test_levels_are_those_of_their_definitions() -> None:
+    """Two bits as in Max 1960, table I; e2m1 and e4m3 as in the Microscaling specification."""
+    assert lloyd_levels(2) == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
+    exact = torch.tensor([[*E2M1, *(-x for x in E2M1)]])
+    assert torch.equal(BlockCode(4, 16, "float", "e8m0").decode(BlockCode(4, 16, "float", "e8m0").encode(exact), 16,
+                       torch.float32), exact)  # fmt: skip
+    eighths = torch.tensor([[448.0, 416.0, -15.0, 0.0625]])
+    code = BlockCode(8, 4, "float", "e8m0")
+    assert torch.equal(code.decode(code.encode(eighths), 4, torch.float32), eighths)
+    with pytest.raises(ValueError, match="2 bits"):
+        BlockCode(2, 16, "float")
+
+
+def test_rounding_at_random_is_right_on_average() -> None:
+    values = torch.full((1, 16), 0.3)
+    values[0, 0] = 1.0
+    code = BlockCode(2, 16, "int", "fp32")
+    generator = torch.Generator().manual_seed(5)
+    draws = (torch.rand(1, 16, generator=generator) for _ in range(4000))
+    found = torch.stack([code.decode(code.encode(values, noise), 16, torch.float32) for noise in draws])
+    assert set(found[:, 0, 1:].unique().tolist()) == {0.0, 1.0}
+    assert float(found[:, 0, 1:].mean()) == pytest.approx(0.3, abs=0.01)
