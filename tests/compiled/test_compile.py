@@ -29,6 +29,7 @@ from edgc.ops.orthonormalise import triton as orthonormalise
 from edgc.ops.quantize import triton as quantize
 from edgc.ops.select import Pool
 from edgc.ops.select import triton as select
+from edgc.ops.split_sums import triton as split_sums
 
 RANKS = (16, 32, 64, 128)
 #: Bytes of shared memory that one program may have.
@@ -44,7 +45,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 #: Every kernel there is.
 KERNELS = {
     name
-    for module in (lowrank, moments, orthonormalise, quantize, select)
+    for module in (lowrank, moments, orthonormalise, quantize, select, split_sums)
     for name, value in vars(module).items()
     if isinstance(value, JITFunction) and name.endswith("_kernel")
 }
