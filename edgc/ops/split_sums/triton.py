@@ -17,8 +17,8 @@ from torch import Tensor
 from edgc.ops import kernel_launch as launch
 
 WANTED = 264  #: programs of a launch: two for each multiprocessor of an H100
-#: A piece is this many times as long as the product is wide, or longer: to write and read its part of the product then
-#: takes at most 1/6 of the bytes that reading G and E and writing M takes.
+#: A piece is this many times as long as the product is wide, or longer. To write and read its part of the product then
+#: takes at most a sixth of the bytes that encode moves, or half of project's; they are few enough to stay in the L2.
 LONGER = 4
 BLOCK = 1024  # elements of a product that a program adds
 
