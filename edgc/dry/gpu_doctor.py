@@ -17,7 +17,7 @@ from edgc.base.provenance import manifest_base
 from edgc.config import Experiment, RunSpec
 from edgc.dry import device_guard, job, tables
 from edgc.dry.collectives import disagreements
-from edgc.dry.cuda import MODELS
+from edgc.dry.data_sheets import MODELS
 from edgc.dry.short import short
 
 NOTHING = "Nothing was computed: this is what a rank does on a GPU, executed on a CPU with tensors that hold no data."
