@@ -16,9 +16,8 @@ KIB = 1024
 class Model:
     """A device.
 
-    l2_bytes_clock: what its L2 hands out in a clock. The A100 white paper has it of A100 and V100; of H100 none has it,
-    and it is taken to be A100's. clock_ghz: the highest that is named.
-    tf32_tflops: None has no such products, so that fp32 is multiplied in fp32.
+    l2_bytes_clock: what its L2 hands out in a clock, by the A100 white paper; of H100 assumed to be as of A100, as the
+    H100 white paper does not say. clock_ghz: the highest that is named. tf32_tflops: None: it has no such products.
     """
 
     name: str
@@ -40,9 +39,7 @@ MODELS = {
     "H100": Model("H100", (9, 0), 80, 132, 3350, 1.98, 5120, 66.9, 494.7, 228 * KIB, KIB),
 }
 
-PORT_BYTES_CLOCK = (
-    64  #: what a multiprocessor gets from the L2 in a clock: Jia et al. 2018, arXiv 1804.06826, table 3.1
-)
+PORT_BYTES_CLOCK = 64  #: what a multiprocessor gets from the L2 in a clock: assumed, no paper of NVIDIA's has it
 REGISTERS, WARPS, BLOCKS = 65536, 64, 32  #: of a multiprocessor, on all three
 #: A warp gets its registers in units of 256, from one of four parts of the multiprocessor.
 UNIT, QUARTERS, LANES = 256, 4, 32

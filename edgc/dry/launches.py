@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
+from edgc.dry.compilation import Source
 from edgc.dry.device_memory import FIRST, Memory
 from edgc.dry.notes import Launch, Notes
 from edgc.dry.tensors import Tensors, on_device
+from edgc.ops.traffic import Launched, traffic
 
 
 class Driver:
@@ -63,12 +67,20 @@ class Launches:
         name = kernel.__name__
         if not all(isinstance(size, int) and size > 0 for size in grid):
             raise self._notes.refuse(f"{name}: grid {grid}; a launch needs at least one program")
-        for parameter, value in bound.items():
-            if isinstance(value, torch.Tensor):
-                self._check(f"{name}({parameter})", value)
-        new = (name, key) not in self._compiled
-        self._compiled.add((name, key))
-        self._notes.launches.append(Launch(name, grid, key, new, self._notes.now()))
+        tensors = {parameter: value for parameter, value in bound.items() if isinstance(value, torch.Tensor)}
+        for parameter, value in tensors.items():
+            self._check(f"{name}({parameter})", value)
+        source = None
+        if (name, key) not in self._compiled:
+            self._compiled.add((name, key))
+            source = Source.of(kernel, driver.active.get_current_target(), arguments, options)
+        moved = traffic(name, Launched(math.prod(grid), dict(bound), self._tables(tensors), _sizes(tensors)))
+        self._notes.launches.append(Launch(name, grid, key, source is not None, self._notes.now(), moved, source))
+
+    def _tables(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[list[int]]]:
+        """What tables hold that were copied from the host."""
+        integers = {name: self._memory.block(tensor).integers for name, tensor in tensors.items()}
+        return {name: table.tolist() for name, table in integers.items() if table is not None and table.dim() == 2}
 
     def _check(self, what: str, tensor: torch.Tensor) -> None:
         """Raises `Refused` for a tensor that a kernel could not read, and for a table of what it could not."""
@@ -86,3 +98,7 @@ class Launches:
                 raise self._notes.refuse(
                     f"{what}: its table holds an address whose tensor is gone, or that nothing has"
                 )
+
+
+def _sizes(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    return {name: tensor.numel() for name, tensor in tensors.items()}
