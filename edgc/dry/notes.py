@@ -33,7 +33,7 @@ class When:
 class Launch:
     """A Triton kernel's launch. `key`: what a compiled kernel is found by; `compiles`: none was there yet.
 
-    traffic: what it moves and multiplies, by the kernel's closed form. source: with `compiles`, what it is compiled from.
+    traffic: what it moves and multiplies, by the kernel's closed form. source: with `compiles`, of what it is.
     """
 
     kernel: str
