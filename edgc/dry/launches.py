@@ -46,11 +46,12 @@ class Launches:
 
     def install(self, capability: tuple[int, int], index: int) -> None:
         """From now on, for the life of the process."""
-        driver.set_active(Driver(capability, index))  # type: ignore[arg-type]
+        active = Driver(capability, index)
+        driver.set_active(active)  # type: ignore[arg-type]
         launches = self
 
         def run(kernel: jit.JITFunction, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-            launches._note(kernel, arguments, grid, options)
+            launches._note(kernel, arguments, grid, options, active.get_current_target())
 
         jit.JITFunction.run = run  # type: ignore[method-assign]
 
@@ -58,7 +59,14 @@ class Launches:
         """Another process begins: it has nothing compiled."""
         self._compiled = set()
 
-    def _note(self, kernel: jit.JITFunction, arguments: tuple[Any, ...], grid: Any, options: dict[str, Any]) -> None:
+    def _note(
+        self,
+        kernel: jit.JITFunction,
+        arguments: tuple[Any, ...],
+        grid: Any,
+        options: dict[str, Any],
+        target: GPUTarget,
+    ) -> None:
         bind = kernel.device_caches[torch.cuda.current_device()][-1]
         bound, specialisation, rest = bind(*arguments, **options, debug=False)
         key = str((specialisation, sorted(rest.items())))
@@ -73,7 +81,7 @@ class Launches:
         source = None
         if (name, key) not in self._compiled:
             self._compiled.add((name, key))
-            source = Source.of(kernel, driver.active.get_current_target(), arguments, options)
+            source = Source.of(kernel, target, arguments, options)
         moved = traffic(name, Launched(math.prod(grid), dict(bound), self._tables(tensors), _sizes(tensors)))
         self._notes.launches.append(Launch(name, grid, key, source is not None, self._notes.now(), moved, source))
 
