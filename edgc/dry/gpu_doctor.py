@@ -17,6 +17,7 @@ from edgc.base.provenance import manifest_base
 from edgc.config import Experiment, RunSpec
 from edgc.dry import device_guard, job, roofline, tables
 from edgc.dry.collectives import disagreements
+from edgc.dry.compilation import CUOBJDUMP
 from edgc.dry.data_sheets import MODELS
 from edgc.dry.short import short
 
@@ -27,6 +28,7 @@ BOUND = (
     "the kernel with the longest bound, and what binds it. roofline.csv has every launch, with registers and blocks of "
     "a multiprocessor as compiled."
 )
+UNCOUNTED = "This Triton came without cuobjdump: nothing is known of registers and blocks."
 
 
 def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), console: Console | None = None) -> int:
@@ -82,6 +84,7 @@ def _write(out: Path, experiment: Experiment, found: dict[str, pd.DataFrame], wr
     text = [f"# GPU dry run of {experiment.name}", NOTHING, _markdown(found["steps"].drop(columns="error"))]
     text += ["Memory at the peak, in GB:", _markdown(found["memory"])] if len(found["memory"]) else []
     text += [f"Triton's kernels in a step. {BOUND}", _markdown(found["bounds"])] if len(found["bounds"]) else []
+    text += [] if CUOBJDUMP.exists() else [UNCOUNTED]
     files.write_text(out / "README.md", "\n\n".join(text) + "\n")
 
 
@@ -113,6 +116,8 @@ def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: 
         console.print(f"{row.method}, stage {row.stage}: {row.error}", markup=False)
     for line in wrong:
         console.print(line, markup=False)
+    if not CUOBJDUMP.exists():
+        console.print(UNCOUNTED)
     console.print(f"{NOTHING} All tables: {out}")
     return 0 if steps["through"].all() and not wrong else 1
 
