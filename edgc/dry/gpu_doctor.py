@@ -15,16 +15,24 @@ from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.base.provenance import manifest_base
 from edgc.config import Experiment, RunSpec
-from edgc.dry import device_guard, job, tables
+from edgc.dry import device_guard, job, roofline, tables
 from edgc.dry.collectives import disagreements
-from edgc.dry.cuda import MODELS
+from edgc.dry.compilation import CUOBJDUMP
+from edgc.dry.data_sheets import MODELS
 from edgc.dry.short import short
 
 NOTHING = "Nothing was computed: this is what a rank does on a GPU, executed on a CPU with tensors that hold no data."
+BOUND = (
+    "bound: the least time that data sheets and counts of bytes allow, not a time: nothing was run. asked: bytes that "
+    "programs ask for. once: if every element is moved once, and of sparse samples the 32 bytes around each. longest: "
+    "the kernel with the longest bound, and what binds it. roofline.csv has every launch, with registers and blocks of "
+    "a multiprocessor as compiled."
+)
+UNCOUNTED = "This Triton came without cuobjdump: nothing is known of registers and blocks."
 
 
 def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), console: Console | None = None) -> int:
-    """Run one rank of every stage, of each method and model; write tables to `out` and print the first two.
+    """Run one rank of every stage, of each method and model; write tables to `out` and print the shortest.
 
     methods: of the experiment's, those to look at; none: all. Returns the exit code: 1 if a rank did not come through.
     Raises `UserError` without a C++ compiler, and for an experiment that is not for GPUs.
@@ -42,6 +50,8 @@ def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), conso
         for line in disagreements({rank: one.get("collectives", []) for rank, one in of.items()})
         if all(one["error"] is None for one in of.values())
     ]
+    found["roofline"] = roofline.roofline(specs, records)
+    found["bounds"] = roofline.steps(found["roofline"]) if len(found["roofline"]) else found["roofline"]
     _write(out, experiment, found, wrong)
     return _show(found, wrong, out, console or Console())
 
@@ -73,6 +83,8 @@ def _write(out: Path, experiment: Experiment, found: dict[str, pd.DataFrame], wr
     files.write_json(out / "manifest.json", manifest | manifest_base("cpu"))
     text = [f"# GPU dry run of {experiment.name}", NOTHING, _markdown(found["steps"].drop(columns="error"))]
     text += ["Memory at the peak, in GB:", _markdown(found["memory"])] if len(found["memory"]) else []
+    text += [f"Triton's kernels in a step. {BOUND}", _markdown(found["bounds"])] if len(found["bounds"]) else []
+    text += [] if CUOBJDUMP.exists() else [UNCOUNTED]
     files.write_text(out / "README.md", "\n\n".join(text) + "\n")
 
 
@@ -104,6 +116,8 @@ def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: 
         console.print(f"{row.method}, stage {row.stage}: {row.error}", markup=False)
     for line in wrong:
         console.print(line, markup=False)
+    if not CUOBJDUMP.exists():
+        console.print(UNCOUNTED)
     console.print(f"{NOTHING} All tables: {out}")
     return 0 if steps["through"].all() and not wrong else 1
 
@@ -126,6 +140,14 @@ SHOWN = (
             "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.",
             "peak_gbyte": "peak", "planned_gbyte": "plan",
             "fits": "fits",
+        },
+    ),
+    (
+        "Triton's kernels in a step: bounds from data sheets, not times",
+        "bounds",
+        {
+            "method": "method", "stage": "stage", "device": "device", "launches": "kernels", "asked_gbyte": "asked GB",
+            "once_gbyte": "once GB", "bound_ms": "bound ms", "longest": "longest", "binds": "binds",
         },
     ),
 )  # fmt: skip
