@@ -13,6 +13,8 @@ from dataclasses import astuple, dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
+from edgc.ops.moments import RUN
+
 FP32, INT32, INT64 = 4, 4, 8  # bytes
 TOLD = 2 * INT32  #: what a program reads of `tiles`
 SECTOR = 32  #: bytes that a memory gives at a time
@@ -189,7 +191,8 @@ def _padded(size: int, block: int) -> int:
 def _sampled(count: int, stride: int, blocks: int, c: Launched) -> tuple[int, int, int]:
     """What a sample asks for, what the memory gives of its tensor, and what programs are told."""
     size = c.bytes("KIND")
-    return count * size, count * min(stride * size, SECTOR), _told(blocks, 2 if c.constants["ALL"] else 3)
+    once = count * size if stride == 1 else -(-count // RUN) * max(RUN * size, SECTOR)
+    return count * size, once, _told(blocks, 2 if c.constants["ALL"] else 3)
 
 
 def _sum(each: Callable[..., Traffic], *columns: int, table: str = "table") -> Callable[[Launched], Traffic]:
