@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich import box
@@ -53,7 +54,9 @@ def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), conso
     found["roofline"] = roofline.roofline(specs, records)
     found["bounds"] = roofline.steps(found["roofline"]) if len(found["roofline"]) else found["roofline"]
     _write(out, experiment, found, wrong)
-    return _show(found, wrong, out, console or Console())
+    bounds = found["bounds"]
+    here = bounds[bounds["device"] == specs[0].cluster.device_model] if len(bounds) else bounds
+    return show(found | {"bounds": here}, wrong, out, console or Console(highlight=False))
 
 
 def _specs(experiment: Experiment, methods: Sequence[str]) -> list[RunSpec]:
@@ -103,12 +106,14 @@ def _said(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: Console) -> int:
+def show(found: Mapping[str, pd.DataFrame], wrong: Sequence[str], out: Path, console: Console) -> int:
+    """Print what fits eighty columns; `bounds` of one device. Returns the exit code."""
     steps = found["steps"]
     for title, name, columns in SHOWN:
         if not len(found[name]):
             continue
-        table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        tight: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+        table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left", **tight)
         for row in _cells(found[name][list(columns)]):
             table.add_row(*row)
         console.print(table)
@@ -136,18 +141,18 @@ SHOWN = (
         "Memory at the peak, GB",
         "memory",
         {
-            "method": "method", "stage": "stage", "parameters_gbyte": "param.", "gradients_gbyte": "grad.",
-            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.",
+            "method": "method", "stage": "stage", "parameters_gbyte": "par.", "gradients_gbyte": "grad.",
+            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "act.",
             "peak_gbyte": "peak", "planned_gbyte": "plan",
             "fits": "fits",
         },
     ),
     (
-        "Triton's kernels in a step: bounds from data sheets, not times",
+        "Triton's kernels in a step, GB and ms: bounds from the data sheet, not times",
         "bounds",
         {
-            "method": "method", "stage": "stage", "device": "device", "launches": "kernels", "asked_gbyte": "asked GB",
-            "once_gbyte": "once GB", "bound_ms": "bound ms", "longest": "longest", "binds": "binds",
+            "method": "method", "stage": "stage", "asked_gbyte": "asked", "once_gbyte": "once",
+            "bound_ms": "bound", "longest": "longest", "binds": "binds",
         },
     ),
 )  # fmt: skip
