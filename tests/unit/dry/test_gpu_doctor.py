@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from edgc.config import Method, available
 from edgc.dry.gpu_doctor import SHOWN, show
 
-NUMBERS = {"through": True, "fits": False, "longest": "orthonormalise", "binds": "arithmetic"}
+NUMBERS: dict[str, Any] = {"through": True, "fits": False, "longest": "orthonormalise", "binds": "arithmetic"}
 
 
 def printed(names: list[str], through: bool, wrong: list[str]) -> tuple[int, str]:
