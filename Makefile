@@ -9,7 +9,7 @@ AT_ONCE := tests/unit tests/property tests/ops tests/workflow # --ignore would n
 TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_session.py # need the cores for themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
+.PHONY: help setup smoke test gpu kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
 .PHONY: test-lab lab lab-down lab-programs lint clean
 
 help: ## This list
@@ -26,6 +26,9 @@ test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on L
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/distributed $(TIMED:%=--ignore=%) # several processes each
 	$(BIN)/python -m pytest $(TIMED)
 	$(BIN)/python -m pytest tests/dry
+
+gpu: setup ## What a GPU is needed for, at one go (20 minutes), published: kernel tests, timings, a training of every method
+	.ci/gpu
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
 	$(MAKE) --no-print-directory --jobs 2 --output-sync kernels-interpreted kernels-3.7.1 kernels-3.6.0

@@ -74,6 +74,8 @@ class Cuda:
         for name, value in replaced.items():
             assert hasattr(torch.cuda, name), name
             setattr(torch.cuda, name, value)
+        plain = torch.Generator
+        torch.Generator = lambda device="cpu": plain()  # type: ignore[assignment,misc]
         for name in ("manual_seed", "manual_seed_all", "get_rng_state", "set_rng_state"):
             setattr(torch.cuda.random, name, replaced[name])
 

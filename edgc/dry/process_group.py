@@ -40,6 +40,11 @@ class Work(dist.Work):
     def result(self) -> list[torch.Tensor]:
         return self._tensors
 
+    def get_future(self) -> torch.futures.Future:
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
 
 class DryGroup(dist.ProcessGroup):
     """This rank's end of a group; `ranks`: global ranks. `eager`: NCCL connects when the group is made."""

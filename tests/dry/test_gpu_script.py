@@ -1,0 +1,75 @@
+"""`make gpu` comes to its last line, on a GPU that is not there: for the day there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from edgc.base import files
+from edgc.config import Method, available, load, load_experiment
+from tests.fixtures.limits import HANG
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("edgc", "workflow", "configs", "slurm", ".ci", "tests/ops", "tests/fixtures", "requirements")
+TINY = """
+name: tiny_gpu
+title: Tiny
+shows: Nothing.
+minutes: 1
+models: [gpt2-nano]
+methods: [dense, powersgd]
+seeds: [1]
+corpus: stdlib
+cluster: gpu1
+parallel: {data: 1}
+training: {iterations: 4, micro_batch: 2, global_batch: 4, precision: bf16, eval_interval: 4, eval_batches: 1}
+tasks: []
+"""
+
+
+def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
+    """Kernel tests are collected only: nothing is computed that they could compare. Nor do the benchmark's gates hold.
+
+    The copy is committed, because results of code that is not are not published.
+    """
+    root = tmp_path / "copy"
+    for name in COPIED:
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Snakefile", "pyproject.toml", "Makefile", ".gitignore"):
+        shutil.copy(ROOT / name, root)
+    (root / ".venv").symlink_to(ROOT / ".venv")
+    (root / "configs/experiments/tiny_gpu.yaml").write_text(TINY)
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org", "-C", str(root)]
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "A copy"]):
+        subprocess.run([*git, *command], check=True, capture_output=True, timeout=HANG)
+    environment = os.environ | {
+        "PYTHONPATH": f"{root}:{Path(__file__).with_name('pretend')}",
+        "EXPERIMENT": "tiny_gpu",
+        "QUICK": "1",
+        "PYTEST_ADDOPTS": "--collect-only",
+        "MPLCONFIGDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [root / ".ci/gpu"], env=environment, capture_output=True, text=True, timeout=HANG, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    assert done.stdout.splitlines()[-1].startswith("Published: results/published/tiny_gpu")
+    published = root / "results/published"
+    assert {path.name for path in (published / "ops-cuda").iterdir()} == {
+        "kernels.xml", "ops.csv", "ops.svg", "ops.manifest.json",
+    }  # fmt: skip
+    manifests = sorted((published / "tiny_gpu/manifests").glob("*.manifest.json"))
+    assert len(manifests) == 2
+    for path in (*manifests, published / "ops-cuda/ops.manifest.json"):
+        assert "nothing is computed" in files.read_json(path)["device"]["model"], "it cannot be taken for a result"
+
+
+def test_it_trains_every_method() -> None:
+    trainable = {name for name in available(Method) if not load(Method, name).control}
+    for name in ("gpu1", "gpu2"):
+        experiment = load_experiment(name)
+        several_stages = {"edgc_pipeline"}
+        assert set(experiment.methods) == trainable - several_stages
+        assert experiment.models == ("gpt2-124m",)
