@@ -179,6 +179,10 @@ class Aggregator(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """What `squared_errors` of tensors of these shapes asks of a device and of the links, as `workload` does."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell errors")
+
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, by kind and then by name, that `load_state_dict` restores bit for bit."""
         return {}

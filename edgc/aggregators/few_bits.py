@@ -193,6 +193,11 @@ class FewBits(Coded):
         """Of this rank's own M, coded once: the second shot's rounding of the mean is not in it."""
         return {t.name: self._lost(t, amounts, f"{comm.rank}/{step}") for t in tensors if t.tensor.numel()}
 
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made; coded, decoded and compared for each amount."""
+        numel = sum(map(prod, shapes.values()))
+        return Workload((), (passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
+
     def _lost(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
         shape = tuple(tensor.tensor.shape)
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))

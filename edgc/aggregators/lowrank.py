@@ -146,6 +146,28 @@ class LowRank(Ranked):
             found[t.name] = lost.masked_fill(sent_whole.to(lost.device), 0.0)
         return found
 
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """Each of three products reads the gradient and the residual."""
+        found = []
+        for shape in shapes.values():
+            ranks = [rank for amount in amounts if isinstance(rank := self.effective(shape, amount), Rank)]
+            found += [(shape[0], shape[1], columns(shape, max(ranks)))] if ranks else []
+        if not found:
+            return Workload()
+        size, twice = max(4, itemsize), [*found, *found]
+        first = products([(m, n, k + TESTS) for m, n, k in twice])
+        second = orthonormalisations([(m, k) for m, _, k in found]), products(twice)
+        third = orthonormalisations([(n, k) for _, n, k in found]), products(twice)
+        left, right = sum(m * k for m, _, k in found), sum(n * k for _, n, k in found)
+        tests = TESTS * sum(m for m, _, _ in found)
+        return Workload(
+            (
+                Phase((first,), (Message("all_reduce", size * (left + tests)),)),
+                Phase(second, (Message("all_reduce", size * right),)),
+                Phase(third, (Message("all_reduce", size * left),)),
+            )
+        )
+
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """min(m, n, amount), or `Dense` where the tensor travels so."""
         if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:

@@ -94,6 +94,10 @@ class TopK(Coded):
         """Of this rank's own M, from its largest elements in falling order: as many as the largest amount takes."""
         return {t.name: self._left(t, amounts) for t in tensors if t.tensor.numel()}
 
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made, and read three times: for the selection, the largest, and the sum."""
+        return Workload((), (passes(elements([*shapes.values()]), 6, itemsize),))
+
     def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
         for residual in self.residuals.held(tensor):

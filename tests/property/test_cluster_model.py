@@ -120,7 +120,7 @@ def test_overlap_hides_what_it_can_and_sends_the_same() -> None:
 
 
 def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:
-    for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"):
+    for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured", "edgc_bits"):
         found = simulate(StepModel(spec(name), rates()), Parametric())
         assert found.iterations == 230_000
         assert found.seconds >= 230_000 * StepModel(spec(name), rates()).floor
