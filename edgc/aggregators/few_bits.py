@@ -214,8 +214,8 @@ class FewBits(Coded):
             noise = None
             if self.settings.rounding == "stochastic":
                 noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), padded, whole.device).to(whole.dtype)[None]
-            decoded = code.decode(code.encode(values, noise), padded, whole.dtype)
-            found.append((values - decoded).double().square().sum())
+            decoded = code.decode(code.encode(values, noise), padded, whole.dtype)[0, : len(whole)]
+            found.append((whole - decoded).double().square().sum())
         return torch.stack(found)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
