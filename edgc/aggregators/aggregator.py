@@ -174,8 +174,8 @@ class Aggregator(ABC):
     ) -> Mapping[str, Tensor]:
         """‖M‖², then ‖M − C(M)‖² at each amount, float64 on the tensors' device, by name: before `exchange` of them.
 
-        M is tensor + residual. If a mean over ranks is what is compressed, of that mean; else of this rank's own M. What
-        is not compressed at any amount may be left out. Changes nothing. Collective over `comm`, charged to `tag`.
+        M is tensor + residual: its mean over ranks if that is what is compressed, else this rank's own. What is not
+        compressed at any amount may be left out. Changes nothing. Collective over `comm`, charged to `tag`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 

@@ -111,7 +111,9 @@ class StepModel:
         decided = decisions or [Decision()] * len(self.stages)
         looks = looks or [0.0] * len(self.stages)
         exchanges = enumerate(zip(decided, looks, strict=True))
-        return self._put_together([self._exchange(stage, decision, sampled, look) for stage, (decision, look) in exchanges])
+        return self._put_together(
+            [self._exchange(stage, decision, sampled, look) for stage, (decision, look) in exchanges]
+        )
 
     def _exchange(self, stage: int, decision: Decision, sampled: float, look: float) -> Timeline:
         """A stage's exchange at its place in the step."""

@@ -38,7 +38,9 @@ def values(step: int, rank: int = 0) -> dict[str, Tensor]:
     return found
 
 
-def look(aggregator: Aggregator, of: dict[str, Tensor], amounts: list[Amount], comm: Any, step: int) -> dict[str, Tensor]:
+def look(
+    aggregator: Aggregator, of: dict[str, Tensor], amounts: list[Amount], comm: Any, step: int
+) -> dict[str, Tensor]:
     tensors = [NamedTensor(name, tensor) for name, tensor in of.items()]
     return dict(aggregator.squared_errors(tensors, amounts, comm, step, "agree"))
 
