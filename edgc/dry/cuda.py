@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from edgc.dry.data_sheets import Model
 from edgc.dry.device_memory import Memory
 from edgc.dry.notes import HostWait, Notes
-
-
-@dataclass(frozen=True)
-class Model:
-    """A device, as its data sheet has it."""
-
-    name: str
-    capability: tuple[int, int]
-    memory_gbyte: float
-    multiprocessors: int
-
-
-MODELS = {
-    "V100": Model("V100", (7, 0), 32, 80),
-    "A100": Model("A100", (8, 0), 80, 108),
-    "H100": Model("H100", (9, 0), 80, 132),
-}
 
 
 class Stream:

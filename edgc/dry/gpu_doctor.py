@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich import box
@@ -15,16 +16,24 @@ from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.base.provenance import manifest_base
 from edgc.config import Experiment, RunSpec
-from edgc.dry import device_guard, job, tables
+from edgc.dry import device_guard, job, roofline, tables
 from edgc.dry.collectives import disagreements
-from edgc.dry.cuda import MODELS
+from edgc.dry.compilation import CUOBJDUMP
+from edgc.dry.data_sheets import MODELS
 from edgc.dry.short import short
 
 NOTHING = "Nothing was computed: this is what a rank does on a GPU, executed on a CPU with tensors that hold no data."
+BOUND = (
+    "bound: the least time that data sheets and counts of bytes allow, not a time: nothing was run. asked: bytes that "
+    "programs ask for. once: if every element is moved once, and of sparse samples the 32 bytes around each. longest: "
+    "the kernel with the longest bound, and what binds it. roofline.csv has every launch, with registers and blocks of "
+    "a multiprocessor as compiled."
+)
+UNCOUNTED = "This Triton came without cuobjdump: nothing is known of registers and blocks."
 
 
 def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), console: Console | None = None) -> int:
-    """Run one rank of every stage, of each method and model; write tables to `out` and print the first two.
+    """Run one rank of every stage, of each method and model; write tables to `out` and print the shortest.
 
     methods: of the experiment's, those to look at; none: all. Returns the exit code: 1 if a rank did not come through.
     Raises `UserError` without a C++ compiler, and for an experiment that is not for GPUs.
@@ -42,8 +51,12 @@ def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), conso
         for line in disagreements({rank: one.get("collectives", []) for rank, one in of.items()})
         if all(one["error"] is None for one in of.values())
     ]
+    found["roofline"] = roofline.roofline(specs, records)
+    found["bounds"] = roofline.steps(found["roofline"]) if len(found["roofline"]) else found["roofline"]
     _write(out, experiment, found, wrong)
-    return _show(found, wrong, out, console or Console())
+    bounds = found["bounds"]
+    here = bounds[bounds["device"] == specs[0].cluster.device_model] if len(bounds) else bounds
+    return show(found | {"bounds": here}, wrong, out, console or Console(highlight=False))
 
 
 def _specs(experiment: Experiment, methods: Sequence[str]) -> list[RunSpec]:
@@ -73,6 +86,8 @@ def _write(out: Path, experiment: Experiment, found: dict[str, pd.DataFrame], wr
     files.write_json(out / "manifest.json", manifest | manifest_base("cpu"))
     text = [f"# GPU dry run of {experiment.name}", NOTHING, _markdown(found["steps"].drop(columns="error"))]
     text += ["Memory at the peak, in GB:", _markdown(found["memory"])] if len(found["memory"]) else []
+    text += [f"Triton's kernels in a step. {BOUND}", _markdown(found["bounds"])] if len(found["bounds"]) else []
+    text += [] if CUOBJDUMP.exists() else [UNCOUNTED]
     files.write_text(out / "README.md", "\n\n".join(text) + "\n")
 
 
@@ -91,12 +106,14 @@ def _said(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: Console) -> int:
+def show(found: Mapping[str, pd.DataFrame], wrong: Sequence[str], out: Path, console: Console) -> int:
+    """Print what fits eighty columns; `bounds` of one device. Returns the exit code."""
     steps = found["steps"]
     for title, name, columns in SHOWN:
         if not len(found[name]):
             continue
-        table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        tight: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+        table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left", **tight)
         for row in _cells(found[name][list(columns)]):
             table.add_row(*row)
         console.print(table)
@@ -104,6 +121,8 @@ def _show(found: dict[str, pd.DataFrame], wrong: list[str], out: Path, console: 
         console.print(f"{row.method}, stage {row.stage}: {row.error}", markup=False)
     for line in wrong:
         console.print(line, markup=False)
+    if not CUOBJDUMP.exists():
+        console.print(UNCOUNTED)
     console.print(f"{NOTHING} All tables: {out}")
     return 0 if steps["through"].all() and not wrong else 1
 
@@ -122,10 +141,18 @@ SHOWN = (
         "Memory at the peak, GB",
         "memory",
         {
-            "method": "method", "stage": "stage", "parameters_gbyte": "param.", "gradients_gbyte": "grad.",
-            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "activ.",
+            "method": "method", "stage": "stage", "parameters_gbyte": "par.", "gradients_gbyte": "grad.",
+            "optimizer_gbyte": "Adam", "method_gbyte": "own", "activations_gbyte": "act.",
             "peak_gbyte": "peak", "planned_gbyte": "plan",
             "fits": "fits",
+        },
+    ),
+    (
+        "Triton's kernels in a step, GB and ms: bounds from the data sheet, not times",
+        "bounds",
+        {
+            "method": "method", "stage": "stage", "asked_gbyte": "asked", "once_gbyte": "once",
+            "bound_ms": "bound", "longest": "longest", "binds": "binds",
         },
     ),
 )  # fmt: skip

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
+from edgc.dry.compilation import Source
 from edgc.dry.device_memory import FIRST, Memory
 from edgc.dry.notes import Launch, Notes
 from edgc.dry.tensors import Tensors, on_device
+from edgc.ops.traffic import Launched, traffic
 
 
 class Driver:
@@ -42,11 +46,12 @@ class Launches:
 
     def install(self, capability: tuple[int, int], index: int) -> None:
         """From now on, for the life of the process."""
-        driver.set_active(Driver(capability, index))  # type: ignore[arg-type]
+        active = Driver(capability, index)
+        driver.set_active(active)  # type: ignore[arg-type]
         launches = self
 
         def run(kernel: jit.JITFunction, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-            launches._note(kernel, arguments, grid, options)
+            launches._note(kernel, arguments, grid, options, active.get_current_target())
 
         jit.JITFunction.run = run  # type: ignore[method-assign]
 
@@ -54,7 +59,14 @@ class Launches:
         """Another process begins: it has nothing compiled."""
         self._compiled = set()
 
-    def _note(self, kernel: jit.JITFunction, arguments: tuple[Any, ...], grid: Any, options: dict[str, Any]) -> None:
+    def _note(
+        self,
+        kernel: jit.JITFunction,
+        arguments: tuple[Any, ...],
+        grid: Any,
+        options: dict[str, Any],
+        target: GPUTarget,
+    ) -> None:
         bind = kernel.device_caches[torch.cuda.current_device()][-1]
         bound, specialisation, rest = bind(*arguments, **options, debug=False)
         key = str((specialisation, sorted(rest.items())))
@@ -63,12 +75,20 @@ class Launches:
         name = kernel.__name__
         if not all(isinstance(size, int) and size > 0 for size in grid):
             raise self._notes.refuse(f"{name}: grid {grid}; a launch needs at least one program")
-        for parameter, value in bound.items():
-            if isinstance(value, torch.Tensor):
-                self._check(f"{name}({parameter})", value)
-        new = (name, key) not in self._compiled
-        self._compiled.add((name, key))
-        self._notes.launches.append(Launch(name, grid, key, new, self._notes.now()))
+        tensors = {parameter: value for parameter, value in bound.items() if isinstance(value, torch.Tensor)}
+        for parameter, value in tensors.items():
+            self._check(f"{name}({parameter})", value)
+        source = None
+        if (name, key) not in self._compiled:
+            self._compiled.add((name, key))
+            source = Source.of(kernel, target, arguments, options)
+        moved = traffic(name, Launched(math.prod(grid), dict(bound), self._tables(tensors), _sizes(tensors)))
+        self._notes.launches.append(Launch(name, grid, key, source is not None, self._notes.now(), moved, source))
+
+    def _tables(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[list[int]]]:
+        """What tables hold that were copied from the host."""
+        integers = {name: self._memory.block(tensor).integers for name, tensor in tensors.items()}
+        return {name: table.tolist() for name, table in integers.items() if table is not None and table.dim() == 2}
 
     def _check(self, what: str, tensor: torch.Tensor) -> None:
         """Raises `Refused` for a tensor that a kernel could not read, and for a table of what it could not."""
@@ -86,3 +106,7 @@ class Launches:
                 raise self._notes.refuse(
                     f"{what}: its table holds an address whose tensor is gone, or that nothing has"
                 )
+
+
+def _sizes(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    return {name: tensor.numel() for name, tensor in tensors.items()}

@@ -6,7 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgc.dry.compilation import Source
+    from edgc.ops.traffic import Traffic
 
 PACKAGES = Path(__file__).parents[2]
 HERE = str(Path(__file__).parent)
@@ -27,13 +31,18 @@ class When:
 
 @dataclass(frozen=True)
 class Launch:
-    """A Triton kernel's launch. `key`: what a compiled kernel is found by; `compiles`: none was there yet."""
+    """A Triton kernel's launch. `key`: what a compiled kernel is found by; `compiles`: none was there yet.
+
+    traffic: what it moves and multiplies, by the kernel's closed form. source: with `compiles`, of what it is.
+    """
 
     kernel: str
     grid: tuple[int, ...]
     key: str
     compiles: bool
     when: When
+    traffic: Traffic
+    source: Source | None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Jobs(Settings):
 
     resumes: bool = Field(description="Whether every run is trained once more from its first checkpoint")
     specs: tuple[RunSpec, ...] = Field(min_length=1, description="Runs of one cluster, in their order")
-    device_model: str = Field(description="A device of edgc.dry.cuda.MODELS")
+    device_model: str = Field(description="A device of edgc.dry.data_sheets.MODELS")
     stands_for: dict[int, int] = Field(description="By rank, the rank whose process answers for it")
 
 

@@ -16,7 +16,8 @@ from edgc.base import files
 from edgc.config import Cluster
 from edgc.dry import device_guard, process_group
 from edgc.dry.categories import CATEGORIES, tensors
-from edgc.dry.cuda import MODELS, Cuda
+from edgc.dry.cuda import Cuda
+from edgc.dry.data_sheets import MODELS
 from edgc.dry.device_memory import Memory
 from edgc.dry.launches import Launches
 from edgc.dry.mail import Mail

@@ -66,10 +66,16 @@ def vector(tensors: Iterable[Tensor | None]) -> int:
 
 @cache
 def precision() -> str:
-    """How `tl.dot` multiplies fp32: in three tf32 products on tensor cores, about as exact as fp32, or in fp32 where
-    Triton knows no other way (AMD's GPUs, and NVIDIA's before Ampere)."""
-    old = torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 0)
-    return "ieee" if torch.version.hip or old else "tf32x3"
+    """How `tl.dot` multiplies fp32 here; on AMD's GPUs in fp32, as Triton knows no other way."""
+    if torch.version.hip:
+        return "ieee"
+    return precision_of(torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0))
+
+
+def precision_of(capability: tuple[int, int]) -> str:
+    """How `tl.dot` multiplies fp32 on NVIDIA's GPUs: in three tf32 products on tensor cores, about as exact as fp32, or
+    in fp32 on those before Ampere, which have no tf32."""
+    return "tf32x3" if capability >= (8, 0) else "ieee"
 
 
 def padded(rank: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +18,9 @@ import torch
 import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, make_backend
-from triton.runtime.jit import JITFunction, create_function_from_signature
+from triton.runtime.jit import JITFunction
 
+from edgc.dry.compilation import Source, resources
 from edgc.ops import kernel_launch as launch
 from edgc.ops.lowrank import triton as lowrank
 from edgc.ops.moments import triton as moments
@@ -29,6 +28,7 @@ from edgc.ops.orthonormalise import triton as orthonormalise
 from edgc.ops.quantize import triton as quantize
 from edgc.ops.select import Pool
 from edgc.ops.select import triton as select
+from edgc.ops.split_sums import triton as split_sums
 
 RANKS = (16, 32, 64, 128)
 #: Bytes of shared memory that one program may have.
@@ -44,7 +44,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 #: Every kernel there is.
 KERNELS = {
     name
-    for module in (lowrank, moments, orthonormalise, quantize, select)
+    for module in (lowrank, moments, orthonormalise, quantize, select, split_sums)
     for name, value in vars(module).items()
     if isinstance(value, JITFunction) and name.endswith("_kernel")
 }
@@ -128,30 +128,16 @@ def launches(patch: pytest.MonkeyPatch, precision: str) -> list[Launch]:
     return list(caught.values())
 
 
-def compiled(one: Launch, target: GPUTarget) -> Any:
-    """The kernel of a launch for a GPU, specialised as Triton would do it there."""
-    kernel, backend = one.kernel, make_backend(target)
-    binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    kwargs = {**one.kwargs, "debug": False}
-    bound, specialization, options = binder(*one.args, **kwargs)
-    options, signature, constants, attributes = kernel._pack_args(backend, kwargs, bound, specialization, options)
-    return triton.compile(ASTSource(kernel, signature, constants, attributes), target=target, options=options.__dict__)
-
-
-def resources(binary: Any, folder: Path) -> tuple[int, int]:
-    """Registers of a thread, and bytes that it spills to memory."""
-    if "cubin" not in binary.asm:
-        text = binary.asm["amdgcn"]
-        found = [re.search(rf"\.{what}:\s*(\d+)", text) for what in ("vgpr_count", "vgpr_spill_count")]
-        assert all(found)
-        return int(found[0][1]), 4 * int(found[1][1])  # type: ignore[index]
-    path = folder / "kernel.cubin"
-    path.write_bytes(binary.asm["cubin"])
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    text = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
-    assert found, text
-    return int(found[1]), int(found[2])
+def taken(one: Launch, target: GPUTarget) -> tuple[int, int, int]:
+    """Of a kernel compiled as it is launched: registers of a thread, bytes that it spills, and of shared memory."""
+    binary = Source.of(one.kernel, target, one.args, one.kwargs).compiled(target)
+    if target.backend == "cuda":
+        found = resources(binary)
+        return found.registers, found.spilled, found.shared
+    text = binary.asm["amdgcn"]
+    counts = [re.search(rf"\.{what}:\s*(\d+)", text) for what in ("vgpr_count", "vgpr_spill_count")]
+    assert all(counts)
+    return int(counts[0][1]), 4 * int(counts[1][1]), binary.metadata.shared  # type: ignore[index]
 
 
 @pytest.fixture(scope="module")
@@ -169,28 +155,25 @@ def rows() -> Iterator[list[dict[str, Any]]]:
 
 @pytest.mark.timeout(3600)  # some minutes where nothing is in Triton's cache
 @pytest.mark.parametrize("name", TARGETS)
-def test_fits_and_does_not_spill(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
+def test_fits_and_does_not_spill(name: str, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
     target, most_shared = TARGETS[name]
     failed = []
     found = launches(monkeypatch, "ieee" if name in ("sm_70", "gfx942") else "tf32x3")
     assert {one.kernel.__name__ for one in found} == KERNELS, "a kernel that no run launches is not looked at"
     for one in found:
-        binary = compiled(one, target)
-        registers, spilled = resources(binary, tmp_path)
+        registers, spilled, shared = taken(one, target)
         row = {
             "target": name,
             "kernel": one.kernel.__name__,
             "constants": one.constants,
             "registers": registers,
-            "shared": binary.metadata.shared,
+            "shared": shared,
             "spilled": spilled,
             "triton": triton.__version__,
         }
         rows.append(row)
-        if spilled or binary.metadata.shared > most_shared:
+        if spilled or shared > most_shared:
             failed.append(
-                f"{one.kernel.__name__} {one.constants}: {registers} registers, {spilled} B spilled, {row['shared']} B"
+                f"{one.kernel.__name__} {one.constants}: {registers} registers, {spilled} B spilled, {shared} B"
             )
     assert not failed, "\n".join(failed)

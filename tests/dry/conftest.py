@@ -13,6 +13,7 @@ from edgc.config import Method, RunSpec, available, load
 from edgc.config.settings import validate
 from edgc.dry import device_guard, job
 from edgc.dry.short import STEPS, short
+from edgc.policies.windowed_settings import WindowedSettings
 
 EVERY = {*available(Method)} - {"torch_powersgd"}  # which needs the loop of PyTorch's own DDP, for CPUs
 #: Whose collectives differ in kind.
@@ -35,8 +36,11 @@ class Ran:
         return next(self.folder / spec.run_id for spec in self.specs if spec.method.name == method)
 
 
-def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None = None, steps: int = STEPS) -> RunSpec:
-    """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches."""
+def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None = None) -> RunSpec:
+    """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches.
+
+    A policy with windows has eight steps: its ranks move in the seventh. Others do all that they do in four.
+    """
     method = load(Method, name).model_dump()
     own = method["policy"]
     own |= {key: value for key, value in NARROW.items() if own.get(key)} | (policy or {})
@@ -51,7 +55,8 @@ def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None =
         "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision},
         "seed": 1,
     }  # fmt: skip
-    return short(validate(RunSpec, plain, name), steps)
+    whole = validate(RunSpec, plain, name)
+    return short(whole, STEPS if isinstance(whole.method.policy, WindowedSettings) else STEPS // 2)
 
 
 @pytest.fixture(scope="session", autouse=True)

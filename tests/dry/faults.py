@@ -88,5 +88,6 @@ FAULTS = (
           shows=LOWRANK),
     Fault(ADDRESS, LAUNCH, "table.pin_memory().to(device, non_blocking=True)", "table.pin_memory()", "powersgd",
           shows=LOWRANK),
-    Fault(ADDRESS, LOWRANK, "encode_kernel[(sum(counts),)]", "encode_kernel[(0 * sum(counts),)]", "powersgd"),
+    Fault(ADDRESS, LOWRANK, "encode_kernel[(sum(work.counts),)]", "encode_kernel[(0 * sum(work.counts),)]",
+          "powersgd"),
 )  # fmt: skip

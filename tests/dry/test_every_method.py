@@ -28,7 +28,8 @@ def each(ran: Ran) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_rank_comes_to_its_end(ran: Ran) -> None:
     assert {who: record["error"] for who, record in each(ran) if record["error"]} == {}
-    assert {record["steps"] for _, record in each(ran)} == {8}
+    planned = {spec.run_id: {spec.training.iterations} for spec in ran.specs}
+    assert {run: {record["steps"] for record in of.values()} for run, of in ran.records.items()} == planned
 
 
 def test_kernels_are_launched(ran: Ran) -> None:
@@ -67,7 +68,7 @@ def test_a_resumed_run_goes_on_with_the_same_collectives(four: Ran) -> None:
         return Counter((c["operation"], *c["group"], c["numel"], c["dtype"]) for c in calls)
 
     for who, record in each(four):
-        for step in range(5, 9):
+        for step in range(record["steps"] // 2 + 1, record["steps"] + 1):
             assert inside(record["resumed"], step) == inside(record["collectives"], step), f"{who}, step {step}"
 
 

@@ -40,8 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def of(method: str) -> RunSpec:
-    """EDGC's second rank is of the seventh step."""
-    return spec(method, 1, "fp32", POLICIES.get(method, {}), steps=8 if method == "edgc" else 4)
+    return spec(method, 1, "fp32", POLICIES.get(method, {}))
 
 
 def read(folder: Path, one: RunSpec) -> Records:

@@ -1,7 +1,9 @@
 """The three matrix products of a PowerSGD step in Triton, each in one pass over M for all matrices of a bucket.
 
 For fp32 and r ≪ m, n: encode reads G and E and writes M; project reads M; decode reads M and writes E and G. That is
-7·4·m·n bytes, and no temporary of the size of a matrix.
+7·4·m·n bytes, and no temporary of the size of a matrix. `edgc.ops.traffic` counts them exactly.
+
+Where a launch of encode or project would have few programs, the side that they sum over is split among more of them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from torch import Tensor
 from edgc.ops import kernel_launch as launch
 from edgc.ops.noise.reference import int32
 from edgc.ops.noise.triton import bits, round_bf16
+from edgc.ops.split_sums import triton as split_sums
 
 #: Columns of the factors that a program keeps in registers; a higher rank takes further launches, or a loop.
 WIDEST = 128
@@ -25,13 +28,17 @@ WIDEST = 128
 #: Chosen so that nothing spills on any target (tests/compiled).
 ENCODE = {16: (64, 64, 4, 2), 32: (64, 32, 4, 2), 64: (64, 32, 8, 2), 128: (32, 32, 8, 2)}
 PROJECT = {16: (64, 64, 4, 2), 32: (64, 64, 4, 2), 64: (32, 64, 8, 2), 128: (32, 64, 8, 2)}
-DECODE = {16: (64, 64, 4, 1), 32: (64, 64, 4, 1), 64: (64, 64, 8, 1)}
+DECODE = {16: (64, 64, 4, 1), 32: (64, 64, 4, 1)}
+#: Above, so many columns of the factors at a time. In three stages they are loaded asynchronously. At rank 64 a
+#: multiprocessor of sm_80 then holds three programs; with all columns at once the registers are enough for one.
+DEEP, DEEP_STAGES = 32, 3
 
 
 @triton.jit
 def encode_kernel(
     table,
     tiles,
+    parts,  # of P, by all pieces of the columns but the first
     GRAD: tl.constexpr,
     ERROR: tl.constexpr,  # precision of E, or None
     IN_ERROR: tl.constexpr,  # M is written over E, else over G
@@ -43,22 +50,25 @@ def encode_kernel(
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """P ← (G + E) Q for a tile of rows; G + E is written on the way."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 8
-    first = tl.load(tiles + 2 * tl.program_id(0) + 1) * BLOCK_M
+    """P ← (G + E) Q for a tile of rows and a piece of the columns; G + E is written on the way."""
+    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 11
+    tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
+    pieces = tl.load(row + 8).to(tl.int32)
+    length = tl.multiple_of(tl.load(row + 9).to(tl.int32), BLOCK_N)
+    first, piece = tile // pieces * BLOCK_M, tile % pieces
     grad = tl.multiple_of(tl.load(row).to(tl.pointer_type(GRAD)), ALIGN)
     q = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
     p = tl.multiple_of(tl.load(row + 3).to(tl.pointer_type(tl.float32)), 4 * NARROW)
     m = tl.load(row + 4).to(tl.int32)
     n = tl.multiple_of(tl.load(row + 5).to(tl.int32), VECTOR)
     stride = tl.multiple_of(tl.load(row + 6).to(tl.int32), NARROW)
-    width = tl.load(row + 7).to(tl.int32)
+    width = tl.multiple_of(tl.load(row + 7).to(tl.int32), NARROW)
     rows = first + tl.arange(0, BLOCK_M)
     ranks = tl.arange(0, RANK)
     if ERROR is not None:
         error = tl.multiple_of(tl.load(row + 1).to(tl.pointer_type(ERROR)), ALIGN)
     p_tile = tl.zeros((BLOCK_M, RANK), tl.float32)
-    for begin in range(0, n, BLOCK_N):
+    for begin in range(piece * length, tl.minimum((piece + 1) * length, n), BLOCK_N):
         columns = begin + tl.arange(0, BLOCK_N)
         at = rows[:, None].to(tl.int64) * n + columns[None, :]
         inside = (rows[:, None] < m) & (columns[None, :] < n)
@@ -73,14 +83,19 @@ def encode_kernel(
         q_at = columns[:, None] * stride + ranks[None, :]
         q_tile = tl.load(q + q_at, mask=(columns[:, None] < n) & (ranks[None, :] < width), other=0.0)
         p_tile = tl.dot(whole, q_tile, p_tile, input_precision=PRECISION)
-    p_at = rows[:, None].to(tl.int64) * stride + ranks[None, :]
-    tl.store(p + p_at, p_tile, mask=(rows[:, None] < m) & (ranks[None, :] < width))
+    inside = (rows[:, None] < m) & (ranks[None, :] < width)
+    if piece == 0:
+        tl.store(p + rows[:, None].to(tl.int64) * stride + ranks[None, :], p_tile, mask=inside)
+    else:
+        part = tl.multiple_of(parts + tl.load(row + 10) + (piece - 1).to(tl.int64) * m * width, 4 * NARROW)
+        tl.store(part + rows[:, None].to(tl.int64) * width + ranks[None, :], p_tile, mask=inside)
 
 
 @triton.jit
 def project_kernel(
     table,
     tiles,
+    parts,  # of Q, by all pieces of the rows but the first
     WHOLE: tl.constexpr,
     RANK: tl.constexpr,
     VECTOR: tl.constexpr,  # elements of M that its columns and addresses are a multiple of
@@ -90,29 +105,36 @@ def project_kernel(
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Q ← Mᵀ P̂ for a tile of columns of M."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 7
-    first = tl.load(tiles + 2 * tl.program_id(0) + 1) * BLOCK_N
+    """Q ← Mᵀ P̂ for a tile of columns and a piece of the rows of M."""
+    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 10
+    tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
+    pieces = tl.load(row + 7).to(tl.int32)
+    length = tl.multiple_of(tl.load(row + 8).to(tl.int32), BLOCK_M)
+    first, piece = tile // pieces * BLOCK_N, tile % pieces
     whole = tl.multiple_of(tl.load(row).to(tl.pointer_type(WHOLE)), ALIGN)
     p = tl.multiple_of(tl.load(row + 1).to(tl.pointer_type(tl.float32)), 4 * NARROW)
     q = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
     m = tl.load(row + 3).to(tl.int32)
     n = tl.multiple_of(tl.load(row + 4).to(tl.int32), VECTOR)
     stride = tl.multiple_of(tl.load(row + 5).to(tl.int32), NARROW)
-    width = tl.load(row + 6).to(tl.int32)
+    width = tl.multiple_of(tl.load(row + 6).to(tl.int32), NARROW)
     columns = first + tl.arange(0, BLOCK_N)
     ranks = tl.arange(0, RANK)
     q_tile = tl.zeros((BLOCK_N, RANK), tl.float32)
-    for begin in range(0, m, BLOCK_M):
+    for begin in range(piece * length, tl.minimum((piece + 1) * length, m), BLOCK_M):
         rows = begin + tl.arange(0, BLOCK_M)
         at = rows[:, None].to(tl.int64) * n + columns[None, :]
         inside = (rows[:, None] < m) & (columns[None, :] < n)
-        tile = tl.load(whole + at, mask=inside, other=0.0).to(tl.float32)
+        block = tl.load(whole + at, mask=inside, other=0.0).to(tl.float32)
         p_at = rows[:, None].to(tl.int64) * stride + ranks[None, :]
         p_tile = tl.load(p + p_at, mask=(rows[:, None] < m) & (ranks[None, :] < width), other=0.0)
-        q_tile = tl.dot(tl.trans(tile), p_tile, q_tile, input_precision=PRECISION)
-    q_at = columns[:, None] * stride + ranks[None, :]
-    tl.store(q + q_at, q_tile, mask=(columns[:, None] < n) & (ranks[None, :] < width))
+        q_tile = tl.dot(tl.trans(block), p_tile, q_tile, input_precision=PRECISION)
+    inside = (columns[:, None] < n) & (ranks[None, :] < width)
+    if piece == 0:
+        tl.store(q + columns[:, None] * stride + ranks[None, :], q_tile, mask=inside)
+    else:
+        part = tl.multiple_of(parts + tl.load(row + 9) + (piece - 1).to(tl.int64) * n * width, 4 * NARROW)
+        tl.store(part + columns[:, None] * width + ranks[None, :], q_tile, mask=inside)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -184,15 +206,17 @@ def encode(
         block_m, block_n, warps, stages = ENCODE[rank]
         first = begin == 0
         sources = grads if first else wholes
-        rows, counts = [], []
-        for i in indices:
-            error, (m, n), full = errors[i], grads[i].shape, factors[i].shape[1]
+        work = _Split(outs, indices, begin, rank, [grads[i].shape[1] for i in indices], block_m, block_n)
+        rows = []
+        for i, piece in zip(indices, work.pieces, strict=True):
+            (m, n), full = grads[i].shape, factors[i].shape[1]
             ends = (launch.address(factors[i], begin), launch.address(outs[i], begin))
-            rows.append((launch.address(sources[i]), launch.address(error), *ends, m, n, full, min(full - begin, rank)))
-            counts.append(triton.cdiv(m, block_m))
-        encode_kernel[(sum(counts),)](
+            sizes = (m, n, full, min(full - begin, rank))
+            rows.append((launch.address(sources[i]), launch.address(errors[i]), *ends, *sizes, *piece))
+        encode_kernel[(sum(work.counts),)](
             launch.table(rows, grads[0].device),
-            launch.tiles(counts, grads[0].device),
+            launch.tiles(work.counts, grads[0].device),
+            work.parts,
             GRAD=launch.TYPES[sources[0].dtype],
             ERROR=None if errors[0] is None or not first else launch.TYPES[errors[0].dtype],
             IN_ERROR=in_error,
@@ -204,6 +228,7 @@ def encode(
             num_warps=warps,
             num_stages=stages,
         )
+        work.add()
     return wholes
 
 
@@ -211,15 +236,16 @@ def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Te
     """As `reference.project`."""
     for indices, begin, rank in _column_blocks(bases):
         block_m, block_n, warps, stages = PROJECT[rank]
-        rows, counts = [], []
-        for i in indices:
+        work = _Split(outs, indices, begin, rank, [wholes[i].shape[0] for i in indices], block_n, block_m)
+        rows = []
+        for i, piece in zip(indices, work.pieces, strict=True):
             (m, n), full = wholes[i].shape, bases[i].shape[1]
             ends = (launch.address(bases[i], begin), launch.address(outs[i], begin))
-            rows.append((launch.address(wholes[i]), *ends, m, n, full, min(full - begin, rank)))
-            counts.append(triton.cdiv(n, block_n))
-        project_kernel[(sum(counts),)](
+            rows.append((launch.address(wholes[i]), *ends, m, n, full, min(full - begin, rank), *piece))
+        project_kernel[(sum(work.counts),)](
             launch.table(rows, wholes[0].device),
-            launch.tiles(counts, wholes[0].device),
+            launch.tiles(work.counts, wholes[0].device),
+            work.parts,
             WHOLE=launch.TYPES[wholes[0].dtype],
             RANK=rank,
             **_widths(wholes, [*bases, *outs]),
@@ -229,6 +255,7 @@ def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Te
             num_warps=warps,
             num_stages=stages,
         )
+        work.add()
 
 
 def decode(
@@ -248,7 +275,7 @@ def decode(
     for i, factor in enumerate(factors):
         by_rank[launch.padded(factor.shape[1])].append(i)
     for rank, indices in by_rank.items():
-        width = rank if rank in DECODE else 32
+        width = min(rank, DEEP)
         block_m, block_n, warps, stages = DECODE[width]
         rows, counts = [], []
         for i in indices:
@@ -273,7 +300,7 @@ def decode(
             BLOCK_N=block_n,
             PRECISION=launch.precision(),
             num_warps=warps,
-            num_stages=stages,
+            num_stages=stages if rank == width else DEEP_STAGES,
         )
         if found is not None:
             lengths = launch.table([counts], found.device)[0]
@@ -281,6 +308,33 @@ def decode(
                 partial, "sum", lengths=lengths, unsafe=True
             ).sqrt()
     return found
+
+
+class _Split:
+    """Programs of a launch of encode or project: which tile and piece each does, and the sums of the pieces."""
+
+    def __init__(
+        self,
+        outs: Sequence[Tensor],
+        indices: Sequence[int],
+        begin: int,
+        rank: int,
+        lengths: Sequence[int],  # of the sides that are summed over
+        tile: int,  # rows of an output that a program computes
+        block: int,  # of the other side, at a time
+    ) -> None:
+        shapes = [(len(outs[i]), min(outs[i].shape[1] - begin, rank)) for i in indices]
+        self._outs = [
+            (launch.address(outs[i], begin), *shape, outs[i].shape[1]) for i, shape in zip(indices, shapes, strict=True)
+        ]
+        tiles, sizes = [triton.cdiv(height, tile) for height, _ in shapes], [height * width for height, width in shapes]
+        self.pieces = split_sums.split(tiles, lengths, sizes, rank, block)
+        self.counts = [each * piece.count for each, piece in zip(tiles, self.pieces, strict=True)]
+        self.parts = split_sums.parts(self.pieces, sizes, outs[0].device)
+
+    def add(self) -> None:
+        """When all pieces are launched."""
+        split_sums.add(self._outs, self.pieces, self.parts)
 
 
 def _column_blocks(factors: Sequence[Tensor]) -> list[tuple[list[int], int, int]]:

@@ -1,0 +1,151 @@
+"""Bytes that the kernels load and store, counted in Triton's interpreter: the closed forms, and the least there can be.
+
+`distinct` is counted in sectors, and includes the tables that tell programs about their tensors: see `SLACK`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from implementation import DEVICE, TRITON, normal
+
+from edgc.ops.select import Pool
+from edgc.ops.traffic import FORMULAS, Traffic, traffic
+
+pytestmark = pytest.mark.skipif(not TRITON or DEVICE != "cpu", reason="counts in the interpreter: TRITON_INTERPRET=1")
+
+SHAPES = ((128, 192), (200, 96))  # of whole tiles, and not
+RANKS = (4, 32, 64)
+FP32, BF16 = torch.float32, torch.bfloat16
+
+
+def launches(run: Callable[[], Any]) -> list[Any]:
+    from edgc.dry.interpreted_bytes import counted
+
+    with counted() as found:
+        run()
+    return found
+
+
+def slack(one: Any) -> int:
+    """Bytes of its tables, and of a sector at both ends of its tensors."""
+    rows = sum(8 * len(row) + 64 * 4 for table in one.launched.tables.values() for row in table)
+    return 8 * one.launched.programs + rows + 64 * (1 + len(one.launched.sizes))
+
+
+def as_formulas_say(one: Any) -> None:
+    said = traffic(one.kernel, one.launched)
+    assert (one.kernel, one.loads.requested, one.stores.requested) == (one.kernel, said.read, said.written)
+    assert -64 <= one.loads.distinct - said.read_once <= slack(one), one.kernel
+    assert -64 <= one.stores.distinct - said.written_once <= slack(one), one.kernel
+
+
+def encode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32) -> list[Any]:
+    from edgc.ops.lowrank import triton as kernels
+
+    errors = [None if error is None else normal(m, n, dtype=error)]
+    return launches(lambda: kernels.encode([normal(m, n, dtype=grad)], errors, [normal(n, r)], [torch.empty(m, r)]))
+
+
+def project(m: int, n: int, r: int) -> list[Any]:
+    from edgc.ops.lowrank import triton as kernels
+
+    return launches(lambda: kernels.project([normal(m, n)], [normal(m, r)], [torch.empty(n, r)]))
+
+
+def decode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32) -> list[Any]:
+    from edgc.ops.lowrank import triton as kernels
+
+    gradient, memory = normal(m, n, dtype=grad), None if error is None else normal(m, n, dtype=error)
+    whole = memory if memory is not None and error == FP32 else gradient
+    factors = [normal(m, r)], [normal(n, r)]
+    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2], norms=error is not None))
+
+
+@pytest.mark.parametrize("rank", [*RANKS, 136])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_closed_forms_of_the_products(shape: tuple[int, int], rank: int) -> None:
+    for one in (*encode(*shape, rank), *project(*shape, rank), *decode(*shape, rank)):
+        as_formulas_say(one)
+
+
+@pytest.mark.parametrize(("grad", "error"), [(FP32, BF16), (BF16, FP32), (BF16, BF16), (BF16, None)], ids=str)
+def test_closed_forms_in_other_precisions(grad: torch.dtype, error: torch.dtype | None) -> None:
+    for one in (*encode(70, 130, 6, grad, error), *decode(70, 130, 6, grad, error)):
+        as_formulas_say(one)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_the_memory_moves_every_element_once(rank: int) -> None:
+    """Seven passes over M, in fp32, and the factors: what any algorithm has to move."""
+    m, n = 256, 128
+    numel, left, right = 4 * m * n, 4 * m * rank, 4 * n * rank
+    floors = {
+        "encode_kernel": (encode, 2 * numel + right, numel + left),
+        "project_kernel": (project, numel + left, right),
+        "decode_kernel": (decode, numel + left + right, 2 * numel),
+    }
+    passes = 0
+    for kernel, (run, read, written) in floors.items():
+        (one,) = [each for each in run(m, n, rank) if each.kernel == kernel]
+        pieces = one.stores.distinct - written  # other pieces' parts of the product, which are added later
+        assert 0 <= one.loads.distinct - read <= slack(one)
+        assert (
+            pieces <= slack(one) if kernel == "decode_kernel" else pieces % (right if kernel[0] == "p" else left) == 0
+        )
+        passes += (one.loads.distinct + written) / numel
+    assert 7 <= passes <= 7 + 8 * rank * (m + n) / (m * n)
+
+
+def test_factors_are_asked_for_by_every_tile() -> None:
+    """At rank 64, a tile of 64×64 asks for 2·64 rows of the factors, beside 3·64 of M, E and G: 5/3 in all."""
+    m, n, r = 256, 256, 64
+    (one,) = decode(m, n, r)
+    tables = one.launched.programs * (8 + 7 * 8 + 4)  # and a norm
+    asked = one.loads.requested + one.stores.requested - tables
+    assert asked == 4 * 3 * m * n * 5 // 3
+
+
+def test_a_matrix_alone_fills_a_gpu_for_a_sixth_more() -> None:
+    """768×3072 has 12 tiles of rows, and an H100 has 132 multiprocessors. To split it costs a sixth of G, E and M."""
+    m, n, r = 768, 3072, 64
+    one, added = encode(m, n, r)
+    assert one.launched.programs >= 132
+    extra = one.stores.requested - 4 * (m * n + m * r) + added.loads.requested + added.stores.requested
+    assert 0 < extra <= (4 * 3 * m * n) / 6 + 56 * added.launched.programs  # and what these are told
+    as_formulas_say(one)
+    as_formulas_say(added)
+
+
+def test_closed_forms_of_the_other_kernels() -> None:
+    from edgc.ops.moments import triton as moments
+    from edgc.ops.orthonormalise import triton as orthonormalise
+    from edgc.ops.quantize import triton as quantize
+    from edgc.ops.select import triton as select
+
+    def run() -> None:
+        for rank in (4, 64, 128):
+            orthonormalise.orthonormalise([normal(300, rank), normal(140, rank)])
+        for stride in (1, 5):
+            tensors = [normal(90, 100), normal(33)]
+            moments.histogram(tensors, [stride] * 2, moments.moments(tensors, [stride] * 2))
+        pools = [([normal(50, 100), normal(70)], 40), ([normal(3000)], 7)]
+        select.select([Pool(grads, None, k) for grads, k in pools])
+        select.select([Pool(grads, [torch.zeros_like(g) for g in grads], k) for grads, k in pools])
+        for code in ("int8", "int4", "sign"):
+            tensors = [normal(90, 101), normal(33)]
+            quantize.dequantize(tensors, *quantize.quantize(tensors, code, 1, [2, 3]), code)  # type: ignore[arg-type]
+
+    found = launches(run)
+    assert {one.kernel for one in found} | {"encode_kernel", "project_kernel", "decode_kernel", "add_kernel"} == {
+        *FORMULAS
+    }
+    for one in found:
+        as_formulas_say(one)
+
+
+def test_traffic_adds_up() -> None:
+    assert Traffic(1, 2, 3, 4, 5) + Traffic(10, 20, 30, 40, 50) == Traffic(11, 22, 33, 44, 55)
