@@ -31,6 +31,11 @@ class AggregatorSettings(BaseModel):
         """Whether `Aggregator.residual` tells what every compressed tensor lacks so far (error feedback)."""
         return False
 
+    @property
+    def tells_errors(self) -> bool:
+        """Whether `Aggregator.squared_errors` tells what an amount would lose."""
+        return False
+
     def refuses(self, amount: Amount) -> str | None:
         """Why it cannot be told this amount, and what it can be told; None: it can."""
         return None
@@ -163,6 +168,20 @@ class Aggregator(ABC):
     def spectrum(self, name: str) -> Tensor | None:
         """Singular values of the last average of a matrix (r, falling, float64); None: it was dense, or not told."""
         return None
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """‖M‖², then ‖M − C(M)‖² at each amount, float64 on the tensors' device, by name: before `exchange` of them.
+
+        M is tensor + residual: its mean over ranks if that is what is compressed, else this rank's own. What is not
+        compressed at any amount may be left out. Changes nothing. Collective over `comm`, charged to `tag`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not tell errors")
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """What `squared_errors` of tensors of these shapes asks of a device and of the links, as `workload` does."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, by kind and then by name, that `load_state_dict` restores bit for bit."""

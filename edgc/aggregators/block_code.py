@@ -171,4 +171,5 @@ def _unpacked_scales(packed: Tensor, kind: Scale) -> Tensor:
         exponents = packed.to(torch.int32)
         scales = torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents - E8M0_BIAS)
         return torch.where(exponents == E8M0_NAN, torch.nan, torch.where(exponents == 0, 0.0, scales))
-    return packed.contiguous().view(torch.float32 if kind == "fp32" else torch.bfloat16).float()
+    aligned = packed.clone(memory_format=torch.contiguous_format)  # a message's scales may begin at an odd byte
+    return aligned.view(torch.float32 if kind == "fp32" else torch.bfloat16).float()

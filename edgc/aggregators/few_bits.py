@@ -67,6 +67,10 @@ class FewBitsSettings(AggregatorSettings):
     def keeps_residual(self) -> bool:
         return self.error_feedback
 
+    @property
+    def tells_errors(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _rounds(self) -> FewBitsSettings:
         if self.rounding == "stochastic" and self.format != "int":
@@ -182,6 +186,37 @@ class FewBits(Coded):
             tensor.copy_(average[begin : begin + numel].view(tensor.shape))
             if self.settings.error_feedback:
                 self.residuals.memory(by_name[name]).copy_(error[begin : begin + numel].view(tensor.shape))
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """Of this rank's own M, coded once: the second shot's rounding of the mean is not in it."""
+        return {t.name: self._lost(t, amounts, f"{comm.rank}/{step}") for t in tensors if t.tensor.numel()}
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made; coded, decoded and compared for each amount."""
+        numel = sum(map(prod, shapes.values()))
+        return Workload((), (passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
+
+    def _lost(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+        shape = tuple(tensor.tensor.shape)
+        whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
+        for residual in self.residuals.held(tensor):
+            whole = whole + residual.reshape(-1)
+        found = [whole.double().square().sum()]
+        for amount in amounts:
+            if not isinstance(bits := self.effective(shape, amount), Bits):
+                found.append(torch.zeros_like(found[0]))
+                continue
+            code = self._code(shape, bits)
+            padded = _padded(len(whole), code.block)
+            values = torch.nn.functional.pad(whole, (0, padded - len(whole)))[None]
+            noise = None
+            if self.settings.rounding == "stochastic":
+                noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), padded, whole.device).to(whole.dtype)[None]
+            decoded = code.decode(code.encode(values, noise), padded, whole.dtype)[0, : len(whole)]
+            found.append((whole - decoded).double().square().sum())
+        return torch.stack(found)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Dense from 32 bits on, and where padding and scales make a message no smaller than the tensor in fp32."""

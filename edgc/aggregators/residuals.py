@@ -23,6 +23,11 @@ class Residuals:
         """The memory of `name`, or None."""
         return self._memory.get(name)
 
+    def held(self, gradient: NamedTensor) -> list[Tensor]:
+        """The memory of `gradient` on its device, if there is one; makes none."""
+        found = self._memory.get(gradient.name)
+        return [] if found is None else [found.to(gradient.tensor.device)]
+
     def memory(self, gradient: NamedTensor) -> Tensor:
         """The memory of `gradient`, zero at first: at least fp32 and the gradient's precision, or bf16."""
         found = self._memory.get(gradient.name)

@@ -21,12 +21,13 @@ from edgc.aggregators.aggregator import (
 )
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.dense import unpack
+from edgc.aggregators.residuals import compute_dtype
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.errors import UserError
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
-from edgc.ops.select import Pool, select
-from edgc.policies.amounts import Ratio
+from edgc.ops.select import Pool, largest, select
+from edgc.policies.amounts import Amount, Ratio
 from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class TopKSettings(AggregatorSettings):
     @property
     def keeps_residual(self) -> bool:
         return self.error_feedback
+
+    @property
+    def tells_errors(self) -> bool:
+        """What a tensor loses depends on its own ratio only where it is selected from by itself."""
+        return self.granularity == "tensor"
 
 
 class TopK(Coded):
@@ -81,6 +87,28 @@ class TopK(Coded):
 
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
         _add_up(received, values.dtype, [group.k for group in groups], targets)
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """Of this rank's own M, from its largest elements in falling order: as many as the largest amount takes."""
+        return {t.name: self._left(t, amounts) for t in tensors if t.tensor.numel()}
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made, and read three times: for the selection, the largest, and the sum."""
+        return Workload((), (passes(elements([*shapes.values()]), 6, itemsize),))
+
+    def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
+        whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
+        for residual in self.residuals.held(tensor):
+            whole = whole + residual.reshape(-1)
+        numel = len(whole)
+        ks = [_group([tensor.name], a, numel).k if isinstance(a, Ratio) else numel for a in amounts]
+        squares = whole[largest(whole, max(ks))].double().square().sort(descending=True).values
+        kept = torch.cat([squares.new_zeros(1), squares.cumsum(0)])
+        total = whole.double().square().sum()
+        lost = (total - kept[torch.tensor([0, *ks], device=kept.device)]).clamp_(min=0)
+        return lost.masked_fill(torch.tensor([False, *(k == numel for k in ks)]).to(lost.device), 0.0)
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None

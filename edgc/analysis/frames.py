@@ -69,6 +69,8 @@ COLUMNS = {
         "parameter",
         "entropy",
         "rank",
+        "ratio",
+        "bits",
         "relative_error",
         "clamp",
     ),

@@ -57,6 +57,12 @@ LOOKS = {
     "powersgd_r64": Look("#08519C", "D", (0, (5, 1, 1, 1))),
     "optimus_cc": Look("#CC79A7", "X", (0, (4, 1.5))),
     "torch_powersgd": Look("#8C6BB1", "P", (0, (5, 1, 1, 1))),
+    "edgc_bits": Look("#D55E00", "X", (0, (5, 1, 1, 1))),
+    "lgreco": Look("#117733", "^", "-"),
+    "lgreco_topk": Look("#117733", "v", (0, (4, 1.5))),
+    "lgreco_bits": Look("#117733", "X", (0, (5, 1, 1, 1))),
+    "accordion": Look("#882255", "^", "-"),
+    "accordion_topk": Look("#882255", "v", (0, (4, 1.5))),
     "local_16": Look("#999933", "o", (0, (4, 1.5))),
     "local_128": Look("#117733", "o", (0, (1, 1.2))),
 }

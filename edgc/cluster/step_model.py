@@ -20,7 +20,7 @@ from edgc.config.method import MECHANISMS
 from edgc.config.model import TIED
 from edgc.exchange.gradient_exchange import compressible
 from edgc.exchange.link_codecs import LinkCodecSettings
-from edgc.policies.amounts import DENSE
+from edgc.policies.amounts import DENSE, Amount
 from edgc.policies.policy import Decision
 from edgc.synchronisation.synchronisation import Moment
 
@@ -100,15 +100,22 @@ class StepModel:
             return {}
         return compressible(self.shapes[stage], self._aggregator.amount, (*placement.exclude, *self._fused))
 
-    def step(self, decisions: Sequence[Decision] = (), sampled: float = 0.0) -> Step:
+    def step(
+        self, decisions: Sequence[Decision] = (), sampled: float = 0.0, looks: Sequence[float] | None = None
+    ) -> Step:
         """A step with these decisions by stage (none: everything travels dense): the mean of an exchange's period.
 
-        `sampled`: share of the compressible elements that the policy's entropy reads in an exchange, on average.
+        `sampled`: share of the compressible elements that the policy's observations read in an exchange, on average.
+        `looks`: seconds by stage that looking at its candidates takes in an exchange, on average.
         """
         decided = decisions or [Decision()] * len(self.stages)
-        return self._put_together([self._exchange(stage, decision, sampled) for stage, decision in enumerate(decided)])
+        looks = looks or [0.0] * len(self.stages)
+        exchanges = enumerate(zip(decided, looks, strict=True))
+        return self._put_together(
+            [self._exchange(stage, decision, sampled, look) for stage, (decision, look) in exchanges]
+        )
 
-    def _exchange(self, stage: int, decision: Decision, sampled: float) -> Timeline:
+    def _exchange(self, stage: int, decision: Decision, sampled: float, look: float) -> Timeline:
         """A stage's exchange at its place in the step."""
         synchronisation, (tasks, ends) = self.spec.method.synchronisation, self._pipeline
         after_all = synchronisation.moment is Moment.OPTIMIZER
@@ -119,6 +126,8 @@ class StepModel:
         if sampled:
             elements = sum(prod(shape) for shape in self.compressible[stage].values())
             timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+        if look:
+            timeline.compute("encode", look)
         if self.spec.parallel.data > 1:
             timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged(stage)))))
         if synchronisation.moment is Moment.NEXT_STEP:
@@ -139,6 +148,12 @@ class StepModel:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
         timeline = self._timeline(stage, 0.0)
         exchange(timeline, [(0.0, self.workload(stage, decision))])
+        return timeline.now
+
+    def look_seconds(self, stage: int, amounts: Sequence[Amount]) -> float:
+        """One look at what each of `amounts` would lose of a stage's tensors."""
+        timeline = self._timeline(stage, 0.0)
+        exchange(timeline, [(0.0, self._aggregator.errors_workload(self.compressible[stage], amounts))])
         return timeline.now
 
     def workload(self, stage: int, decision: Decision) -> Workload:

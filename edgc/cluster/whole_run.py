@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class WholeRun:
     """All windows of a run."""
 
     windows: tuple[Window, ...]
-    notes: tuple[str, ...]  #: what the policy says of stages where compression never pays
+    notes: tuple[str, ...]  #: of stages where compression never pays, and of what is assumed of the policy
 
     @property
     def seconds(self) -> float:
@@ -73,14 +74,16 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
     length = policies[0].window or exchanges
     begins = sorted({*range(0, exchanges, length), *(step for step in settings.changes if step < exchanges)})
     sampling = policies[0].sampling
-    sampled = sampling.rate / sampling.every if sampling else 0.0
+    sampled = (sampling.rate / sampling.every if sampling else 0.0) + policies[0].norms
+    candidates = policies[0].candidates
+    looks = [model.look_seconds(stage, candidates) / length for stage in range(count)] if candidates else None
     known: dict[tuple[tuple[Any, ...], ...], Step] = {}
     windows = []
     for begin, end in zip(begins, [*begins[1:], exchanges], strict=True):
         decisions = tuple(policy.decide(begin) for policy in policies)
         key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
         if key not in known:
-            known[key] = model.step(decisions, sampled)
+            known[key] = model.step(decisions, sampled, looks)
         amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
         compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
         first, last = begin * period, min(end * period, iterations)
@@ -88,7 +91,12 @@ def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
         if policies[0].window and end % length == 0:
             for stage, policy in enumerate(policies):
                 policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
-    return WholeRun(tuple(windows), tuple(policy.note for policy in policies if policy.note))
+    notes = [policy.note for policy in policies if policy.note]
+    if candidates:
+        notes.append(
+            f"{spec.method.name} is taken at its default amount: it decides by what amounts lose of real gradients"
+        )
+    return WholeRun(tuple(windows), tuple(notes))
 
 
 def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
@@ -137,10 +145,17 @@ def _observation(
         entropy=dict.fromkeys(shapes, entropies[stage]),
         relative_error=errors,
         spectrum=spectra,
+        norm={name: _norm(entropies[stage], prod(shape)) for name, shape in shapes.items()},
+        stage_norm=[_norm(h, sum(map(prod, of.values()))) for h, of in zip(entropies, model.compressible, strict=True)],
         loss=trajectory.loss(share),
         stage_entropy=entropies,
         backward_seconds=[timed.backward for timed in model.stages],
     )
+
+
+def _norm(entropy: float, numel: int) -> float:
+    """Of normal elements with this entropy in nats."""
+    return math.sqrt(numel / (2 * math.pi * math.e)) * math.exp(entropy)
 
 
 @cache

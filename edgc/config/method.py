@@ -99,8 +99,15 @@ class Method(Named):
                 f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
                 f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
             )
-        if why := self.aggregator.refuses(self.policy.largest):  # type: ignore[attr-defined]
-            raise ValueError(why)
+        for amount in self.policy.amounts:  # type: ignore[attr-defined]
+            if why := self.aggregator.refuses(amount):  # type: ignore[attr-defined]
+                raise ValueError(why)
+        if self.policy.reads_errors and not self.aggregator.tells_errors:  # type: ignore[attr-defined]
+            raise ValueError(
+                f"policy {self.policy.name} decides by what each amount would lose, which aggregator "  # type: ignore[attr-defined]
+                f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "  # type: ignore[attr-defined]
+                "granularity: tensor do"
+            )
         if self.policy.reads_spectrum:  # type: ignore[attr-defined]
             telling = [name for name, kind in AGGREGATORS.items() if kind.tells_spectrum]
             if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]

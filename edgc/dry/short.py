@@ -10,6 +10,9 @@ import numpy as np
 from edgc.base import files
 from edgc.config import RunSpec
 from edgc.config.settings import validate
+from edgc.policies.accordion import AccordionSettings
+from edgc.policies.edgc_bits import EdgcBitsSettings
+from edgc.policies.lgreco import LGrecoSettings
 from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
 from edgc.synchronisation.outer import OuterSettings
 
@@ -34,6 +37,10 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "warmup_limit": 0.5, "step_limit": 1000}
         if isinstance(policy, SampledSettings):
             plain["method"]["policy"]["alpha"] = 1 / WINDOW
+    elif isinstance(policy, EdgcBitsSettings):
+        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "alpha": 1 / WINDOW}
+    elif isinstance(policy, LGrecoSettings | AccordionSettings):
+        plain["method"]["policy"]["window"] = WINDOW
     if isinstance(spec.method.synchronisation, OuterSettings):
         plain["method"]["synchronisation"]["every"] = WINDOW
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")

@@ -102,7 +102,9 @@ class GradientExchange:
         if self.probe is not None:
             with self.clock.region(OBSERVE):
                 self.probe.local(self._step, gradients)
-        self._observer.entropy(self._step, self._compressible(gradients))
+        compressible = self._compressible(gradients)
+        self._observer.entropy(self._step, compressible)
+        self._observer.errors(self._step, compressible)
         with self.clock.region("encode"):
             steps = self.aggregator.exchange(gradients, self._decision, self.comm, self._step)
             return Bucket(self, self._turns.start(steps, launch_previous), gradients)
@@ -117,7 +119,9 @@ class GradientExchange:
         self.advance()
         with self.clock.region("decode"):
             self._turns.finish(exchange)
-        self._observer.residuals(self._step, self._compressible(gradients))
+        compressible = self._compressible(gradients)
+        self._observer.norms(compressible)
+        self._observer.residuals(self._step, compressible)
         if self.probe is not None:
             with self.clock.region(OBSERVE):
                 self.probe.average(self._step, gradients)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from edgc.comm import Communicator
 from edgc.comm.telemetry import Region
 from edgc.exchange.entropy import sampled_entropy
 from edgc.exchange.relative_error import OBSERVE, RelativeErrors
-from edgc.policies.policy import Observation, Policy
+from edgc.policies.policy import Decision, Observation, Policy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,11 +44,15 @@ class WindowObserver:
         self._comm, self._agreement, self._stages = comm, agreement, stages
         self._errors = RelativeErrors(comm, agreement)
         self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
+        self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last step
+        self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
+        self._normed: dict[str, tuple[str, ...]] = {}  # whose squares those are
         self.device: Any = None  #: of the gradients
         self._begin_window()
 
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
+        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's steps, by a bucket's first parameter
         self._loss: Tensor | float = 0.0  # sum over the window's steps
         self._backward: list[float] = []  # seconds of the last micro-batch, by step
 
@@ -59,6 +64,40 @@ class WindowObserver:
         with self._comm.ledger.clock.region(ENTROPY):
             for name, value in sampled_entropy(gradients, sampling).items():
                 self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+
+    def errors(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """On a window's last step, look at what each of the policy's candidates would lose of this rank's gradients.
+
+        Before their exchange. Collective where the aggregator's mechanism compresses a mean.
+        """
+        amounts = self._policy.candidates
+        if not amounts or not self._ends_window(step) or not gradients:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            self._tables |= self._aggregator.squared_errors(gradients, amounts, self._comm, step, AGREE)
+        for gradient in gradients:
+            if gradient.name not in self._payload:
+                self._payload[gradient.name] = self._payloads(gradient)
+
+    def _payloads(self, gradient: NamedTensor) -> tuple[int, ...]:
+        shapes, itemsize = {gradient.name: tuple(gradient.tensor.shape)}, gradient.tensor.element_size()
+        ranks = max(2, self._comm.size)
+        return tuple(
+            self._aggregator.workload(shapes, Decision(amount), ranks, itemsize).payload
+            for amount in self._policy.candidates
+        )
+
+    def norms(self, gradients: Sequence[NamedTensor]) -> None:
+        """Take in the norms of decoded averages, in every step of a window, if the policy reads them."""
+        if not self._policy.norms or not gradients:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            first, names = gradients[0], tuple(g.name for g in gradients)
+            kind = torch.promote_types(torch.float32, first.tensor.dtype)
+            norms = torch._foreach_norm([g.tensor for g in gradients], 2, dtype=kind)  # type: ignore[attr-defined]
+            squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
+            self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
+            self._normed[first.name] = names
 
     def residuals(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """On a window's last step, look at what the exchange of these decoded averages lost and kept."""
@@ -90,7 +129,7 @@ class WindowObserver:
         with self._comm.ledger.clock.region(ENTROPY):
             observation = self._agreed(step, errors)
         self._begin_window()
-        self._spectra = {}
+        self._spectra, self._tables = {}, {}
         return observation
 
     def _agreed(self, step: int, errors: dict[str, float]) -> Observation:
@@ -99,30 +138,40 @@ class WindowObserver:
         samples = math.ceil(window / sampling.every) if sampling else 1
         entropies, spectra = dict(sorted(self._entropy.items())), dict(sorted(self._spectra.items()))
         backward = median(self._backward or [0.0])  # a first step, or a disturbed one, takes far longer
-        own = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values()]
-        scalars = torch.stack([value.to(self.device, torch.float64).reshape(()) for value in own])
+        first = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values()]
+        scalars = torch.stack([value.to(self.device, torch.float64).reshape(()) for value in first])
         scalars[2:] /= samples
         squares = [s.to(self.device, torch.float64).square() for s in spectra.values()]
-        means = torch.cat([scalars, *squares]) / self._agreement.size
+        sums, tables = dict(sorted(self._squares.items())), dict(sorted(self._tables.items()))
+        norms = [each.to(self.device) / window for each in sums.values()]
+        means = torch.cat([scalars, *squares, *norms, *tables.values()]) / self._agreement.size
         self._agreement.all_reduce(means, tag=AGREE).wait()
         agreed = torch.cat([means, means.new_tensor(list(errors.values()))])
         self._agreement.broadcast(agreed, tag=AGREE).wait()
-        sizes = [2, len(entropies), sum(map(len, squares)), len(errors)]
-        (loss, seconds), nats, energies, relative = (part.tolist() for part in agreed.split(sizes))
-        ends = torch.tensor([0, *map(len, squares)]).cumsum(0).tolist()
+        values = iter(agreed.tolist())
+
+        def taken(count: int) -> list[float]:
+            return [*islice(values, count)]
+
+        (loss, seconds), nats = taken(2), taken(len(entropies))
         entropy = {name: value for name, value in zip(entropies, nats, strict=True) if not math.isnan(value)}
-        by_stage = self._all_stages([_mean(entropy), loss, seconds])
+        spectrum = {name: tuple(map(math.sqrt, taken(len(spectra[name])))) for name in spectra}
+        norm = {name: math.sqrt(*taken(1)) for first in sums for name in self._normed[first]}
+        squared_error = {name: tuple(taken(len(table))) for name, table in tables.items()}
+        own = [_mean(entropy), loss, seconds, *([math.hypot(*norm.values())] if self._policy.norms else [])]
+        by_stage = self._all_stages(own)
         return Observation(
             step,
             entropy=entropy,
-            relative_error=dict(zip(errors, relative, strict=True)),
-            spectrum={
-                name: tuple(math.sqrt(energy) for energy in energies[begin:end])
-                for name, begin, end in zip(spectra, ends, ends[1:], strict=False)
-            },
+            relative_error=dict(zip(errors, taken(len(errors)), strict=True)),
+            spectrum=spectrum,
+            norm=norm,
+            squared_error=squared_error,
+            payload={name: self._payload[name] for name in tables},
             loss=by_stage[-1][1],  # only the last stage has one
-            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, _, _ in by_stage),
-            backward_seconds=tuple(own for _, _, own in by_stage),
+            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, *_ in by_stage),
+            stage_norm=tuple(norms[0] for _, _, _, *norms in by_stage if norms),
+            backward_seconds=tuple(seconds for _, _, seconds, *_ in by_stage),
         )
 
     def _all_stages(self, numbers: list[float]) -> list[list[float]]:
@@ -142,12 +191,14 @@ class WindowObserver:
 
     def state_dict(self) -> dict[str, Any]:
         """The window so far."""
-        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)}
+        norms = {"squares": dict(self._squares)} if self._policy.norms else {}
+        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)} | norms
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self._entropy, self._loss = dict(state["entropy"]), state["loss"]
         self._backward = list(state["backward"])
+        self._squares = dict(state.get("squares", {}))
 
 
 def _mean(values: dict[str, float]) -> float:

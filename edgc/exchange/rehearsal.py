@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.comm import Communicator
 from edgc.exchange.entropy import sampled_entropy
+from edgc.exchange.observation import AGREE
 from edgc.exchange.turns import UnderWay
 from edgc.policies.amounts import DENSE, Amount, Rank
 from edgc.policies.policy import Decision, Policy
@@ -38,9 +39,12 @@ def rehearse(
         amounts = {name: aggregator.effective(shape, decided.amount(name)) for name, shape in shapes.items()}
         for bucket in buckets:
             UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, number)).wait()
-    if policy.sampling is not None:
-        for bucket in buckets:
-            sampled_entropy([tensor for tensor in bucket if tensor.name in shapes], policy.sampling)
+    for bucket in buckets:
+        observed = [tensor for tensor in bucket if tensor.name in shapes]
+        if policy.sampling is not None:
+            sampled_entropy(observed, policy.sampling)
+        if policy.candidates and observed:
+            aggregator.squared_errors(observed, policy.candidates, comm, 0, AGREE)
 
 
 def decisions(policy: Policy, steps: Sequence[int]) -> Iterator[Decision]:
@@ -48,7 +52,8 @@ def decisions(policy: Policy, steps: Sequence[int]) -> Iterator[Decision]:
     for step in steps:
         yield policy.decide(step)
     if policy.span is not None:
-        yield from map(Decision, ladder(*policy.span))
+        span = ladder(*policy.span)
+        yield from map(Decision, span if isinstance(span[0], Rank) else [*dict.fromkeys([*span, *policy.candidates])])
 
 
 def ladder(lowest: Amount, highest: Amount) -> list[Amount]:

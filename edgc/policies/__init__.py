@@ -1,10 +1,13 @@
 """How much and when to compress: one file per rule, one line per policy here."""
 
+from edgc.policies.accordion import Accordion
 from edgc.policies.edgc import Edgc
+from edgc.policies.edgc_bits import EdgcBits
 from edgc.policies.edgc_loss import EdgcLoss
 from edgc.policies.edgc_measured import EdgcMeasured
 from edgc.policies.edgc_released import EdgcReleased
 from edgc.policies.fixed import Fixed
+from edgc.policies.lgreco import LGreco
 
 POLICIES = {
     "fixed": Fixed,
@@ -12,4 +15,7 @@ POLICIES = {
     "edgc_released": EdgcReleased,
     "edgc_loss": EdgcLoss,
     "edgc_measured": EdgcMeasured,
+    "edgc_bits": EdgcBits,
+    "lgreco": LGreco,
+    "accordion": Accordion,
 }

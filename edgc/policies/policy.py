@@ -29,6 +29,11 @@ class PolicySettings(BaseModel, ABC):
         """The largest amount that it may decide: what an aggregator keeps grows with it. 1 where only timing tells."""
 
     @property
+    def amounts(self) -> Sequence[Amount]:
+        """Amounts that it may decide, as far as the settings name them: the aggregator must take each."""
+        return (self.largest,)
+
+    @property
     def adapts(self) -> bool:
         """Whether decisions depend on what is observed."""
         return True
@@ -56,6 +61,11 @@ class PolicySettings(BaseModel, ABC):
     @property
     def reads_loss(self) -> bool:
         """Whether the policy follows `Observation.loss`."""
+        return False
+
+    @property
+    def reads_errors(self) -> bool:
+        """Whether the policy reads `Observation.squared_error`: the aggregator must tell it."""
         return False
 
 
@@ -97,8 +107,15 @@ class Observation:
     relative_error: Mapping[str, float] = field(default_factory=dict)  #: ‖Ē‖/‖M̄‖ at the window's last step
     #: singular values of what the last step sent of M̄, falling, by parameter: as many as its rank
     spectrum: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    #: root of the mean square over the window's steps of ‖ḡ‖, the averaged tensor's norm, by parameter
+    norm: Mapping[str, float] = field(default_factory=dict)
+    #: ‖M‖² of what the last step compressed, and ‖M − C(M)‖² at each of the policy's `candidates`, by parameter
+    squared_error: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    #: bytes that a rank hands over at each of the `candidates`, by parameter
+    payload: Mapping[str, Sequence[int]] = field(default_factory=dict)
     loss: float | None = None  #: training loss, nats a token, window mean
     stage_entropy: Sequence[float | None] = ()  #: nats, mean over a stage's parameters, by stage
+    stage_norm: Sequence[float] = ()  #: root of the sum of squares of a stage's `norm`, by stage
     backward_seconds: Sequence[float] = ()  #: backward of a step's last micro-batch by stage, window median
 
 
@@ -123,6 +140,8 @@ class Policy(ABC):
     window: int | None = None  #: steps between observations; None: it never wants one
     sampling: Sampling | None = None  #: None: it uses no entropy
     spectrum: bool = False  #: whether it reads `Observation.spectrum`
+    norms: bool = False  #: whether it reads `Observation.norm` and `stage_norm`
+    candidates: Sequence[Amount] = ()  #: amounts of `Observation.squared_error` and `payload`; none: it reads neither
     note: str = ""  #: one line for the person who reads the log, e.g. that compression never pays here
 
     @abstractmethod

@@ -10,7 +10,7 @@ from ranks import on_ranks
 
 METHODS = [
     "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
-    "edgc", "edgc_released", "edgc_loss", "edgc_measured",
+    "edgc", "edgc_released", "edgc_loss", "edgc_measured", "lgreco", "accordion",
 ]  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
 
 
 def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
-    report = on_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured")
+    report = on_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured", "lgreco")
     for method, seen in report.items():
         assert seen["equal"], method
         assert len(seen["ranks"]) > 2, "ranks did change"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def test_overlap_hides_what_it_can_and_sends_the_same() -> None:
 
 
 def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:
-    for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured"):
+    for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured", "edgc_bits"):
         found = simulate(StepModel(spec(name), rates()), Parametric())
         assert found.iterations == 230_000
         assert found.seconds >= 230_000 * StepModel(spec(name), rates()).floor
@@ -128,6 +129,29 @@ def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> Non
             first, last = found.windows[0], found.windows[-1]
             assert all(amount is None for amount in first.amounts), "warm-up sends everything"
             assert last.step.payload_bytes < first.step.payload_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "uniform"), [("lgreco", "powersgd"), ("lgreco_bits", "int4"), ("lgreco_topk", "topk")]
+)
+def test_what_only_a_run_can_decide_is_taken_at_its_default_and_looking_costs(name: str, uniform: str) -> None:
+    found, plain = (simulate(StepModel(spec(each), rates()), Parametric()) for each in (name, uniform))
+    assert "is taken at its default amount" in " ".join(found.notes)
+    assert found.compressed.step.payload_bytes == plain.compressed.step.payload_bytes
+    assert plain.seconds < found.seconds < 1.05 * plain.seconds
+
+
+def test_accordion_follows_the_trajectorys_norms() -> None:
+    """Entropy falls by .3 nats a window, which is a quarter of the norm, and then by one, which is more than half."""
+
+    @dataclass(frozen=True)
+    class Falling(Parametric):
+        def entropy(self, share: float, stage: int, stages: int) -> float:
+            return -0.3 * share * 230 - (1.0 if share > 0.5 else 0.0)
+
+    ranks = [window.amounts[0] for window in simulate(StepModel(spec("accordion"), rates()), Falling()).windows]
+    assert [place for place, rank in enumerate(ranks) if rank == 32] == [0, 1, 116]
+    assert set(ranks) == {16, 32}
 
 
 def test_the_sentence_changes_sign_where_the_table_says_so() -> None:

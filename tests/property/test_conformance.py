@@ -472,6 +472,36 @@ def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: tor
     return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)
 
 
+@pytest.mark.parametrize("settings", [s for s in CASES.values() if s.tells_errors], ids=_id)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_it_tells_what_amounts_lose_and_leaves_no_trace(settings: AggregatorSettings, dtype: torch.dtype) -> None:
+    """Nothing at the full amount. Exchanges are what they would be; bytes are those of its workload."""
+    full = FULL[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
+    amounts = [amount for amount in amounts_for(settings) if amount is not DENSE] + [full]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        looking, blind = make(settings), make(settings)
+        for step in range(2):
+            values = random_values(comm.rank, step, dtype)
+            for bucket in buckets_of(values):
+                comm.ledger.take()
+                told = looking.squared_errors(bucket, amounts, comm, step, "agree")
+                charged = comm.ledger.take()
+                shapes = {t.name: tuple(t.tensor.shape) for t in bucket}
+                workload = looking.errors_workload(shapes, amounts, values["wide"].element_size())
+                assert sum(account.payload_bytes for account in charged.values()) == workload.payload
+                assert set(charged) <= {"agree"}
+                for name, table in told.items():
+                    assert table.dtype is torch.float64
+                    assert table.shape == (1 + len(amounts),)
+                    assert table[-1] == 0, name
+                    assert (table >= 0).all(), name
+            ours, theirs = (step_once(each, comm, values, amounts[0], step) for each in (looking, blind))
+            assert all(torch.equal(ours[name], theirs[name]) for name in SHAPES)
+
+    on_ranks(2, body)
+
+
 @every_case
 def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
     """The mean over many seeds comes within five standard errors of the average, element by element."""

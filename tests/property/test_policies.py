@@ -63,6 +63,8 @@ def observations(draw: st.DrawFn) -> list[dict[str, Any]]:
         {
             "entropy": {name: draw(values) for name in SHAPES},
             "relative_error": {name: draw(st.floats(0.01, 0.99)) for name in SHAPES},
+            "norm": {name: draw(st.floats(1e-3, 10) | st.just(math.nan)) for name in SHAPES},
+            "stage_norm": (draw(st.floats(1e-3, 10)), draw(st.floats(1e-3, 10) | st.just(math.nan))),
             "loss": draw(st.floats(2, 9) | st.just(math.nan)),
             "stage_entropy": (draw(values), draw(values)),
             "backward_seconds": (draw(st.floats(1e-4, 2e-3)), draw(st.floats(1e-4, 2e-3))),
@@ -72,11 +74,18 @@ def observations(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def observed(policy: Policy, window: int, seen: dict[str, Any]) -> None:
-    """The end of the 0-based `window`, with falling spectra of as many values as the rank that was sent."""
+    """The end of the 0-based `window`: falling spectra of as many values as the rank that was sent, falling errors.
+
+    How fast a parameter's errors fall, and what they begin with, is in its norm.
+    """
     step = (window + 1) * WINDOW - 1
     ranks = {name: plain(policy.decide(step).amount(name)) or 0 for name in SHAPES}
     spectrum = {n: [1 / (i + 1) for i in range(int(min(r, *SHAPES[n])))] for n, r in ranks.items() if r >= 1}
-    policy.observe(Observation(step, spectrum=spectrum, **seen))
+    count = len(policy.candidates)
+    norms = seen["norm"] if count else {}
+    errors = {n: [norm * (1 + norm) ** -i for i in range(1 + count)] for n, norm in norms.items()}
+    payload = {n: [math.prod(SHAPES[n]) * (1 + i) for i in range(count)] for n in norms}
+    policy.observe(Observation(step, spectrum=spectrum, squared_error=errors, payload=payload, **seen))
 
 
 def decisions(policy: Policy, windows: list[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ from matplotlib.ticker import MaxNLocator
 
 from edgc.analysis.study import Study
 from edgc.analysis.style import DASHES, look
-from edgc.analysis.tables.clamps import adaptive
+from edgc.analysis.tables.clamps import UNITS, adaptive, counted
 
 TITLE = "Entropy and rank"
 NOTE = {
     "Above": "entropy, mean over matrices and seeds",
-    "Below": "rank, mean over matrices and seeds",
-    "Band": "from the lowest to the highest rank among them",
+    "Below": "rank (or share of elements, or bits), mean over matrices and seeds",
+    "Band": "from the lowest to the highest among them",
     "Hollow": "the rank was held at r_min or r_max",
     "Grey": "exchanged uncompressed",
 }
@@ -29,15 +29,17 @@ def build(study: Study) -> pd.DataFrame:
     """One row per window and pipeline stage of every method that decides by windows; one panel per method.
 
     entropy (nats) of the window that ended at `step`, and rank, low_rank, high_rank from that step on, are over
-    matrices and seeds; share_dense is the share of matrices that travel dense, clamped the share at r_min or r_max.
+    matrices and seeds; where it is no rank, `unit` says what it is; share_dense is the share of matrices that travel
+    dense, clamped the share at r_min or r_max.
     """
-    decisions = adaptive(study.frames.decisions)
+    decisions = counted(adaptive(study.frames.decisions))
     kept = decisions.assign(dense=lambda d: d["rank"].isna(), held=lambda d: d["clamp"].isin(["r_min", "r_max"]))
     data = kept.groupby(GROUP, sort=False, as_index=False).agg(
         entropy=("entropy", "mean"),
         rank=("rank", "mean"),
         low_rank=("rank", "min"),
         high_rank=("rank", "max"),
+        unit=("unit", "first"),
         share_dense=("dense", "mean"),
         clamped=("held", "mean"),
         n=("seed", "nunique"),
@@ -63,9 +65,10 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     _shade_warm_up(data, axes)
     above.set_ylabel("entropy (nats)")
     above.tick_params(labelbottom=False)
-    below.set_ylabel("rank")
+    unit = str(data["unit"].iloc[0]) if "unit" in data else UNITS["rank"]  # older data has ranks only
+    below.set_ylabel(unit)
     below.set_ylim(0, 1.1 * (data["high_rank"].max() if data["high_rank"].notna().any() else 1))
-    below.yaxis.set_major_locator(MaxNLocator(integer=True))
+    below.yaxis.set_major_locator(MaxNLocator(integer=unit != UNITS["ratio"]))
     below.set_xlabel("optimizer step")
     below.set_xlim(data["step"].min(), data["step"].max())
     above.sharex(below)

@@ -32,7 +32,8 @@ CAPTION = {
     "dense by alignment": "the stage has time to send uncompressed",
     "never pays": "compression never pays on this link",
     "free": "no limit: the rule's own rank stood",
-    "Rank": "mean (lowest–highest) over matrices and over the windows that were compressed",
+    "Rank": "mean (lowest–highest) over matrices and over the windows that were compressed; of methods without ranks "
+    "the share of elements in % or the bits",
     "Relative error": "of one exchange: residual divided by residual and gradient; mean over matrices and the last "
     f"{LAST} windows",
     "Not listed": "methods that decide once: they have no windows",
@@ -40,20 +41,37 @@ CAPTION = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per line and stage: runs, windows (a run), `share_<clamp>`, rank with low and high, relative_error."""
+    """One row per line and stage: runs, windows (a run), `share_<clamp>`, rank with low and high (or what `unit` says
+    that it counts), relative_error."""
     rows = [
         {**line.identity, "stage": int(str(stage)), **_row(own, study)}
         for line in lines(study.frames.runs)
         for stage, own in adaptive(line.of(study.frames.decisions)).groupby("stage")
     ]
     columns = ["model", "method", "title", "device", "status", "stage", "runs", "windows"]
-    columns += [*(f"share_{clamp}" for clamp in CLAMPS), "rank", "low_rank", "high_rank", "relative_error"]
+    columns += [*(f"share_{clamp}" for clamp in CLAMPS), "rank", "low_rank", "high_rank", "unit", "relative_error"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def adaptive(decisions: pd.DataFrame) -> pd.DataFrame:
     """The decisions of runs that decide in every window. A fixed policy decides once, before the first step."""
     return decisions[decisions.groupby("run_id")["step"].transform("nunique") > 1]
+
+
+#: What a decision's number counts, by its column: as axes say it.
+UNITS = {"rank": "rank", "ratio": "share of elements (%)", "bits": "bits"}
+
+
+def counted(decisions: pd.DataFrame) -> pd.DataFrame:
+    """`decisions` whose `rank` is the number that was decided, whatever it counts; `unit` says what, for a run."""
+    numbers = pd.DataFrame(
+        {name: pd.to_numeric(decisions[name]) if name in decisions else float("nan") for name in UNITS},
+        index=decisions.index,
+    )
+    numbers["ratio"] *= 100
+    known = numbers.notna().groupby(decisions["run_id"]).transform("any")
+    unit = known.idxmax(axis=1).map(UNITS) if len(known) else pd.Series(dtype=object)
+    return decisions.assign(rank=numbers.bfill(axis=1)["rank"], unit=unit)
 
 
 def in_force(decisions: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -76,10 +94,11 @@ def overall(line: Line, study: Study) -> dict[str, float]:
 
 
 def _row(own: pd.DataFrame, study: Study) -> dict[str, object]:
-    held = in_force(own, study.frames.runs)
+    held = in_force(counted(own), study.frames.runs)
     row: dict[str, object] = {"runs": own["run_id"].nunique()}
     row["windows"] = held.groupby("run_id")["step"].nunique().mean()
     row |= {f"share_{clamp}": share for clamp, share in shares(held).items()}
+    row["unit"] = held["unit"].iloc[0] if len(held) else UNITS["rank"]
     row |= {"rank": held["rank"].mean(), "low_rank": held["rank"].min(), "high_rank": held["rank"].max()}
     latest = own["step"] > own.groupby("run_id")["step"].transform(lambda steps: sorted(set(steps))[-LAST - 1 :][0])
     row["relative_error"] = own.loc[latest, "relative_error"].mean()
@@ -107,4 +126,9 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rank(row: pd.Series) -> str:
-    return NOTHING if pd.isna(row["rank"]) else f"{row['rank']:.1f} ({row['low_rank']:.0f}–{row['high_rank']:.0f})"
+    if pd.isna(row["rank"]):
+        return NOTHING
+    if row["unit"] == UNITS["ratio"]:
+        return f"{row['rank']:.2g} % ({row['low_rank']:.2g}–{row['high_rank']:.2g})"
+    bits = " bits" if row["unit"] == UNITS["bits"] else ""
+    return f"{row['rank']:.1f}{bits} ({row['low_rank']:.0f}–{row['high_rank']:.0f})"

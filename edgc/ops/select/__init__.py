@@ -2,8 +2,8 @@
 
 from edgc.ops.backend import dispatched
 from edgc.ops.select import reference
-from edgc.ops.select.reference import Pool, Selection
+from edgc.ops.select.reference import Pool, Selection, largest
 
 select = dispatched(reference.select, of=lambda pools: [grad for pool in pools for grad in pool.grads])
 
-__all__ = ["Pool", "Selection", "select"]
+__all__ = ["Pool", "Selection", "largest", "select"]

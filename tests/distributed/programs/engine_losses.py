@@ -36,6 +36,8 @@ SETTINGS = {
     "edgc": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_released": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_loss": {"policy": LIMITS},
+    "lgreco": {"policy": {"rank": 4, "window": 2}},
+    "accordion": {"policy": {"ranks": [2, 8], "window": 2, "eta": 0.1}},
     "edgc_measured": {"policy": WINDOWS | {"alpha": 1.0, "max_rank": 12, "mean_rank": 6}},
 }
 

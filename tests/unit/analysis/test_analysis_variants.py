@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from edgc.analysis.figures import gap_bytes
+from edgc.analysis.figures import entropy_rank, gap_bytes
 from edgc.analysis.render import NOTHING
 from edgc.analysis.tables import clamps, variants
 from tests.fixtures.studies import of, run, step, study
@@ -74,6 +74,22 @@ def test_the_error_is_of_the_last_windows_and_the_rank_of_the_compressed_ones():
     row = clamps.build(study([edgc], decisions=decisions)).iloc[0]
     assert row["relative_error"] == pytest.approx(0.2)
     assert (row["rank"], row["low_rank"], row["high_rank"]) == (20, 10, 30)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "printed"),
+    [("ratio", (0.01, 0.03), "2 % (1–3)"), ("bits", (2, 8), "5.0 bits (2–8)"), ("rank", (2, 8), "5.0 (2–8)")],
+)
+def test_amounts_that_are_no_ranks_are_shown_as_what_they_are(
+    column: str, values: tuple[float, float], printed: str
+) -> None:
+    adaptive = run("edgc")
+    decisions = [d for at, value in enumerate(values) for d in decide(adaptive, 10 * at, None, **{column: value})]
+    made = study([adaptive], decisions=decisions)
+    assert clamps.present(clamps.build(made))["Rank"].item() == printed
+    data = entropy_rank.build(made)
+    assert data["share_dense"].max() == 0
+    assert data["rank"].tolist() == pytest.approx([100 * v if column == "ratio" else v for v in values])
 
 
 def test_a_fixed_rank_has_no_windows():

@@ -19,7 +19,7 @@ from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.exchange.observation import AGREE
-from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
 from edgc.policies.fixed import Fixed, FixedSettings
 from edgc.policies.policy import Context, Decision, Observation, Sampling
 
@@ -30,6 +30,7 @@ class Watching:
     """A policy that keeps what it saw; rank 2 everywhere."""
 
     window, sampling, note = 4, Sampling(every=2, rate=1.0, estimator="gaussian"), ""
+    norms, candidates = False, ()
 
     def __init__(self, spectrum: bool = False) -> None:
         self.spectrum = spectrum
@@ -254,6 +255,7 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
 AMOUNTS: dict[AmountKind, list[Amount]] = {
     Rank: [Rank(2), Rank(2), Rank(4), DENSE, Rank(3)],
     Ratio: [Ratio(0.2), Ratio(0.2), DENSE, Ratio(0.5)],
+    Bits: [Bits(4), Bits(4), DENSE, Bits(8)],
     On: [ON, DENSE],
 }
 

@@ -1,0 +1,197 @@
+"""Norms and errors that policies decide by: of what, charged to whom, equal on all ranks, and resumed bit for bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from edgc.aggregators import AGGREGATORS
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.policies import POLICIES
+from edgc.policies.amounts import plain
+from edgc.policies.policy import Context, Observation, Policy
+
+SHAPES = {"layer.weight": (48, 32), "embedding.weight": (60, 16), "layer.bias": (48,)}
+WINDOW = 4
+#: aggregator, its options, policy, its options
+METHODS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
+    "lgreco": ("lowrank", {}, "lgreco", {"rank": 4, "choices": 7}),
+    "lgreco_topk": ("topk", {}, "lgreco", {"ratio": 0.1, "choices": 5}),
+    "lgreco_bits": ("few_bits", {"block": 16}, "lgreco", {"bits": 4, "alpha": 1.5}),
+    "accordion": ("lowrank", {}, "accordion", {"ranks": (2, 8), "eta": 0.3}),
+    "accordion_model": ("topk", {}, "accordion", {"ratios": (0.01, 0.1), "granularity": "model", "eta": 0.3}),
+    "edgc_bits": (
+        "few_bits", {}, "edgc_bits",
+        {"bits": 4, "granularity": "parameter", "alpha": 0.5, "beta": 1.0, "warmup_fraction": 0.0},
+    ),
+}  # fmt: skip
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def watched(policy: Policy) -> list[Observation]:
+    """What a policy is going to see."""
+    seen: list[Observation] = []
+    take = policy.observe
+
+    def observe(observation: Observation) -> None:
+        seen.append(observation)
+        take(observation)
+
+    policy.observe = observe  # type: ignore[method-assign]
+    return seen
+
+
+def exchange_on(comm: LoopbackCommunicator, method: str, **options: Any) -> tuple[GradientExchange, list[Observation]]:
+    aggregator, own, policy, chosen = METHODS[method]
+    kind = POLICIES[policy]
+    settings = kind.Settings(name=policy, window=WINDOW, **chosen)
+    shapes = compressible(SHAPES, AGGREGATORS[aggregator].amount)
+    made = kind(settings, Context(0, 1, 100, shapes, shapes))
+    found = AGGREGATORS[aggregator](AGGREGATORS[aggregator].Settings(name=aggregator, **own), seed=3)
+    return GradientExchange(found, made, comm, comm, shapes, **options), watched(made)
+
+
+def gradients(rank: int, step: int) -> list[NamedTensor]:
+    """The embedding's shrink from window to window."""
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    scale = {"embedding.weight": 0.3 ** (step // WINDOW)}
+    return [
+        NamedTensor(name, torch.randn(shape, generator=generator) * scale.get(name, 1.0))
+        for name, shape in SHAPES.items()
+    ]
+
+
+def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
+    own = gradients(rank, step)
+    exchange.begin_step(step)
+    for bucket in (own[:1], own[1:]):
+        exchange.start(bucket).wait()
+    return own, exchange.end_step()
+
+
+@every_method
+def test_ranks_see_and_decide_alike(method: str) -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[list[Observation], list[dict[str, Any]]]:
+        exchange, seen = exchange_on(comm, method)
+        return seen, [record for step in range(3 * WINDOW) for record in step_once(exchange, step, comm.rank)[1]]
+
+    first, second, third = run_ranks(3, body)
+    assert first == second == third
+    assert [observation.step for observation in first[0]] == [3, 7, 11]
+    column = {"topk": "ratio", "few_bits": "bits"}.get(METHODS[method][0], "rank")
+    decided = {(record["parameter"], record[column]) for record in first[1]}
+    assert len({amount for _, amount in decided}) > 1, "something changes"
+
+
+@every_method
+def test_resumed_inside_a_window_equals_uninterrupted(method: str) -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        (whole, seen), (before, _), (after, again) = (exchange_on(comm, method) for _ in range(3))
+        for step in range(12):
+            last, _ = step_once(whole, step, comm.rank)
+        for step in range(6):
+            step_once(before, step, comm.rank)
+        after.load_state_dict(before.state_dict())
+        for step in range(6, 12):
+            resumed, _ = step_once(after, step, comm.rank)
+        assert seen[1:] == again
+        assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
+
+    run_ranks(2, body)
+
+
+def test_a_norm_is_the_root_of_its_mean_square_over_the_window() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[list[Observation], list[dict[str, float]]]:
+        exchange, seen = exchange_on(comm, "accordion_model")
+        squares = []
+        for step in range(WINDOW):
+            own, _ = step_once(exchange, step, comm.rank)
+            squares.append({g.name: float(g.tensor.double().square().sum()) for g in own})
+        return seen, squares
+
+    (observation,), squares = run_ranks(2, body)[0]
+    by_hand = {name: sum(each[name] for each in squares) / WINDOW for name in SHAPES}
+    assert observation.norm == pytest.approx({name: math.sqrt(mean) for name, mean in by_hand.items()}, rel=1e-6)
+    assert observation.stage_norm == pytest.approx((math.sqrt(sum(by_hand.values())),), rel=1e-6)
+    assert observation.squared_error == observation.payload == {}, "nobody asked for it"
+
+
+def test_every_stages_norm_is_known_on_all() -> None:
+    def body(comm: LoopbackCommunicator) -> Observation:
+        alone = LoopbackCommunicator(0, 1, comm._meeting)
+        exchange, seen = exchange_on(comm, "accordion_model", stages=comm)
+        exchange.comm = alone
+        exchange._observer._comm = exchange._observer._agreement = alone
+        for step in range(WINDOW):
+            exchange.begin_step(step)
+            exchange.start(gradients(comm.rank, step)).wait()
+            exchange.end_step()
+        return seen[0]
+
+    first, last = run_ranks(2, body)
+    assert first.stage_norm == last.stage_norm
+    assert first.stage_norm == pytest.approx([math.hypot(*o.norm.values()) for o in (first, last)])
+
+
+def test_tables_are_of_the_windows_last_step_with_the_bytes_that_amounts_cost() -> None:
+    def body(comm: LoopbackCommunicator) -> tuple[Observation, dict[str, float], list[float]]:
+        exchange, seen = exchange_on(comm, "lgreco_topk")
+        for step in range(WINDOW - 1):
+            step_once(exchange, step, comm.rank)
+        whole = {
+            g.name: float((g.tensor + exchange.aggregator.residual(g.name)).double().square().sum())
+            for g in gradients(comm.rank, WINDOW - 1)
+        }
+        step_once(exchange, WINDOW - 1, comm.rank)
+        return seen[0], whole, [plain(amount) or 0.0 for amount in exchange.policy.candidates]
+
+    (observation, one, ratios), (_, other, _) = run_ranks(2, body)
+    assert set(observation.squared_error) == set(SHAPES)
+    for name, shape in SHAPES.items():
+        total, *lost = observation.squared_error[name]
+        assert total == pytest.approx((one[name] + other[name]) / 2, rel=1e-6), "the mean of what ranks have"
+        assert total > lost[0] > lost[1] > lost[-1] > 0
+        assert observation.payload[name] == tuple(8 * math.ceil(r * math.prod(shape)) for r in ratios)
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+def test_only_its_own_traffic_is_charged_and_only_at_a_windows_end(compresses: bool) -> None:
+    def body(comm: LoopbackCommunicator) -> list[int]:
+        exchange, _ = exchange_on(comm, "lgreco", compresses=compresses)
+        charged = []
+        for step in range(WINDOW):
+            step_once(exchange, step, comm.rank)
+            accounts = comm.ledger.take()
+            assert set(accounts) <= {"gradient", "agree", "observe"}
+            charged.append(accounts["agree"].payload_bytes if "agree" in accounts else 0)
+        return charged
+
+    (*inside, end), _ = run_ranks(2, body)
+    assert inside == [0] * (WINDOW - 1)
+    scalars = 2 * 8 * 2  # loss and backward time, averaged and broadcast
+    if not compresses:
+        assert end == scalars
+        return
+    aggregator = AGGREGATORS["lowrank"](AGGREGATORS["lowrank"].Settings(name="lowrank"))
+    candidates = POLICIES["lgreco"].Settings(name="lgreco", rank=4, choices=7).amounts
+    by_bucket = [{n: s for n, s in SHAPES.items() if n.startswith(p)} for p in ("layer.weight", "embedding")]
+    look = sum(aggregator.errors_workload(shapes, candidates).payload for shapes in by_bucket)
+    tables = 2 * 8 * 2 * (1 + len(candidates))
+    errors = 8 * 2  # the relative errors of the records, broadcast with the rest
+    assert end == look + scalars + tables + errors
+
+
+def test_lgreco_gives_the_small_gradient_less() -> None:
+    """The embedding's gradients end up eleven times smaller than the layer's: its rank pays least."""
+
+    def body(comm: LoopbackCommunicator) -> list[dict[str, Any]]:
+        exchange, _ = exchange_on(comm, "lgreco")
+        return [record for step in range(3 * WINDOW) for record in step_once(exchange, step, comm.rank)[1]]
+
+    last = {record["parameter"]: record["rank"] for record in run_ranks(2, body)[0][-2:]}
+    assert last["embedding.weight"] < 4 <= last["layer.weight"]
