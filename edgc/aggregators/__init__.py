@@ -4,12 +4,14 @@ from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
+from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
     "dense": Dense,
     "lowrank": LowRank,
     "projection": Projection,
+    "sketch": Sketch,
     "topk": TopK,
 }
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: element: each element is hashed, each hash into a third of the cells, so that no element meets itself.
-#: block: the authors' (LHC's and TAGC's) 1024 elements share the hashes of their block's number and keep their lane; all
-#: three hashes go to all cells.
+#: block: as LHC's and TAGC's code, 1024 elements share the hashes of their block's number and keep their lane; every
+#: hash may go to any cell.
 Hashing = Literal["element", "block"]
 
 HASHES = 3
