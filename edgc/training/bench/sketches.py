@@ -24,6 +24,7 @@ from edgc.training.data.dataset import open_corpus
 
 METHODS = ("lhc", "tagc", "tagc_released")
 RATIOS = (0.2, 0.05, 0.01)  #: TAGC's default, LHC's demo, and Top-K's here
+LEAST = 1 / 0.818  #: cells an element, the limit for three hashes: a 2-core of a random 3-hypergraph (Molloy 2005)
 OFF = 1e-3  #: of the root mean square of the union's averages; the rounding of a long chain of cells is far below
 
 Rows = list[dict[str, Any]]
@@ -42,10 +43,10 @@ def study(model: Model, corpus: Path, ranks: Sequence[int], steps: int) -> Rows:
 
     Only tensors that `tagc` compresses count. Residuals are those of an exchange that loses nothing it was given.
 
-    Keys: ranks, ratio, method; `sent` share of the elements that a rank sends, `union` share that any sends, `cells` an
-    element of the union, `left` share of the union whose average is off by more than `OFF`, `error` ‖output − mean sent‖ / ‖mean sent‖
-    (all None for arithmetic), and bytes an element that a rank sends on the wire: `replicated`, the average is needed
-    on all ranks; `to_owner`, each element's on one.
+    Keys: ranks, ratio, method; `sent` share of the elements that a rank sends, `union` share that any sends. Of what
+    was exchanged: `cells` an element of the union, `left` share of the union whose average is off by more than `OFF`,
+    `error` ‖output − mean sent‖ / ‖mean sent‖. Bytes an element that a rank sends on the wire: `replicated`, the
+    average is needed on all ranks; `to_owner`, each element's on one.
     """
     settings = {name: load(Method, name).aggregator for name in METHODS}
     smallest = settings["tagc"].min_numel  # type: ignore[attr-defined]
@@ -117,9 +118,12 @@ def _exchanged(
 
 
 def arithmetic(size: int, sent: float, union: float) -> Iterator[dict[str, Any]]:
-    """Bytes an element of what needs no sketch, in a group of `size`: dense in bf16; Top-K's pairs, gathered; a bitmap
-    and the values of its elements, sent to the owner of a part, and that part's average gathered."""
+    """Bytes an element in a group of `size`: of a sketch as small as one can be, if the union were known beforehand;
+    dense in bf16; Top-K's pairs, gathered; a bitmap and the values of its elements, sent to the owner of a part, and
+    that part's average gathered."""
     share, every = wire_factor("reduce_scatter", size), {"sent": sent, "union": union}
+    least = (1 / 8 + 4 * LEAST * union) * share
+    yield every | {"method": "least", "cells": LEAST, "left": 0.0, "to_owner": least, "replicated": 2 * least}
     yield {"method": "bf16", "to_owner": 2 * share, "replicated": 4 * share, "sent": 1.0, "union": 1.0}
     yield every | {"method": "pairs", "to_owner": 8 * sent * share, "replicated": 8 * sent * (size - 1)}
     for name, width in (("bitmap_fp32", 4), ("bitmap_int8", 1)):
