@@ -200,7 +200,7 @@ class Sketch(Coded):
         if self.settings.hashing == "block":
             return 0
         digest = hashlib.sha256(f"{self.seed}/{step}/sketch".encode()).digest()
-        return int.from_bytes(digest[:4], "big") & WORD
+        return int.from_bytes(digest[:4], "big")
 
     def _plan(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> _Plan:
         s = self.settings

@@ -24,7 +24,7 @@ CAPTION = {
     "Kept": "share of its elements that a rank is to send; what it keeps back is added to its next gradient",
     "Sent": "share that it sends: TAGC's released threshold lets more pass",
     "Union": "share of the elements that any rank sends",
-    "Cells": "of the sketch, for each element of the union. The least sketch has as many as theory asks for in the limit, "
+    "Cells": "of the sketch, for each element of the union. The least sketch has what theory asks for in the limit, "
     "and knows the union beforehand: arithmetic, and no sketch of fp32 cells is smaller",
     "Wrong": "share of the union whose average is off by more than a thousandth of the union's root mean square",
     "Error": "‖output − mean of what was sent‖ / ‖mean of what was sent‖; an output of zeros has 1",
@@ -43,12 +43,14 @@ def verdicts(rows: pd.DataFrame) -> list[str]:
         found.append(f"If a rank sends {ratio:.0%} of its elements, the union of ranks is {unions}.")
     for name, group in sketches.groupby("method", sort=False):
         whole = group[group["left"] <= LOST]
-        name = "The least sketch" if name == "least" else name
-        found.append(f"{name} gives back at least {1 - LOST:.0%} of the union in {_where(whole, len(group))}.")
-        for layout, need in LAYOUTS.items():
+        title = "the least sketch" if name == "least" else name
+        found.append(
+            f"At least {1 - LOST:.0%} of the union comes out right with {title} in {_where(whole, len(group))}."
+        )
+        for layout, need in LAYOUTS.items() if len(whole) else ():
             cheaper = {plain: whole[whole[layout] < _matching(whole, rows, plain)[layout]] for plain in PLAIN}
-            told = ", ".join(f"{title} in {_where(cheaper[plain], len(group))}" for plain, title in PLAIN.items())
-            found.append(f"Where {need} must have an average, {name} then sends fewer bytes than {told}.")
+            told = [f"{PLAIN[p]} in {_where(cases, len(group))}" for p, cases in cheaper.items() if len(cases)]
+            found.append(f"Where {need} must have an average, {title} then sends {_listed(told)}.")
             best = pd.concat([_matching(whole, rows, plain)[layout] for plain in PLAIN], axis=1).min(axis=1)
             pays += [
                 f"{name}, {row.ranks} ranks at {row.ratio:.0%}" for row in whole[whole[layout] < best].itertuples()
@@ -61,6 +63,10 @@ def _matching(sketches: pd.DataFrame, rows: pd.DataFrame, plain: str) -> pd.Data
     """The rows of a plainer code for the same ranks and ratio, under the sketches' own row numbers."""
     keys = ["ranks", "ratio"]
     return sketches[keys].merge(rows[rows["method"] == plain], on=keys, how="left").set_index(sketches.index)
+
+
+def _listed(told: list[str]) -> str:
+    return f"fewer bytes than {', and than '.join(told)}" if told else "no fewer bytes than any plainer code"
 
 
 def _where(cases: pd.DataFrame, of: int) -> str:
