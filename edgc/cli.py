@@ -228,6 +228,33 @@ def ops(
     sys.exit(code)
 
 
+@bench.command()
+def sketches(
+    corpus: CorpusFolder,
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")] = "gpt2-nano",
+    ranks: Annotated[list[int] | None, typer.Option(min=2, help="Size of a group; repeat it for more")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training before the exchange that is measured")] = 16,
+    out: Annotated[Path | None, typer.Option(help="CSV to write; words and table go beside it as Markdown")] = None,
+) -> None:
+    """Hold sketches of recorded gradients against bf16 and plainer codes: unions, recovery, bytes."""
+    import pandas as pd
+
+    from edgc.analysis import sketch_table
+    from edgc.base import files
+    from edgc.base.provenance import manifest_base
+    from edgc.config import Model
+    from edgc.training.bench.sketches import study
+
+    if out is not None:  # first: of what was there when it began
+        files.write_json(out.with_suffix(".manifest.json"), manifest_base("cpu"))
+    rows = pd.DataFrame(study(load(Model, model), corpus, ranks or [2, 4, 8], steps))
+    for line in sketch_table.verdicts(rows):
+        typer.echo(line)
+    typer.echo(sketch_table.present(rows).to_string(index=False))
+    if out is not None:
+        sketch_table.write(rows, out)
+
+
 @app.command()
 def doctor(
     gpu_dry: Annotated[

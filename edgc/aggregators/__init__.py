@@ -5,6 +5,7 @@ from edgc.aggregators.dense import Dense
 from edgc.aggregators.few_bits import FewBits
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
+from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
@@ -12,6 +13,7 @@ AGGREGATORS = {
     "few_bits": FewBits,
     "lowrank": LowRank,
     "projection": Projection,
+    "sketch": Sketch,
     "topk": TopK,
 }
 

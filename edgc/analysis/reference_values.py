@@ -11,6 +11,7 @@ from edgc.config import CONFIGS, Named, Parallel, load
 from edgc.config.settings import Settings
 
 EDGC = "edgc-2511.10333"
+TAGC = "tagc-2504.05638"
 
 
 class Setup(Settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgc.analysis.collect import NOT_RUN
 from edgc.analysis.frames import Frames
-from edgc.analysis.reference_values import Reference, load_reference
+from edgc.analysis.reference_values import TAGC, Reference, load_reference
 from edgc.config import CONFIGS, Experiment, load_experiment
 
 #: Steps at the start of a run that no timing counts: they pay for first touches of memory, thread pools,
@@ -30,13 +30,15 @@ class Study:
     frames: Frames
     reference: Reference
     gaps: pd.DataFrame | None = None  #: table `accuracy` that another experiment published; see `judgement.gaps_from`
+    others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
 
 
 def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
     """Read an experiment's collected frames (`edgc collect` wrote them) with what they are judged by."""
     frames = Frames.read(results / experiment / "frames")
     loaded = load_experiment(experiment, configs)
-    return Study(loaded, frames, load_reference(configs=configs), _gaps(loaded.judgement.gaps_from, results))
+    paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
+    return Study(loaded, frames, paper, _gaps(loaded.judgement.gaps_from, results), others)
 
 
 def _gaps(experiment: str | None, results: Path) -> pd.DataFrame | None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from edgc.analysis.reference_values import EDGC, Reference, load_reference
+from edgc.analysis.reference_values import EDGC, TAGC, Reference, load_reference
 from edgc.base.errors import UserError
 from edgc.config import KINDS, Cluster, Corpus, Experiment, Method, Model, Named, Task, available, load, load_experiment
 
@@ -31,7 +31,7 @@ SAMPLE = 25  # changes of a file that a test tries
 ROWS, COLUMNS = 24, 120  # of a screen
 
 #: Every kind of file with its shipped names. reference/megatron-sc21.yaml is a table, and no command reads it.
-FILES = [(kind, name) for kind in KINDS for name in available(kind, CONFIGS)] + [(Reference, EDGC)]
+FILES = [(kind, name) for kind in KINDS for name in available(kind, CONFIGS)] + [(Reference, EDGC), (Reference, TAGC)]
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 1.5, 2**62, 10**30, 10**400, 1e308, 5e-324, -0.0, float("nan"), float("inf"),

@@ -1,11 +1,12 @@
 """The paper's numbers: only confirmed ones, each with where it stands."""
 
+import dataclasses
 import re
 
 import pytest
 import yaml
 
-from edgc.analysis.reference_values import Claim, load_reference
+from edgc.analysis.reference_values import TAGC, Claim, load_reference
 from edgc.analysis.render import NOTHING
 from edgc.analysis.tables import deviations
 from edgc.base.errors import UserError
@@ -82,3 +83,17 @@ def test_deviations_name_methods_and_experiments_that_exist():
     assert (released.step_limit, paper.step_limit) == (4, 8)
     assert released.alignment
     assert paper.alignment
+
+
+def test_deviations_of_tagc_are_rows_of_the_table_and_settings_of_its_methods():
+    released = load_reference(TAGC)
+    table = deviations.build(dataclasses.replace(study([run("dense")], reference=load_reference()), others=(released,)))
+    assert list(table.groupby("method", sort=False).size()) == [
+        len(load_reference().deviations),
+        len(released.deviations),
+    ]
+    told = " ".join(deviation.here for deviation in released.deviations)
+    named = re.findall(r"\((\w+(?:, \w+)*)\):", told)
+    ours, theirs = (load(Method, name).aggregator.model_dump() for name in ("tagc", "tagc_released"))
+    settings = {setting for names in named for setting in names.split(", ")}
+    assert settings == {name for name in ours if ours[name] != theirs[name]}
