@@ -59,7 +59,6 @@ def bench(unused):
     become_a_rank(load(Cluster, "gpu1"), Path(tempfile.mkdtemp()))
     # What is timed beside ours, in torch: how large its tensors are depends on data.
     from edgc.ops.moments import reference
-
     from edgc.training.bench import ops
 
     def gate(shape_set, op, rank, make, fail):
