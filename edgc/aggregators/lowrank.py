@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
-from edgc.aggregators.draws import draw
-from edgc.aggregators.rank_errors import TESTS, Sketched, columns, energy_left
+from edgc.aggregators.rank_errors import errors_workload, squared_errors
 from edgc.aggregators.ranked import AS_DENSE, Ranked
-from edgc.aggregators.residuals import Residuals, compute_dtype
+from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, singular_values
 from edgc.aggregators.wire import WireDtype, average
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
-from edgc.base.lazy import torch
 from edgc.comm import Communicator
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
@@ -127,46 +125,12 @@ class LowRank(Ranked):
     ) -> Mapping[str, Tensor]:
         """Of the mean over ranks, with Q of the last exchange to begin with (edgc/aggregators/rank_errors.py)."""
         ranks = {t.name: [self.effective(tuple(t.tensor.shape), amount) for amount in amounts] for t in tensors}
-        highest = {n: max((r for r in of if isinstance(r, Rank)), default=0) for n, of in ranks.items()}
-        told = [t for t in tensors if highest[t.name]]
-        if not told:
-            return {}
-        rows = [t.tensor.shape[1] for t in told]
-        widths = [columns(t.tensor.shape, highest[t.name]) for t in told]
-        like = torch.empty(0, dtype=compute_dtype(told[0].tensor), device=told[0].tensor.device)
-        starts = self._factors.fitted([t.name for t in told], rows, widths, step, like)
-        tests = [draw(self._seed, step, f"{t.name}/test", row, TESTS, like) for t, row in zip(told, rows, strict=True)]
-        parts = [[t.tensor, *self._residuals.held(t)] for t in told]
-        left = energy_left([*map(Sketched, parts, starts, tests)], comm, tag)
-        found = {}
-        for t, energies in zip(told, left, strict=True):
-            kept = [r if isinstance(r, Rank) else len(energies) - 1 for r in ranks[t.name]]
-            lost = energies[torch.tensor([0, *kept], device=energies.device)]
-            sent_whole = torch.tensor([False, *(not isinstance(r, Rank) for r in ranks[t.name])])
-            found[t.name] = lost.masked_fill(sent_whole.to(lost.device), 0.0)
-        return found
+        return squared_errors(tensors, ranks, self._factors, self._residuals, (self._seed, step), comm, tag)
 
     def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
         """Each of three products reads the gradient and the residual."""
-        found = []
-        for shape in shapes.values():
-            ranks = [rank for amount in amounts if isinstance(rank := self.effective(shape, amount), Rank)]
-            found += [(shape[0], shape[1], columns(shape, max(ranks)))] if ranks else []
-        if not found:
-            return Workload()
-        size, twice = max(4, itemsize), [*found, *found]
-        first = products([(m, n, k + TESTS) for m, n, k in twice])
-        second = orthonormalisations([(m, k) for m, _, k in found]), products(twice)
-        third = orthonormalisations([(n, k) for _, n, k in found]), products(twice)
-        left, right = sum(m * k for m, _, k in found), sum(n * k for _, n, k in found)
-        tests = TESTS * sum(m for m, _, _ in found)
-        return Workload(
-            (
-                Phase((first,), (Message("all_reduce", size * (left + tests)),)),
-                Phase(second, (Message("all_reduce", size * right),)),
-                Phase(third, (Message("all_reduce", size * left),)),
-            )
-        )
+        ranks = [(shape, [self.effective(shape, amount) for amount in amounts]) for shape in shapes.values()]
+        return errors_workload(ranks, max(4, itemsize))
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """min(m, n, amount), or `Dense` where the tensor travels so."""

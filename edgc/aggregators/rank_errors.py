@@ -9,12 +9,18 @@ Q does not depend on, ‖M(I − QQᵀ)Ω‖² / columns has ‖M(I − QQᵀ)�
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.draws import draw
+from edgc.aggregators.residuals import Residuals, compute_dtype
+from edgc.aggregators.right_factors import WarmFactors
+from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, products
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
 from edgc.ops.orthonormalise import orthonormalise
+from edgc.policies.amounts import Amount, Rank
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +40,63 @@ class Sketched(NamedTuple):
     test: Tensor
 
 
-def columns(shape: Sequence[int], highest: int) -> int:
+def squared_errors(
+    tensors: Sequence[NamedTensor],
+    amounts: Mapping[str, Sequence[Amount]],
+    factors: WarmFactors,
+    residuals: Residuals,
+    seed_and_step: tuple[int, int],
+    comm: Communicator,
+    tag: str,
+) -> dict[str, Tensor]:
+    """Of each matrix (with its residual) that some amount compresses: ‖M̄‖², then ‖M̄ − M̄_r‖² at each amount, by name.
+
+    `amounts` are effective: a rank, or dense, which loses nothing. float64, (1 + amounts,). Collective.
+    """
+    told = [t for t in tensors if _highest(amounts[t.name])]
+    if not told:
+        return {}
+    names, rows = [t.name for t in told], [t.tensor.shape[1] for t in told]
+    widths = [_columns(t.tensor.shape, _highest(amounts[t.name])) for t in told]
+    like = torch.empty(0, dtype=compute_dtype(told[0].tensor), device=told[0].tensor.device)
+    seed, step = seed_and_step
+    starts = factors.fitted(names, rows, widths, step, like)
+    tests = [draw(seed, step, f"{name}/test", row, TESTS, like) for name, row in zip(names, rows, strict=True)]
+    parts = [[t.tensor, *residuals.held(t)] for t in told]
+    found = {}
+    for name, energies in zip(names, energy_left([*map(Sketched, parts, starts, tests)], comm, tag), strict=True):
+        ranks = [amount if isinstance(amount, Rank) else len(energies) - 1 for amount in amounts[name]]
+        lost = energies[torch.tensor([0, *ranks], device=energies.device)]
+        whole = torch.tensor([False, *(not isinstance(amount, Rank) for amount in amounts[name])])
+        found[name] = lost.masked_fill(whole.to(lost.device), 0.0)
+    return found
+
+
+def errors_workload(matrices: Sequence[tuple[Shape, Sequence[Amount]]], itemsize: int) -> Workload:
+    """What `squared_errors` asks for, of shapes with their effective amounts: three products, each of which reads M."""
+    found = [(s[0], s[1], _columns(s, _highest(amounts))) for s, amounts in matrices if _highest(amounts)]
+    if not found:
+        return Workload()
+    twice = [*found, *found]  # the gradient, and the residual
+    first = products([(m, n, k + TESTS) for m, n, k in twice])
+    second = orthonormalisations([(m, k) for m, _, k in found]), products(twice)
+    third = orthonormalisations([(n, k) for _, n, k in found]), products(twice)
+    left, right = sum(m * k for m, _, k in found), sum(n * k for _, n, k in found)
+    tests = TESTS * sum(m for m, _, _ in found)
+    return Workload(
+        (
+            Phase((first,), (Message("all_reduce", itemsize * (left + tests)),)),
+            Phase(second, (Message("all_reduce", itemsize * right),)),
+            Phase(third, (Message("all_reduce", itemsize * left),)),
+        )
+    )
+
+
+def _highest(amounts: Sequence[Amount]) -> int:
+    return max((amount for amount in amounts if isinstance(amount, Rank)), default=0)
+
+
+def _columns(shape: Sequence[int], highest: int) -> int:
     """k: columns of a sketch that tells of ranks up to `highest`."""
     return min(*shape, highest + MORE)
 
