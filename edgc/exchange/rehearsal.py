@@ -17,6 +17,7 @@ from edgc.policies.amounts import DENSE, Amount, Rank
 from edgc.policies.policy import Decision, Policy
 
 SMALLEST = 16  #: ranks up to this one share their kernels: `tl.dot` takes no smaller tiles
+WIDEST = 128  #: columns of factors that a program multiplies with
 
 
 def rehearse(
@@ -59,16 +60,25 @@ def decisions(policy: Policy, steps: Sequence[int]) -> Iterator[Decision]:
 def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     """Amounts from lowest to highest with which every kernel is met that any in between needs.
 
-    Of ranks, for each power of two that tiles are padded to, the highest that is a multiple of 4, as rows of such
-    factors are read four at a time, and the highest that is not.
+    Of ranks those that have a kind of launch which none above has. Rows of factors are read four at a time where the
+    rank is a multiple of 4. Factors of more than `WIDEST` columns are multiplied by blocks of so many.
     """
     if not isinstance(lowest, Rank) or not isinstance(highest, Rank):
         return [lowest, highest]
     found: list[Amount] = []
-    floor, size = 0, SMALLEST
-    while floor < highest:
-        inside = range(max(lowest, floor + 1), min(highest, size) + 1)
-        of_four, others = [r for r in inside if r % 4 == 0], [r for r in inside if r % 4]
-        found += [Rank(rank) for rank in sorted(r[-1] for r in (of_four, others) if r)]
-        floor, size = size, 2 * size
-    return found
+    met: set[tuple[bool, int, bool]] = set()
+    for rank in range(highest, lowest - 1, -1):
+        if new := kinds(rank) - met:
+            met |= new
+            found.append(Rank(rank))
+    return found[::-1]
+
+
+def kinds(rank: int) -> set[tuple[bool, int, bool]]:
+    """What launches for `rank` columns differ in: whether columns come before, how many, whether in fours."""
+    blocks = {(begin > 0, _padded(min(rank - begin, WIDEST)), rank % 4 == 0) for begin in range(0, rank, WIDEST)}
+    return {*blocks, (False, _padded(rank), rank % 4 == 0)}  # and all columns at once, to be made orthonormal
+
+
+def _padded(columns: int) -> int:
+    return max(SMALLEST, 1 << (columns - 1).bit_length())

@@ -10,6 +10,7 @@ from edgc.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.rehearsal import decisions, ladder, rehearse
 from edgc.ops.kernel_launch import padded
+from edgc.ops.lowrank import triton as lowrank
 from edgc.policies import POLICIES
 from edgc.policies.amounts import DENSE, ON, Rank
 from edgc.policies.edgc import EdgcSettings
@@ -20,17 +21,28 @@ SHAPES = {"a": (96, 64), "b": (64, 128)}
 CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(1, 1), (1, 16), (3, 40), (8, 32), (16, 64), (7, 129), (130, 300)])
-def test_every_padded_rank_is_met_odd_and_as_a_multiple_of_four(lowest: int, highest: int) -> None:
-    """What a kernel is compiled for depends on the padded rank and on whether rows can be read four at a time."""
+@pytest.mark.parametrize(
+    ("lowest", "highest"), [(1, 1), (1, 16), (3, 40), (8, 32), (16, 64), (7, 129), (130, 300), (112, 448), (128, 128)]
+)
+def test_every_launch_is_met_that_a_rank_in_between_needs(lowest: int, highest: int) -> None:
+    """What a kernel is compiled for: whether its columns are the factor's first, their number, padded, and whether rows
+    can be read four at a time."""
 
-    def kinds(ranks: range | list[int]) -> set[tuple[int, bool]]:
-        return {(padded(rank), rank % 4 == 0) for rank in ranks}
+    def launches(rank: int) -> set[tuple[bool, int, bool]]:
+        found = {(begin > 0, width, rank % 4 == 0) for _, begin, width in column_blocks(rank)}
+        return {*found, (False, padded(rank), rank % 4 == 0)}
 
     rehearsed = [int(rank) for rank in ladder(Rank(lowest), Rank(highest)) if isinstance(rank, Rank)]
     assert rehearsed == sorted({*rehearsed})
-    assert lowest <= rehearsed[0] <= rehearsed[-1] <= highest
-    assert kinds(rehearsed) == kinds(range(lowest, highest + 1)), rehearsed
+    assert lowest <= rehearsed[0] <= rehearsed[-1] == highest
+    needed = set().union(*map(launches, range(lowest, highest + 1)))
+    assert set().union(*map(launches, rehearsed)) == needed, rehearsed
+    assert len(rehearsed) <= 20
+
+
+def column_blocks(rank: int) -> list[tuple[list[int], int, int]]:
+    """As the kernels' own launches have them."""
+    return lowrank._column_blocks([torch.empty(2, rank)])
 
 
 def test_fixed_decisions_are_those_of_the_known_steps() -> None:
