@@ -175,9 +175,9 @@ def moments_case(op: str, shapes: Shapes, device: str, kernels: bool, gated: boo
                 exact = torch.histc(edges, 1000, float(of.minimum[i]), float(of.maximum[i]))
                 worst = max(worst, float((results[name][i].cpu() - exact).abs().sum() / len(edges)))
             else:
-                flat = grad.double().view(-1)
-                taken = torch.arange(len(flat), device=flat.device) // moments.RUN % stride == 0
-                worst = max(worst, _relative(results[name][i], flat[taken].std(correction=0)))
+                flat = grad.double().cpu().view(-1)
+                taken = torch.arange(len(flat)) // moments.RUN % stride == 0
+                worst = max(worst, _relative(results[name][i].cpu(), flat[taken].std(correction=0)))
         return worst
 
     work: Work = {name: run(name, ops["moments"]) for name, ops in implementations(kernels).items()}
