@@ -15,7 +15,9 @@ from edgc.dry import device_guard, job
 from edgc.dry.short import STEPS, short
 from edgc.policies.windowed_settings import WindowedSettings
 
-EVERY = {*available(Method)} - {"torch_powersgd"}  # which needs the loop of PyTorch's own DDP, for CPUs
+#: Their rounds of peeling go on for as long as data says: the host reads it, and nothing can be guessed for it.
+SKETCHES = {"lhc", "tagc", "tagc_released"}
+EVERY = {*available(Method)} - {"torch_powersgd"} - SKETCHES  # the first needs the loop of PyTorch's own DDP, for CPUs
 #: Whose collectives differ in kind.
 APART = {
     "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",
