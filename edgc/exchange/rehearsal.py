@@ -66,7 +66,7 @@ def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     if not isinstance(lowest, Rank) or not isinstance(highest, Rank):
         return [lowest, highest]
     found: list[Amount] = []
-    met: set[tuple[bool, int, bool]] = set()
+    met: set[tuple[bool, bool, int, bool]] = set()
     for rank in range(highest, lowest - 1, -1):
         if new := kinds(rank) - met:
             met |= new
@@ -74,10 +74,13 @@ def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     return found[::-1]
 
 
-def kinds(rank: int) -> set[tuple[bool, int, bool]]:
-    """What launches for `rank` columns differ in: whether columns come before, how many, whether in fours."""
-    blocks = {(begin > 0, _padded(min(rank - begin, WIDEST)), rank % 4 == 0) for begin in range(0, rank, WIDEST)}
-    return {*blocks, (False, _padded(rank), rank % 4 == 0)}  # and all columns at once, to be made orthonormal
+def kinds(rank: int) -> set[tuple[bool, bool, int, bool]]:
+    """What launches for a block of columns differ in: whether others come before, or after, how many, if in fours.
+
+    Up to `WIDEST` columns are also made orthonormal by a kernel.
+    """
+    begins = range(0, rank, WIDEST)
+    return {(b > 0, b + WIDEST < rank, _padded(min(rank - b, WIDEST)), rank % 4 == 0) for b in begins}
 
 
 def _padded(columns: int) -> int:
