@@ -28,12 +28,14 @@ def traces() -> dict[str, object]:
 
     Not /run/netns and /run/mount, which iproute2 and util-linux make at their first use since the machine started.
     """
-    words = ("slurmctld", "slurmd", "slurmstepd", "munged", "edgc.training")
-    lines = [" ".join(p.info["cmdline"] or [p.info["name"]]) for p in psutil.process_iter(["cmdline", "name"])]
+    words = ("slurmctld", "slurmd", "slurmstepd", "munged")
+    infos = [p.info for p in psutil.process_iter(["cmdline", "name", "environ"])]
+    lines = [(" ".join(info["cmdline"] or [info["name"]]), info["environ"] or {}) for info in infos]
     run = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return {
-        "processes": sorted(line for line in lines if any(word in line for word in words)),
+        # Jobs' processes have their job's number; a training beside the lab has none.
+        "processes": sorted(line for line, own in lines if "SLURM_JOB_ID" in own or any(w in line for w in words)),
         "namespaces": sorted(path.name for path in Path("/run/netns").glob("*")),
         "links": sorted(re.findall(r"^\d+: ([^:@]+)", run, flags=re.MULTILINE)),
         "mounts": sorted(mount for mount in mounts if mount != "/run/netns"),
