@@ -4,6 +4,7 @@ from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
 from edgc.aggregators.few_bits import FewBits
+from edgc.aggregators.global_qsgd import GlobalQSGD
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
 from edgc.aggregators.random_k import RandomK
@@ -15,6 +16,7 @@ AGGREGATORS = {
     "dense": Dense,
     "dgc": DGC,
     "few_bits": FewBits,
+    "global_qsgd": GlobalQSGD,
     "lowrank": LowRank,
     "projection": Projection,
     "random_k": RandomK,
