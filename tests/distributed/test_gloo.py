@@ -18,7 +18,7 @@ from edgc.comm.loopback import run_ranks
 from edgc.comm.telemetry import Ledger
 from edgc.config import Method, available, load
 from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, On, Rank, Ratio
+from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
 from edgc.policies.policy import Decision
 from tests.fixtures.limits import COLLECTIVE
 
@@ -28,6 +28,7 @@ BUCKETS = (("tall", "bias"), ("wide", "empty"), ("twin",))
 AMOUNTS: dict[AmountKind, list[Amount]] = {
     Rank: [Rank(4), Rank(6), DENSE, Rank(4)],
     Ratio: [Ratio(0.1), Ratio(0.2), DENSE, Ratio(0.1)],
+    Bits: [Bits(4), Bits(8), DENSE, Bits(4)],
     On: [ON, ON, DENSE, ON],
 }
 SIZE = 2
@@ -35,10 +36,11 @@ SIZE = 2
 
 def exchanged(comm: ChargedCommunicator, method: str) -> tuple[list[Tensor], int, float]:
     """Averages of four steps of three buckets in flight together, payload and wire bytes."""
-    settings = load(Method, method, CONFIGS).aggregator
+    spec = load(Method, method, CONFIGS)
+    settings, own = spec.aggregator, spec.policy.largest
     cls = AGGREGATORS[settings.name]
     aggregator, outputs = cls(settings, seed=1), []
-    for step, amount in enumerate(AMOUNTS[cls.amount]):
+    for step, amount in enumerate(own if settings.refuses(amount) else amount for amount in AMOUNTS[cls.amount]):
         generator = torch.Generator().manual_seed(10 * step + comm.rank)
         values = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
         pending = [

@@ -72,7 +72,7 @@ FAULTS = (
           "dense"),
     Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=ENGINE),
     Fault(COMPILE, ENGINE, "            self._rehearse()\n", "            pass\n", "powersgd", shows=LOWRANK),
-    Fault(COMPILE, "exchange/rehearsal.py", "for r in (of_four, others) if r", "for r in (of_four,) if r", "edgc",
+    Fault(COMPILE, "exchange/rehearsal.py", "rank % 4 == 0) for b", "True) for b", "edgc",
           shows=LOWRANK),
     Fault(COMPILE, LOWRANK, "            RANK=rank,\n            **_widths(wholes,",
           "            RANK=rank + full % 7,\n            **_widths(wholes,", "edgc"),
