@@ -92,7 +92,9 @@ class GlobalQSGD(Coded):
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
     ) -> Exchange:
         wholes = [self._whole(tensor) for tensor in tensors]
-        maxima = torch.stack([whole.abs().amax().float().nan_to_num(nan=torch.inf, posinf=torch.inf) for whole in wholes])
+        maxima = torch.stack(
+            [whole.abs().amax().float().nan_to_num(nan=torch.inf, posinf=torch.inf) for whole in wholes]
+        )
         agreed = comm.all_reduce(maxima, op=ReduceOp.MAX)
         if self.settings.scale == "now":
             yield agreed
