@@ -119,11 +119,11 @@ class GlobalQSGD(Coded):
                 # NaN where any rank's M was not finite: the scale is then, or the maximum just agreed upon
                 mean = total.to(wholes[i].dtype) * (steps[i] / comm.size) + 0 * maxima[i].to(wholes[i].dtype)
                 tensors[i].tensor.copy_(mean.view(tensors[i].tensor.shape))
-        for tensor, whole, code, width, largest in zip(tensors, wholes, codes, steps, maxima, strict=True):
+        for tensor, whole, code, width, last in zip(tensors, wholes, codes, steps, maxima, strict=True):
             if self.settings.error_feedback:
                 self.residuals.memory(tensor).copy_((whole - code * width).view(tensor.tensor.shape))
             if self.settings.scale == "delayed":
-                self._maxima[tensor.name] = largest.clone()
+                self._maxima[tensor.name] = last.clone()
 
     def _whole(self, tensor: NamedTensor) -> Tensor:
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
