@@ -2,17 +2,25 @@
 
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
+from edgc.aggregators.dgc import DGC
 from edgc.aggregators.few_bits import FewBits
+from edgc.aggregators.global_qsgd import GlobalQSGD
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
+from edgc.aggregators.random_k import RandomK
+from edgc.aggregators.sidco import SIDCo
 from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
     "dense": Dense,
+    "dgc": DGC,
     "few_bits": FewBits,
+    "global_qsgd": GlobalQSGD,
     "lowrank": LowRank,
     "projection": Projection,
+    "random_k": RandomK,
+    "sidco": SIDCo,
     "sketch": Sketch,
     "topk": TopK,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from edgc.aggregators.aggregator import NamedTensor
@@ -36,6 +36,11 @@ class Residuals:
             found = torch.zeros(gradient.tensor.shape, dtype=kind, device=gradient.tensor.device)
         self._memory[gradient.name] = found.to(gradient.tensor.device)  # a loaded checkpoint lies on the CPU
         return self._memory[gradient.name]
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Forget the memory of `names`."""
+        for name in names:
+            self._memory.pop(name, None)
 
     def flush(self, gradient: NamedTensor) -> None:
         """Add the memory to the gradient, in place, and forget it: the gradient now travels dense."""

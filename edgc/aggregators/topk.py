@@ -1,4 +1,7 @@
-"""Top-K: every rank sends its k largest elements; the rest waits as error feedback (arXiv 1809.07599)."""
+"""Top-K: every rank sends its k largest elements; the rest waits as error feedback (arXiv 1809.07599).
+
+How places and values travel is in `edgc.aggregators.sparse_code`. Who finds the largest otherwise overrides `choose`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from itertools import groupby
 from math import ceil, prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edgc.aggregators.aggregator import (
     AggregatorSettings,
@@ -22,28 +25,34 @@ from edgc.aggregators.aggregator import (
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.dense import unpack
 from edgc.aggregators.residuals import compute_dtype
+from edgc.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
 from edgc.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
 from edgc.base.errors import UserError
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
-from edgc.ops.select import Pool, largest, select
+from edgc.ops.select import Pool, Selection, largest, select
 from edgc.policies.amounts import Amount, Ratio
 from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
-    from torch import Tensor, dtype
-
-MAX_INDEX = 2**31 - 1  # of int32, the index's wire format
+    from torch import Tensor
 
 
-class TopKSettings(AggregatorSettings):
-    """Top-K's options; the ratio itself comes from the policy."""
+class SparseSettings(AggregatorSettings):
+    """How chosen elements travel."""
 
-    name: Literal["topk"]
     error_feedback: bool = Field(True, description="Keep what was not sent for the next step")
-    granularity: Literal["tensor", "bucket"] = Field(
-        "tensor",
-        description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
+    index: Index = Field(
+        "int32",
+        exclude_if=lambda index: index == "int32",
+        description="How an element's place travels. int32: 4 bytes; blocks: 12 bits, and 2 bytes for every 4096 "
+        "elements; bitmap: a bit for every element; smallest: whichever is smallest",
+    )
+    values: Values = Field(
+        "fp32",
+        exclude_if=lambda values: values == "fp32",
+        description="What an element's value travels in. fp32: as it is; int8, int4: with a scale for 64 values; "
+        "stat2: two bits, each of four bins decoded to its mean",
     )
 
     @property
@@ -51,42 +60,90 @@ class TopKSettings(AggregatorSettings):
         return self.error_feedback
 
     @property
+    def pooled(self) -> bool:
+        """Whether one selection is made of a bucket's tensors together."""
+        return False
+
+
+class TopKSettings(SparseSettings):
+    """Top-K's options; the ratio itself comes from the policy."""
+
+    name: Literal["topk"]
+    granularity: Literal["tensor", "bucket"] = Field(
+        "tensor",
+        description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
+    )
+
+    @property
+    def pooled(self) -> bool:
+        return self.granularity == "bucket"
+
+    @model_validator(mode="after")
+    def _scales_are_of_tensors(self) -> TopKSettings:
+        if self.pooled and self.values not in ("fp32", "bf16"):
+            raise ValueError(
+                f"values {self.values}: tensors of a bucket would share scales, so that a large one rounds away a "
+                "small one; use granularity: tensor, or values: fp32 or bf16"
+            )
+        return self
+
+    @property
     def tells_errors(self) -> bool:
         """What a tensor loses depends on its own ratio only where it is selected from by itself."""
-        return self.granularity == "tensor"
+        return not self.pooled and self.values == "fp32"
 
 
 class TopK(Coded):
-    """One all-gather a bucket of (value, index) pairs, summed by every rank in rank order.
+    """One all-gather a bucket of values and places, summed by every rank in rank order.
 
     Per tensor, or over a bucket's tensors of one ratio together: M ← G + E; the k = ⌈ratio·numel⌉ elements
-    largest in magnitude are sent and become zero in E. NaN counts as largest, so it is sent.
+    largest in magnitude are sent and become in E what their rounding loses. NaN counts as largest, so it is sent.
     """
 
-    Settings = TopKSettings
+    Settings: ClassVar[type[SparseSettings]] = TopKSettings
     amount = Ratio
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
-    payload_formula: ClassVar[str] = "8·k per tensor, 4·numel for what travels dense"
+    payload_formula: ClassVar[str] = "k·(index + value) per tensor: 8·k unless set; 4·numel for what travels dense"
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost while error feedback is on."""
-        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
+        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()} if self.settings.values == "fp32" else {}
         return exact | ({Law.CONSERVES: Tolerance()} if self.settings.error_feedback else {})
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
     ) -> Exchange:
         groups, by_name = self._groups(shapes_of(tensors), decision), {t.name: t for t in tensors}
-        chosen = select([self._pool([by_name[name] for name in group.names], group.k) for group in groups])
-        values = torch.cat([selection.values for selection in chosen])
-        indices = torch.cat([selection.indices for selection in chosen]).to(torch.int32)
-        wire = torch.cat([values.view(torch.int32), indices])  # the bits of the values, in one buffer of words
+        pools = [self._pool([by_name[name] for name in group.names], group.k) for group in groups]
+        chosen = self.choose(pools, groups, step)
+        code = self._code(groups, chosen[0].values.element_size())
+        wire, sent = code.encode(chosen)
+        if self.settings.error_feedback and self.settings.values != "fp32":
+            self._keep_rounding(pools, chosen, sent)
         received = wire.new_empty(comm.size, wire.numel())
         yield Last(comm.all_gather(received, wire))
 
+        values, places = code.decode(received, chosen[0].values.dtype)
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
-        _add_up(received, values.dtype, [group.k for group in groups], targets)
+        _add_up(values, places, [group.k for group in groups], targets)
+
+    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+        """k elements of each pool, all different; they become 0 in its errors, all others M = G + E."""
+        return select(pools)
+
+    def _code(self, groups: Sequence[Group], itemsize: int) -> SparseCode:
+        numels, ks = tuple(group.numel for group in groups), tuple(group.k for group in groups)
+        return SparseCode(numels, ks, self.settings.index, self.settings.values, itemsize)
+
+    def _keep_rounding(self, pools: Sequence[Pool], chosen: Sequence[Selection], sent: Sequence[Selection]) -> None:
+        """Put what rounding lost of the chosen into the errors, where they are 0 now."""
+        for pool, exact, rounded in zip(pools, chosen, sent, strict=True):
+            lost = exact.values.new_zeros(sum(g.numel() for g in pool.grads))
+            lost[exact.indices] = exact.values
+            lost[rounded.indices] -= rounded.values
+            for error, part in zip(pool.errors or (), lost.split([g.numel() for g in pool.grads]), strict=True):
+                error.add_(part.view_as(error))
 
     def squared_errors(
         self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
@@ -114,52 +171,57 @@ class TopK(Coded):
         errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
         return Pool([g.tensor for g in gradients], errors, k)
 
-    def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[_Group]:
+    def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[Group]:
         """The tensors among whose elements one selection is made, each with its k."""
         ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
-        if self.settings.granularity == "tensor":
+        if not self.settings.pooled:
             pools = [([name], ratio) for name, ratio in ratios.items()]
         else:
             ordered = sorted(ratios, key=lambda name: ratios[name])
             pools = [(list(names), ratio) for ratio, names in groupby(ordered, key=lambda name: ratios[name])]
-        return [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
+        found = [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
+        for group in found if self.settings.index == "int32" else ():
+            if group.numel > MAX_INDEX:
+                raise UserError(
+                    f"index int32: {', '.join(group.names)}: {group.numel} elements, but an int32 counts at most "
+                    f"{MAX_INDEX}; use index: smallest or granularity: tensor, or exclude the parameter "
+                    "(placement.exclude)"
+                )
+        return found
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        pairs, sparse = sum(group.k for group in self._groups(shapes, decision)), elements([*shapes.values()])
-        pair = 4 + max(4, itemsize)
-        # M ← G + E, which the selection's first look is part of, and five more; the pairs packed and their M zeroed
-        encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, pair)
+        groups, sparse = self._groups(shapes, decision), elements([*shapes.values()])
+        pairs, size = sum(group.k for group in groups), max(4, itemsize)
+        code = self._code(groups, size)
+        # M ← G + E, which the selection's first look is part of, and five more; what was chosen coded and its M zeroed
+        encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, 4 + size)
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
-        decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, pair)
-        return Workload((Phase(encode, (Message("all_gather", pairs * pair),)),), decode)
+        decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, 4 + size)
+        if code.where == "bitmap":  # every element's mark written, packed; unpacked and looked through for each rank
+            encode, decode = (*encode, passes(sparse, 3, 1)), (*decode, passes(ranks * sparse, 3, 1))
+        if code.values != "fp32":  # rounded and decoded; what is lost is spread over a tensor and added to its errors
+            encode = *encode, passes(pairs, 6, size), passes(sparse, 4, size)
+        return Workload((Phase(encode, (Message("all_gather", code.message_bytes),)),), decode)
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
+    """Tensors among whose elements one selection is made."""
+
     names: list[str]
-    k: int
+    numel: int  #: of all of them
+    k: int  #: how many are chosen
 
 
-def _group(names: list[str], ratio: Ratio, numel: int) -> _Group:
-    if numel > MAX_INDEX:
-        raise UserError(
-            f"aggregator topk: {', '.join(names)}: {numel} elements, but an index on the wire is an int32, "
-            f"at most {MAX_INDEX}; use granularity: tensor, or exclude the parameter (placement.exclude)"
-        )
-    return _Group(names, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
+def _group(names: list[str], ratio: Ratio, numel: int) -> Group:
+    return Group(names, numel, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
 
 
-def _add_up(received: Tensor, kind: dtype, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:
-    """Put the means of what all ranks sent into `targets`.
-
-    `received`: ranks × words, each rank's values (of type `kind`) and then their indices; `ks`: pairs by group.
-    """
-    words = received.shape[1] - sum(ks)
-    values = received[:, :words].contiguous().view(kind)  # ranks × Σ k
-    indices = received[:, words:].long()
-    parts = zip(values.split(list(ks), 1), indices.split(list(ks), 1), strict=True)
+def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:
+    """Put the means of what all ranks sent into `targets`. Values and places: ranks × Σ k; `ks`: by group."""
+    parts = zip(values.split(list(ks), 1), places.split(list(ks), 1), strict=True)
     for tensors, (sent, where) in zip(targets, parts, strict=True):
         total = sent.new_zeros(sum(t.numel() for t in tensors))
-        for rank_values, rank_indices in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
-            total.index_add_(0, rank_indices, rank_values)
+        for rank_values, rank_places in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
+            total.index_add_(0, rank_places, rank_values)
         unpack(total.mul_(1 / len(sent)), tensors)

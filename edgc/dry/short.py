@@ -12,6 +12,7 @@ from edgc.config import RunSpec
 from edgc.config.settings import validate
 from edgc.policies.accordion import AccordionSettings
 from edgc.policies.edgc_bits import EdgcBitsSettings
+from edgc.policies.falling_ratio import FallingRatioSettings
 from edgc.policies.lgreco import LGrecoSettings
 from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
 from edgc.synchronisation.outer import OuterSettings
@@ -41,6 +42,8 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "alpha": 1 / WINDOW}
     elif isinstance(policy, LGrecoSettings | AccordionSettings):
         plain["method"]["policy"]["window"] = WINDOW
+    elif isinstance(policy, FallingRatioSettings):
+        plain["method"]["policy"]["part"] = 1
     if isinstance(spec.method.synchronisation, OuterSettings):
         plain["method"]["synchronisation"]["every"] = WINDOW
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")

@@ -6,6 +6,7 @@ from edgc.policies.edgc_bits import EdgcBits
 from edgc.policies.edgc_loss import EdgcLoss
 from edgc.policies.edgc_measured import EdgcMeasured
 from edgc.policies.edgc_released import EdgcReleased
+from edgc.policies.falling_ratio import FallingRatio
 from edgc.policies.fixed import Fixed
 from edgc.policies.lgreco import LGreco
 
@@ -18,4 +19,5 @@ POLICIES = {
     "edgc_bits": EdgcBits,
     "lgreco": LGreco,
     "accordion": Accordion,
+    "falling_ratio": FallingRatio,
 }

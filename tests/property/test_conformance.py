@@ -6,6 +6,7 @@ A new aggregator is tested by being in `AGGREGATORS`; its boolean and Literal op
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,22 +52,30 @@ FULL: dict[AmountKind, Amount] = {Rank: Rank(1000), Ratio: Ratio(1.0), Bits: Bit
 def variants(settings: AggregatorSettings) -> Iterator[AggregatorSettings]:
     """`settings`, and all that differ from it in one boolean or Literal option."""
     yield settings
-    for name, info in type(settings).model_fields.items():
-        is_literal = get_origin(info.annotation) is Literal
-        choices = (False, True) if info.annotation is bool else get_args(info.annotation) if is_literal else ()
-        for choice in choices:
+    for name in type(settings).model_fields:
+        for choice in choices(type(settings), name):
             if choice != getattr(settings, name):
                 with contextlib.suppress(ValidationError):  # options that exclude each other
                     yield type(settings).model_validate(settings.model_dump() | {name: choice})
 
 
+def choices(kind: type[AggregatorSettings], name: str) -> tuple[Any, ...]:
+    """Of an option, unless an aggregator before `kind` in the registry has inherited the same one."""
+    owner = next(base for base in kind.__mro__ if name in inspect.get_annotations(base))
+    first = next(each.Settings for each in AGGREGATORS.values() if issubclass(each.Settings, owner))
+    annotation = kind.model_fields[name].annotation
+    if kind is not first:
+        return ()
+    return (False, True) if annotation is bool else get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
 def cases() -> dict[str, AggregatorSettings]:
-    """Each different aggregator configuration once, by a readable id."""
+    """Each method's configuration, and each aggregator's with one option changed; once, by a readable id."""
     methods = [load(Method, name, CONFIGS) for name in available(Method, CONFIGS)]
     bases = [method.aggregator for method in methods if not method.control]
-    missing = AGGREGATORS.keys() - {base.name for base in bases}
-    bases += [AGGREGATORS[name].Settings(name=name) for name in sorted(missing)]
-    unique = {variant.model_dump_json(): variant for base in bases for variant in variants(base)}
+    for name, kind in AGGREGATORS.items():
+        bases += variants(kind.Settings(name=name))  # type: ignore[call-arg]
+    unique = {settings.model_dump_json(): settings for settings in bases}
     return {_id(settings): settings for settings in unique.values()}
 
 

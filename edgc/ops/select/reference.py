@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ def select(pools: Sequence[Pool]) -> list[Selection]:
 
     NaN counts as largest. Which of several equal elements is taken is not defined. `errors` change in place.
     """
-    return [_select(pool) for pool in pools]
+    return [chosen_by(pool, lambda whole, k=pool.k: largest(whole, k)) for pool in pools]
 
 
 def largest(values: Tensor, k: int) -> Tensor:
@@ -48,13 +48,14 @@ def largest(values: Tensor, k: int) -> Tensor:
     return passing if len(passing) == k else passing[magnitude[passing].topk(k, sorted=False).indices]
 
 
-def _select(pool: Pool) -> Selection:
+def chosen_by(pool: Pool, places: Callable[[Tensor], Tensor]) -> Selection:
+    """As `select`, but the elements at `places(M)`, M of all the pool: 1-D, at least fp32, not to be changed."""
     if pool.errors is None:
         parts = [g.reshape(-1).to(torch.promote_types(torch.float32, g.dtype)) for g in pool.grads]
     else:
         parts = [error.add_(grad).view(-1) for grad, error in zip(pool.grads, pool.errors, strict=True)]
     whole = torch.cat(parts) if len(parts) > 1 else parts[0]
-    indices = largest(whole, pool.k)
+    indices = places(whole)
     values = whole[indices]
     if pool.errors is not None:
         whole[indices] = 0

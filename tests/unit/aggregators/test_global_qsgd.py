@@ -1,0 +1,95 @@
+"""Global-QSGD beyond the laws of test_conformance.py: sums that fit their type, and scales of the step before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.global_qsgd import GlobalQSGD, GlobalQSGDSettings
+from edgc.base.errors import UserError
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import Bits
+from edgc.policies.policy import Decision
+
+DELAYED = {"scale": "delayed", "error_feedback": True}
+
+
+def made(**options: Any) -> GlobalQSGD:
+    return GlobalQSGD(GlobalQSGDSettings(name="global_qsgd", **options))
+
+
+def averaged(aggregator: GlobalQSGD, comm: LoopbackCommunicator, values: Tensor, bits: int, step: int = 0) -> Tensor:
+    tensor = NamedTensor("w", values.clone())
+    UnderWay(aggregator.exchange([tensor], Decision(Bits(bits)), comm, step)).wait()
+    return tensor.tensor
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(8, 127), (16, 2048)])
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_sums_of_the_largest_fit_and_steps_are_as_fine_as_the_type_allows(bits: int, largest: int, ranks: int) -> None:
+    """All ranks send the largest value everywhere: it comes out whole. Errors of others are below m/L (section 3)."""
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(ranks, 500, generator=generator)
+    top = float(values.abs().max())
+
+    def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
+        same = averaged(made(), comm, torch.full((64,), -top), bits)
+        return same, averaged(made(), comm, values[comm.rank], bits)
+
+    for same, mean in run_ranks(ranks, body):
+        torch.testing.assert_close(same, torch.full((64,), -top * (largest // ranks) / (largest // ranks)))
+        off = (mean - values.mean(0)).abs()
+        assert 0 < float(off.max()) < top / (largest // ranks)
+
+
+def test_one_rank_alone_has_the_maximum_and_all_use_it() -> None:
+    """The straight-line form, with the maximum of all ranks: every mean is a whole number of m/(L·N)."""
+    values = torch.stack([torch.linspace(-0.1, 0.1, 50), torch.linspace(-4, 4, 50)])
+
+    def body(comm: LoopbackCommunicator) -> Tensor:
+        return averaged(made(), comm, values[comm.rank], 8)
+
+    for mean in run_ranks(2, body):
+        integers = mean.double() / (4 / (63 * 2))
+        torch.testing.assert_close(integers, integers.round(), rtol=0, atol=1e-4)
+
+
+def test_a_delayed_scale_waits_once_and_is_twice_the_last_maximum() -> None:
+    """What grew beyond it is cut off, stays in the residual, and follows in the next steps."""
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = made(**DELAYED)
+        ones = torch.ones(32)
+        averaged(aggregator, comm, ones, 8, 0)
+        grown = averaged(aggregator, comm, 10 * ones, 8, 1)
+        torch.testing.assert_close(grown, 2 * ones)  # the maximum was 1
+        residual = aggregator.residual("w")
+        assert residual is not None
+        torch.testing.assert_close(residual, 8 * ones)
+        later = averaged(aggregator, comm, 0 * ones, 8, 2)
+        torch.testing.assert_close(later, 8 * ones, rtol=0, atol=20 / 63)  # all of it: the maximum was 10
+        exchange = aggregator.exchange([NamedTensor("w", ones)], Decision(Bits(8)), comm, 3)
+        works = list(exchange)
+        for work in works:
+            work.wait()
+        assert len(works) == 1
+
+    run_ranks(2, body)
+
+
+def test_more_ranks_than_a_type_has_levels_are_refused_with_a_remedy() -> None:
+    with pytest.raises(UserError, match=r"128 ranks.*8 bits.*use bits: 16"):
+        made().workload({"w": (4, 4)}, Decision(Bits(8)), 128)
+    assert made().workload({"w": (4, 4)}, Decision(Bits(16)), 128).payload == 4 + 2 * math.prod((4, 4))
+
+
+def test_a_delayed_scale_without_error_feedback_is_refused() -> None:
+    with pytest.raises(ValidationError, match="use error_feedback: true"):
+        GlobalQSGDSettings(name="global_qsgd", scale="delayed")

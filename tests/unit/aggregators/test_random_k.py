@@ -1,0 +1,68 @@
+"""Random places beyond the laws of test_conformance.py: how many, how often each, and what the mean is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.random_k import RandomK, RandomKSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import Ratio
+from edgc.policies.policy import Decision
+
+Pattern = Literal["spread", "block"]
+every_pattern = pytest.mark.parametrize("pattern", ["spread", "block"])
+
+
+def output(comm: LoopbackCommunicator, values: Tensor, seed: int = 0, step: int = 0, **options: Any) -> Tensor:
+    aggregator = RandomK(RandomKSettings(name="random_k", **options), seed=seed)
+    tensor = NamedTensor("w", values.clone())
+    UnderWay(aggregator.exchange([tensor], Decision(Ratio(0.1)), comm, step)).wait()
+    return tensor.tensor
+
+
+@every_pattern
+def test_k_different_places_the_same_on_all_ranks_and_others_in_the_next_step(pattern: Pattern) -> None:
+    def body(comm: LoopbackCommunicator) -> list[Tensor]:
+        return [output(comm, torch.ones(9, 11), step=step, pattern=pattern) != 0 for step in range(3)]
+
+    mine, theirs = run_ranks(2, body)
+    for a, b in zip(mine, theirs, strict=True):
+        assert torch.equal(a, b)
+        assert int(a.sum()) == 10
+    assert not torch.equal(mine[0], mine[1])
+
+
+def test_a_block_is_of_neighbours_and_goes_on_at_the_beginning() -> None:
+    def body(comm: LoopbackCommunicator) -> None:
+        wrapped = 0
+        for seed in range(40):
+            (places,) = output(comm, torch.ones(50), seed, pattern="block").nonzero(as_tuple=True)
+            gaps = places.diff()
+            assert len(places) == 5
+            assert int((gaps != 1).sum()) <= 1
+            wrapped += bool((gaps != 1).any())
+        assert wrapped > 0
+
+    run_ranks(2, body)
+
+
+@every_pattern
+def test_without_error_feedback_the_mean_over_seeds_is_the_average(pattern: Pattern) -> None:
+    """Element by element, within five standard errors: places are scaled by the inverse of their probability."""
+    values = [torch.randn(103, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
+    seeds = 2000
+
+    def body(comm: LoopbackCommunicator) -> Tensor:
+        options = {"pattern": pattern, "error_feedback": False}
+        return torch.stack([output(comm, values[comm.rank], seed, **options) for seed in range(seeds)])
+
+    outputs = run_ranks(2, body)[0]
+    error = outputs.std(0) / seeds**0.5
+    assert (error > 0).all()
+    assert ((outputs.mean(0) - (values[0] + values[1]) / 2).abs() <= 5 * error).all()
