@@ -1,5 +1,6 @@
 """How a gradient crosses the network: one file per mechanism, one line per aggregator here."""
 
+from edgc.aggregators.alternating import Alternating
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.few_bits import FewBits
@@ -9,6 +10,7 @@ from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
+    "alternating": Alternating,
     "dense": Dense,
     "few_bits": FewBits,
     "lowrank": LowRank,
