@@ -1,6 +1,7 @@
 """How a gradient crosses the network: one file per mechanism, one line per aggregator here."""
 
 from edgc.aggregators.alternating import Alternating
+from edgc.aggregators.batched import Batched
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.few_bits import FewBits
@@ -11,6 +12,7 @@ from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
     "alternating": Alternating,
+    "batched": Batched,
     "dense": Dense,
     "few_bits": FewBits,
     "lowrank": LowRank,
