@@ -1,5 +1,7 @@
 """How a gradient crosses the network: one file per mechanism, one line per aggregator here."""
 
+from edgc.aggregators.alternating import Alternating
+from edgc.aggregators.batched import Batched
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
@@ -13,6 +15,8 @@ from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
+    "alternating": Alternating,
+    "batched": Batched,
     "dense": Dense,
     "dgc": DGC,
     "few_bits": FewBits,

@@ -123,7 +123,9 @@ class Aggregator(ABC):
     #: Whether `spectrum` tells singular values, for policies that read them.
     tells_spectrum: ClassVar[bool] = False
     #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
-    depends_on_owner: ClassVar[bool] = False
+    depends_on_owner: bool = False
+    #: Exchanges after which what it launches and sends repeats, at equal decisions.
+    period: ClassVar[int] = 1
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
     #: aggregator that does not look at it gives the whole average, which serves owners too.
     layout: Layout = Replicated()
@@ -149,12 +151,18 @@ class Aggregator(ABC):
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
 
-        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged; a phase is what
-        `exchange` does up to a `yield`.
+        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged (but see
+        `workload_at`); a phase is what `exchange` does up to a `yield`.
         """
 
+    def workload_at(
+        self, step: int, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
+    ) -> Workload:
+        """What the exchange of `step` asks for. `workload` is the mean over a `period`, where steps differ."""
+        return self.workload(shapes, decision, ranks, itemsize)
+
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        """Bytes of its `state_dict` on a rank, after exchanges of these shapes by this decision."""
+        """Bytes of its `state_dict` on a rank, after exchanges of a bucket of these shapes by this decision."""
         return 0
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:

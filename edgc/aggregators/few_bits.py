@@ -1,34 +1,25 @@
-"""Few bits an element in two shots: all-to-all of coded parts, sum at each part's owner, all-gather of the coded mean.
+"""Few bits an element, averaged in two shots (edgc/aggregators/two_shots.py).
 
-The sum is in the tensors' own precision (at least fp32), so it cannot overflow, whatever the code. A rank sends
-2·(N−1)/N of a message, as a ring all-reduce would of its buffer. One bit in both directions is 1-bit Adam's compressed
-all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level;
-16 bits are a bf16 wire whose sum is not rounded.
+One bit in both directions is 1-bit Adam's compressed all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback
+is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.aggregators.aggregator import (
-    AggregatorSettings,
-    Exchange,
-    Last,
-    Law,
-    NamedTensor,
-    Tolerance,
-    shapes_of,
-)
+from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
 from edgc.aggregators.block_code import BITS, BlockCode, Format, Scale
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.draws import stream
 from edgc.aggregators.residuals import compute_dtype
-from edgc.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.aggregators.two_shots import Group, grouped, padded, two_shots, workload
+from edgc.aggregators.workload import Shape, Workload, passes
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
 from edgc.ops.noise import uniform
@@ -90,8 +81,8 @@ class FewBitsSettings(AggregatorSettings):
 class FewBits(Coded):
     """Per tensor: M ← G + E; a message of M's blocks to each block's owner; E ← M − decoded.
 
-    The owner adds all messages in rank order, its own M unrounded; the mean's rounding goes into its E times N, so that
-    the next mean makes up for it. What a message does not make smaller travels dense.
+    The mean's rounding goes into its owner's E times N, so that the next mean makes up for it. What a message does not
+    make smaller travels dense.
     """
 
     Settings = FewBitsSettings
@@ -115,41 +106,19 @@ class FewBits(Coded):
     ) -> Exchange:
         by_name = {t.name: t for t in tensors}
         groups = self._groups(shapes_of(tensors), decision, comm.size)
-        wholes = [self._whole(group, by_name, comm.size) for group in groups]
-        sent = [
-            group.code.encode(whole, self._noise(group, whole, f"{comm.rank}/{step}"))
-            for group, whole in zip(groups, wholes, strict=True)
-        ]
-        messages = torch.cat(sent, dim=1)
-        received = torch.empty_like(messages)
-        yield comm.all_to_all(received.view(-1), messages.view(-1))
-
-        errors, means, replies = [], [], []
-        of_all = received.split([message.shape[1] for message in sent], dim=1)
-        for group, whole, message, parts in zip(groups, wholes, sent, of_all, strict=True):
-            errors.append(whole - group.code.decode(message, whole.shape[1], whole.dtype))
-            mean = _mean(group.code.decode(parts, whole.shape[1], whole.dtype), whole[comm.rank], comm.rank)
-            means.append(mean)
-            noise = self._noise(group, whole, f"mean/{step}")
-            replies.append(group.reply.encode(mean, None if noise is None else noise[comm.rank : comm.rank + 1]))
-        reply = torch.cat(replies, dim=1)
-        everywhere = reply.new_empty(comm.size, reply.shape[1])
-        yield Last(comm.all_gather(everywhere, reply))
-
-        of_all = everywhere.split([reply.shape[1] for reply in replies], dim=1)
-        for group, parts, error, mean in zip(groups, of_all, errors, means, strict=True):
-            average = group.reply.decode(parts, mean.shape[1], mean.dtype)
-            error[comm.rank] = (mean[0] - average[comm.rank]) * comm.size
+        wholes = [self._whole(group, by_name) for group in groups]
+        found = yield from two_shots(groups, wholes, comm, partial(self._noise, step))
+        for group, (average, error) in zip(groups, found, strict=True):
             self._take(group, by_name, average.view(-1), error.view(-1))
 
-    def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[_Group]:
+    def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Group]:
         """What is coded alike, in one buffer."""
-        by_code: dict[BlockCode, list[str]] = {}
+        by_code: dict[BlockCode, dict[str, Shape]] = {}
         for name, shape in shapes.items():
             amount = decision.amount(name)
             assert isinstance(amount, Bits)
-            by_code.setdefault(self._code(shape, amount), []).append(name)
-        return [_group(code, self._reply(code), names, shapes, ranks) for code, names in by_code.items()]
+            by_code.setdefault(self._code(shape, amount), {})[name] = shape
+        return [grouped(code, self._reply(code), alike, ranks) for code, alike in by_code.items()]
 
     def _code(self, shape: Shape, bits: int) -> BlockCode:
         s = self.settings
@@ -160,27 +129,27 @@ class FewBits(Coded):
         second = self.settings.second_shot
         return code if second == "same" else BlockCode(16 if second == "bf16" else 32, code.block, "float")
 
-    def _whole(self, group: _Group, by_name: Mapping[str, NamedTensor], ranks: int) -> Tensor:
+    def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
         """M of a group, ranks × part, with zeros where tensors do not fill their last block."""
         first = by_name[group.names[0]].tensor
-        whole = torch.zeros(ranks * group.part, dtype=compute_dtype(first), device=first.device)
+        whole = torch.zeros(group.ranks * group.part, dtype=compute_dtype(first), device=first.device)
         for name, (begin, numel) in group.places.items():
             own = whole[begin : begin + numel]
             own.copy_(by_name[name].tensor.reshape(-1))
             if self.settings.error_feedback:
                 own.add_(self.residuals.memory(by_name[name]).reshape(-1))
-        return whole.view(ranks, group.part)
+        return whole.view(group.ranks, group.part)
 
-    def _noise(self, group: _Group, whole: Tensor, what: str) -> Tensor | None:
+    def _noise(self, step: int, group: Group, whole: Tensor, whose: str) -> Tensor | None:
         """Uniform numbers as `whole`, that depend on the tensor's name and the element, not on the place."""
         if self.settings.rounding != "stochastic":
             return None
         noise = torch.zeros_like(whole).view(-1)
         for name, (begin, numel) in group.places.items():
-            noise[begin : begin + numel] = uniform(self.seed, stream(f"{name}/{what}"), numel, whole.device)
+            noise[begin : begin + numel] = uniform(self.seed, stream(f"{name}/{whose}/{step}"), numel, whole.device)
         return noise.view_as(whole)
 
-    def _take(self, group: _Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor) -> None:
+    def _take(self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor) -> None:
         for name, (begin, numel) in group.places.items():
             tensor = by_name[name].tensor
             tensor.copy_(average[begin : begin + numel].view(tensor.shape))
@@ -209,12 +178,12 @@ class FewBits(Coded):
                 found.append(torch.zeros_like(found[0]))
                 continue
             code = self._code(shape, bits)
-            padded = _padded(len(whole), code.block)
-            values = torch.nn.functional.pad(whole, (0, padded - len(whole)))[None]
+            length = padded(len(whole), code.block)
+            values = torch.nn.functional.pad(whole, (0, length - len(whole)))[None]
             noise = None
             if self.settings.rounding == "stochastic":
-                noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), padded, whole.device).to(whole.dtype)[None]
-            decoded = code.decode(code.encode(values, noise), padded, whole.dtype)[0, : len(whole)]
+                noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), length, whole.device).to(whole.dtype)[None]
+            decoded = code.decode(code.encode(values, noise), length, whole.dtype)[0, : len(whole)]
             found.append((whole - decoded).double().square().sum())
         return torch.stack(found)
 
@@ -223,51 +192,8 @@ class FewBits(Coded):
         if not isinstance(amount, Bits) or amount >= 32 or not prod(shape):
             return DENSE
         code = self._code(shape, amount)
-        return amount if code.message_bytes(_padded(prod(shape), code.block)) < 4 * prod(shape) else DENSE
+        return amount if code.message_bytes(padded(prod(shape), code.block)) < 4 * prod(shape) else DENSE
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        groups = self._groups(shapes, Decision(DENSE, amounts), ranks)
-        numel, size = sum(ranks * group.part for group in groups), max(4, itemsize)
-        message = sum(ranks * group.code.message_bytes(group.part) for group in groups)
-        reply = sum(group.reply.message_bytes(group.part) for group in groups)
-        # M is made, looked at for its scales, coded; its code is decoded for E
-        encode = passes(numel, 8, size), passes(message, 2, 1)
-        # N messages decoded and added, in parts of 1/N; the mean coded
-        mean = passes(numel, 4, size), passes(message, 1, 1), passes(reply, 1, 1)
-        decode = passes(ranks * reply, 1, 1), passes(numel, 5, size)
-        to_owners, to_all = Message("all_to_all", message), Message("all_gather", reply)
-        return Workload((Phase(encode, (to_owners,)), Phase(mean, (to_all,))), decode)
-
-
-@dataclass(frozen=True)
-class _Group:
-    code: BlockCode
-    reply: BlockCode
-    places: Mapping[str, tuple[int, int]]  # by name: first element in the buffer, and how many
-    part: int  # elements of an owner, a multiple of the block
-
-    @property
-    def names(self) -> list[str]:
-        return [*self.places]
-
-
-def _group(code: BlockCode, reply: BlockCode, names: Sequence[str], shapes: Mapping[str, Shape], ranks: int) -> _Group:
-    places, end = {}, 0
-    for name in names:
-        places[name] = end, prod(shapes[name])
-        end += _padded(prod(shapes[name]), code.block)
-    return _Group(code, reply, places, _padded(end, ranks * code.block) // ranks)
-
-
-def _padded(numel: int, block: int) -> int:
-    return -(-numel // block) * block
-
-
-def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:
-    """The mean (1, part) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
-    parts[rank] = own
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total.add_(part)
-    return total.mul_(1 / len(parts))[None]
+        return workload(self._groups(shapes, Decision(DENSE, amounts), ranks), max(4, itemsize))

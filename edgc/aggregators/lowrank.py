@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.aggregators.rank_errors import errors_workload, squared_errors
 from edgc.aggregators.ranked import AS_DENSE, Ranked
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.right_factors import WarmFactors, singular_values
-from edgc.aggregators.wire import WireDtype, average
-from edgc.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.aggregators.wire import WireDtype
+from edgc.aggregators.workload import Shape, Workload, orthonormalisations, passes, products
 from edgc.comm import Communicator
 from edgc.ops.lowrank import decode, encode, project
 from edgc.ops.orthonormalise import orthonormalise
@@ -24,6 +25,8 @@ from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+BLOCK = 128
 
 
 class LowRankSettings(AggregatorSettings):
@@ -49,6 +52,19 @@ class LowRankSettings(AggregatorSettings):
         description="Precision of all that is sent. fp32: never below the gradient's own; bf16: half the bytes; what "
         "a matrix loses by it stays in the error feedback memory, what travels dense is rounded for good",
     )
+    left_wire: FactorWire | None = Field(
+        None,
+        exclude_if=lambda wire: wire is None,
+        description="Integers with block scales for P, averaged in two shots; null: P travels in wire_dtype",
+    )
+    right_wire: FactorWire | None = Field(
+        None, exclude_if=lambda wire: wire is None, description="The same for Q; its rounding stays in the residual"
+    )
+    block: PositiveInt = Field(
+        BLOCK,
+        exclude_if=lambda block: block == BLOCK,
+        description="Elements of a factor's column that share a scale, for left_wire and right_wire",
+    )
     orthogonalise: Literal["cholesky", "householder"] = Field(
         "cholesky",
         description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
@@ -65,29 +81,38 @@ class LowRankSettings(AggregatorSettings):
 
 
 class LowRank(Ranked):
-    """Two all-reduces a bucket: all left factors P with what travels dense, then all right factors Q.
+    """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
 
+    Each is an all-reduce, or two shots of integers (edgc/aggregators/factor_means.py).
     Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense.
     Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
-    holds what rounding lost, too.
+    holds what rounding lost, too. So it is with P in integers. With Q in integers rank i tells Qᵢ = Mᵢᵀ P̂ − eᵢ, with an
+    error eᵢ of its own, and Eᵢ ← Mᵢ − P̂ Qᵢᵀ = (I − P̂ P̂ᵀ) Mᵢ + P̂ eᵢᵀ. The mean of all Qᵢ is Q, so nothing is lost.
     A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
     """
 
     Settings = LowRankSettings
     state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
-    payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16"
+    payload_formula: ClassVar[str] = (
+        "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
+    )
     tells_spectrum = True
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
         super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
         self._settings, self._seed = settings, seed
         self._factors = WarmFactors(seed, settings.warm_start)
+        self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
+        self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
+        self.depends_on_owner = self._left.coded or self._right.coded
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
         settings = self._settings
-        return self._promise(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
+        promised = self._promise(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
+        rounded = self._left.coded or self._right.coded
+        return {law: within for law, within in promised.items() if not (rounded and law is Law.EXACT_AT_FULL_AMOUNT)}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
@@ -99,22 +124,30 @@ class LowRank(Ranked):
         errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
 
         lefts = bucket.factors
-        starts = self._factors.first(names, [grad.shape[1] for grad in grads], lefts, step)
+        starts = self._starts(names, [grad.shape[1] for grad in grads], lefts, step)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
-        yield average(bucket.wire, comm, self._wire_dtype)
+        yield from self._left.average(lefts, bucket.wire, comm)
 
         bases = orthonormalise(lefts, self._settings.orthogonalise)
         shapes = [(grad.shape[1], basis.shape[1]) for grad, basis in zip(grads, bases, strict=True)]
         wire, rights = self._buffers.matrices(f"right of {names[0]}", shapes, bases[0])
         project(wholes, bases, rights)  # Q ← Mᵀ P̂
-        averaged = average(wire, comm, self._wire_dtype)
+        means = self._right.average(rights, wire, comm, Last)
+        sent = next(means)
         bucket.deliver_dense()  # meanwhile
-        yield Last(averaged)
+        yield sent
+        told = yield from means
+        if told and self._settings.error_feedback:
+            keep_own(wholes, bases, differences(rights, told))
 
         # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
         seed, *streams = map(_crc, (f"{self._seed}/{step}", *names))
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
         self._factors.keep(dict(zip(names, rights, strict=True)))
+
+    def _starts(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
+        """Q to begin with, `rows[i]`×r each, for left factors m×r."""
+        return self._factors.first(names, rows, lefts, step)
 
     def spectrum(self, name: str) -> Tensor | None:
         q_nr = self._factors.get(name)
@@ -139,16 +172,16 @@ class LowRank(Ranked):
         rank = min(*shape, amount)
         return Rank(rank) if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else DENSE
 
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
         whole = sum(m * n for m, n, _ in matrices)
-        left, right = sum(m * r for m, _, r in matrices), sum(n * r for _, n, r in matrices)
-        first = passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of what is dense
-        second = orthonormalisations([(m, r) for m, _, r in matrices]), products(matrices)
-        phases = (
-            Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),
-            Phase(second, (Message("all_reduce", itemsize * right),)),
-        )
-        return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
+        lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
+        kernels = passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of what is dense
+        first = self._left.workload(lefts, kernels, dense, itemsize, ranks)
+        kernels = *first.decode, orthonormalisations(lefts), products(matrices)
+        second = self._right.workload(rights, kernels, 0, itemsize, ranks)
+        own = (products(matrices),) if self._right.coded and self._settings.error_feedback else ()
+        decode = *second.decode, *own, products(matrices), passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
+        return Workload((*first.phases, *second.phases), decode)
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         ranks, settings = self._ranks(shapes, decision), self._settings

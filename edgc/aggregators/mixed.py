@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.residuals import compute_dtype
@@ -42,18 +42,23 @@ class WireBuffers:
 
 
 class MixedBucket:
-    """The buffer of a bucket: m×r left factors of its matrices, to be filled in, then a copy of what is dense."""
+    """The buffer of a bucket: a factor of each of its matrices, to be filled in, then a copy of what is dense."""
 
     def __init__(
-        self, low: Sequence[tuple[NamedTensor, int]], dense: Sequence[NamedTensor], buffers: WireBuffers
+        self,
+        low: Sequence[tuple[NamedTensor, int]],
+        dense: Sequence[NamedTensor],
+        buffers: WireBuffers,
+        side: Literal[0, 1] = 0,
     ) -> None:
+        """`side`: the dimension of a matrix that its factor has: 0 for left factors m×r, 1 for right ones n×r."""
         self.tensors = [g for g, _ in low]  #: those that travel as factors
         self._dense = [g.tensor for g in dense]
-        sizes = [g.tensor.shape[0] * rank for g, rank in low] + [t.numel() for t in self._dense]
+        sizes = [g.tensor.shape[side] * rank for g, rank in low] + [t.numel() for t in self._dense]
         first = low[0][0]
         self.wire = buffers.take(f"left of {first.name}", sum(sizes), first.tensor)
         parts = self.wire.split(sizes)
-        #: m×r each
+        #: m×r each, or n×r
         self.factors = [part.view(-1, rank) for (_, rank), part in zip(low, parts, strict=False)]
         self._averages = parts[len(low) :]
         copy_all(self._averages, [tensor.reshape(-1) for tensor in self._dense])

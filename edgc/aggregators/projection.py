@@ -78,7 +78,7 @@ class Projection(Ranked):
             return DENSE
         return amount
 
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
         whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
         draws = passes(sum(n * r for _, n, r in matrices), 2), orthonormalisations([(n, r) for _, n, r in matrices])
         first = *draws, passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of the dense

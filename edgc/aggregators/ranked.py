@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from edgc.aggregators.aggregator import Aggregator, Law, NamedTensor, Tolerance, shapes_of
 from edgc.aggregators.dense import Dense, DenseSettings
@@ -43,32 +43,45 @@ class Ranked(Aggregator):
         """The rank that a policy's amount gives a tensor of this shape, or `Dense` where it travels so."""
 
     @abstractmethod
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int) -> Workload:
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
         """The work of a bucket with these (m, n, rank), and `dense` elements that travel with the first factors.
 
-        `itemsize`: bytes of an element on the wire.
+        `itemsize`: bytes of an element on the wire. `ranks`: of the group.
         """
 
-    def _split(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator) -> MixedBucket | None:
-        """The bucket's matrices with room for their left factors, and what is dense beside them; None: all is dense.
+    def _split(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, side: Literal[0, 1] = 0
+    ) -> MixedBucket | None:
+        """The bucket's matrices with room for their factors, and what is dense beside them; None: all is dense.
 
-        What is dense takes its residual with it.
+        What is dense takes its residual with it. `side`: 0 for left factors, 1 for right ones.
         """
         ranks = self._ranks(shapes_of(tensors), decision) if comm.size > 1 else {}
         dense = [t for t in tensors if t.name not in ranks]
         for tensor in dense:
             self._residuals.flush(tensor)
         low = [(t, ranks[t.name]) for t in tensors if t.name in ranks]
-        return MixedBucket(low, dense, self._buffers) if low else None
+        return MixedBucket(low, dense, self._buffers, side) if low else None
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        return self._workload(self.factored, shapes, decision, ranks, itemsize)
+
+    def _workload(
+        self,
+        factored: Callable[[Sequence[tuple[int, int, int]], int, int, int], Workload],
+        shapes: Mapping[str, Shape],
+        decision: Decision,
+        ranks: int,
+        itemsize: int,
+    ) -> Workload:
+        """`workload`, of which `factored` is the part of a bucket with matrices."""
         chosen = self._ranks(shapes, decision)
         if not chosen:
             return self._dense.workload(shapes, AS_DENSE, ranks, itemsize)
         # factors are at least fp32, and what shares their buffer too
         wire = 2 if self._wire_dtype == "bf16" else max(4, itemsize)
         dense = elements([shape for name, shape in shapes.items() if name not in chosen])
-        asked = self.factored([(*shapes[name], rank) for name, rank in chosen.items()], dense, wire)  # type: ignore[misc]
+        asked = factored([(*shapes[name], rank) for name, rank in chosen.items()], dense, wire, ranks)  # type: ignore[misc]
         return Workload(asked.phases, (passes(dense, 2), *asked.decode))
 
     def _ranks(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Rank]:

@@ -40,9 +40,12 @@ class WarmFactors:
         """The last Q at another rank, n×r each, in the precision and on the device of `like`; the first time random.
 
         Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
-        columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised.
+        columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised. One of
+        another height is forgotten.
         """
-        lasts = {name: self._last[name].to(like) for name in names if name in self._last}
+        heights = dict(zip(names, rows, strict=True))
+        met = [name for name in names if name in self._last and len(self._last[name]) == heights[name]]
+        lasts = {name: self._last[name].to(like) for name in met}
         growing = [
             name for name, rank in zip(names, ranks, strict=True) if name in lasts and lasts[name].shape[1] < rank
         ]

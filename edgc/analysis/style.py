@@ -65,6 +65,11 @@ LOOKS = {
     "accordion_topk": Look("#882255", "v", (0, (4, 1.5))),
     "local_16": Look("#999933", "o", (0, (4, 1.5))),
     "local_128": Look("#117733", "o", (0, (1, 1.2))),
+    "powersgd_8_8": Look("#4B2E83", "^", (0, (4, 1.5))),
+    "powersgd_8_4": Look("#4B2E83", "v", (0, (1, 1.2))),
+    "powersgd_4_4": Look("#4B2E83", "D", (0, (5, 1, 1, 1))),
+    "powersgd_batched": Look("#4B2E83", "p", (0, (5, 1, 1, 1))),
+    "acpsgd": Look("#1B7F79", "^", (0, (4, 1.5))),
 }
 
 

@@ -38,8 +38,9 @@ def rehearse(
     """
     for number, decided in enumerate(decisions(policy, steps)):
         amounts = {name: aggregator.effective(shape, decided.amount(name)) for name, shape in shapes.items()}
-        for bucket in buckets:
-            UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, number)).wait()
+        for step in range(number * aggregator.period, (number + 1) * aggregator.period):
+            for bucket in buckets:
+                UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, step)).wait()
     for bucket in buckets:
         observed = [tensor for tensor in bucket if tensor.name in shapes]
         if policy.sampling is not None:

@@ -201,7 +201,7 @@ def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: 
         for step, amount in enumerate(amounts):
             step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
             expected = sum(
-                aggregator.workload({n: SHAPES[n] for n in names}, Decision(amount), comm.size, dtype.itemsize).payload
+                aggregator.workload_at(step, {n: SHAPES[n] for n in names}, Decision(amount), 2, dtype.itemsize).payload
                 for names in BUCKETS
             )
             assert comm.ledger.take()["gradient"].payload_bytes == expected
@@ -362,7 +362,6 @@ def test_a_bucket_may_be_empty(settings: AggregatorSettings) -> None:
 
 @every_case
 def test_order_of_names_does_not_matter(settings: AggregatorSettings) -> None:
-    kind = AGGREGATORS[settings.name]  # type: ignore[attr-defined]
     amounts = amounts_for(settings)
     backwards = [list(reversed(names)) for names in reversed(BUCKETS)]
 
@@ -372,7 +371,7 @@ def test_order_of_names_does_not_matter(settings: AggregatorSettings) -> None:
             values = random_values(comm.rank, step)
             a = step_once(straight, comm, values, amount, step)
             b = step_once(reverse, comm, values, amount, step, backwards)
-            for name in SHAPES if not kind.depends_on_owner else ():
+            for name in SHAPES if not straight.depends_on_owner else ():
                 torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-10)
         assert residuals(straight).keys() == residuals(reverse).keys()
 
@@ -440,7 +439,7 @@ def test_yields_once_a_phase_of_its_workload_and_marks_the_last(settings: Aggreg
         for step, amount in enumerate(amounts):
             for bucket in buckets_of(random_values(comm.rank, step)):
                 shapes = {t.name: SHAPES[t.name] for t in bucket}
-                phases, awaited = aggregator.workload(shapes, Decision(amount), comm.size, 8).phases, []
+                phases, awaited = aggregator.workload_at(step, shapes, Decision(amount), comm.size, 8).phases, []
                 for work in aggregator.exchange(bucket, Decision(amount), comm, step):
                     phase = phases[len(awaited)]
                     assert comm.ledger.take()["gradient"].calls == sum(m.payload > 0 for m in phase.messages)
@@ -467,7 +466,8 @@ def test_state_bytes_are_those_of_the_state(settings: AggregatorSettings, dtype:
                 for tensor in by_name.values()
             )
             foretold = {n: aggregator.effective(s, amount) for n, s in SHAPES.items()}
-            kept = aggregator.state_bytes(SHAPES, Decision(DENSE, foretold), dtype.itemsize)
+            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
+            kept = sum(aggregator.state_bytes(each, Decision(DENSE, foretold), dtype.itemsize) for each in buckets)
             assert measured == kept + _left_over(aggregator, foretold, dtype)
 
     on_ranks(2, body)
@@ -554,8 +554,9 @@ def test_an_owner_gets_its_slice_of_the_average(settings: AggregatorSettings) ->
             expected = step_once(whole, comm, values, amount, step)
             comm.ledger.take()
             actual = step_once(sharded, comm, values, amount, step)
-            workloads = [sharded.workload({n: SHAPES[n] for n in names}, Decision(amount), 3) for names in BUCKETS]
-            assert comm.ledger.take()["gradient"].payload_bytes == sum(each.payload for each in workloads)
+            shapes = [{n: SHAPES[n] for n in names} for names in BUCKETS]
+            foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
+            assert comm.ledger.take()["gradient"].payload_bytes == foretold
             for piece in layout.owned(comm.rank, [*SHAPES]):
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)

@@ -1,0 +1,129 @@
+"""PowerSGD with factors in few bits: against the algorithm written straight, and what its residual holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.draws import draw
+from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import Rank
+from edgc.policies.policy import Decision
+
+RANKS, STEPS, RANK, BLOCK, M, N = 3, 12, 4, 8, 36, 24
+WIRES = [("int8", "int8"), ("int8", "int4"), ("int4", "int8"), ("int4", "int4"), ("int2", "int2"), (None, "int4"),
+         ("int4", None)]  # fmt: skip
+
+
+def gradient(rank: int, step: int) -> Tensor:
+    """With singular values that fall as those of real gradients do, in directions that all ranks share."""
+    common, own = torch.Generator().manual_seed(5), torch.Generator().manual_seed(97 * rank + step)
+    left, right = (torch.linalg.qr(torch.randn(k, N, generator=common, dtype=torch.float64))[0] for k in (M, N))
+    values = 0.7 ** torch.arange(N, dtype=torch.float64)
+    return (left * values) @ right.mT + 0.02 * torch.randn(M, N, generator=own, dtype=torch.float64)
+
+
+def exchanged(steps: int = STEPS, **options: Any) -> list[tuple[list[Tensor], Tensor]]:
+    """By rank: outputs of all steps, and the last residual."""
+
+    def body(comm: LoopbackCommunicator) -> tuple[list[Tensor], Tensor]:
+        aggregator = LowRank(LowRankSettings(name="lowrank", block=BLOCK, **options), seed=3)  # type: ignore[call-arg]
+        outputs = []
+        for step in range(steps):
+            tensor = NamedTensor("w", gradient(comm.rank, step))
+            UnderWay(aggregator.exchange([tensor], Decision(Rank(RANK)), comm, step)).wait()
+            outputs.append(tensor.tensor)
+        residual = aggregator.residual("w")
+        assert residual is not None
+        return outputs, residual
+
+    return run_ranks(RANKS, body)
+
+
+def rounded(values: Tensor, wire: str) -> Tensor:
+    """Blocks of a column, each in 2^bits − 1 equal steps up to its largest magnitude; bf16 scales are rounded up."""
+    most = 2 ** (int(wire[3:]) - 1) - 1
+    blocks = values.reshape(-1, BLOCK)
+    exact = (blocks.abs().amax(1, keepdim=True) / most).float()
+    near = exact.bfloat16().float()
+    scale = torch.where(near < exact, (near.view(torch.int32) + 0x10000).view(torch.float32), near).double()
+    return ((blocks / scale).round().clamp(-most, most) * scale).view(values.shape)
+
+
+def mean_and_errors(factors: list[Tensor], wire: str | None) -> tuple[Tensor, list[Tensor]]:
+    """Two shots over columns laid one after another; rank j owns the j-th third."""
+    if wire is None:
+        mean = sum(factors) / RANKS
+        return mean, [factor - mean for factor in factors]  # type: ignore[return-value]
+    flat = torch.stack([factor.mT.reshape(-1) for factor in factors])
+    parts = flat.view(RANKS, RANKS, -1)  # of rank, for owner
+    sent = torch.stack([rounded(part, wire) for part in parts])
+    errors = parts - sent
+    for owner in range(RANKS):
+        sent[owner, owner] = parts[owner, owner]
+    mean = sent.mean(0)
+    average = torch.stack([rounded(part, wire) for part in mean])
+    for owner in range(RANKS):
+        errors[owner, owner] = RANKS * (mean[owner] - average[owner])
+    shape = (factors[0].shape[1], factors[0].shape[0])
+    return average.view(shape).mT, [error.view(shape).mT for error in errors]
+
+
+def straight(left: str | None, right: str | None) -> list[Tensor]:
+    q = draw(3, 0, "w", N, RANK, torch.empty(0, dtype=torch.float64))
+    errors, outputs = [torch.zeros(M, N, dtype=torch.float64)] * RANKS, []
+    for step in range(STEPS):
+        wholes = [gradient(rank, step) + error for rank, error in enumerate(errors)]
+        basis = torch.linalg.qr(mean_and_errors([whole @ q for whole in wholes], left)[0])[0]
+        own = [whole.mT @ basis for whole in wholes]
+        q, lost = mean_and_errors(own, right)
+        told = [q] * RANKS if right is None else [factor - e for factor, e in zip(own, lost, strict=True)]
+        errors = [whole - basis @ factor.mT for whole, factor in zip(wholes, told, strict=True)]
+        outputs.append(basis @ q.mT)
+    return outputs
+
+
+@pytest.mark.parametrize(("left", "right"), WIRES)
+def test_equals_the_algorithm_written_straight(left: str | None, right: str | None) -> None:
+    for ours, theirs in zip(exchanged(left_wire=left, right_wire=right)[0][0], straight(left, right), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("left", "right"), WIRES)
+def test_what_goes_in_comes_out_or_stays_in_the_residual(left: str | None, right: str | None) -> None:
+    """Over all steps: sum of the mean gradients = sum of the outputs + mean of the last residuals."""
+    ranks = exchanged(left_wire=left, right_wire=right)
+    came_in = sum(gradient(rank, step) for rank in range(RANKS) for step in range(STEPS)) / RANKS
+    went_out = sum(ranks[0][0]) + sum(residual for _, residual in ranks) / RANKS
+    torch.testing.assert_close(went_out, came_in, rtol=0, atol=1e-11)  # type: ignore[arg-type]
+
+
+def test_how_ranks_differ_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank i always has i·C, C of the rank that is sent. Less the mean, its residual is (i − 1)·steps·C; less its own
+    factor it is what eight bits lose, of N times the mean's at the most."""
+    common = gradient(0, 0)[:, :RANK] @ gradient(1, 0)[:RANK]
+    monkeypatch.setitem(globals(), "gradient", lambda rank, step: rank * common)
+    sizes = {
+        wire: [float(residual.norm() / common.norm()) for _, residual in exchanged(right_wire=wire)]
+        for wire in (None, "int8")
+    }
+    assert sizes[None] == pytest.approx([STEPS, 0, STEPS], abs=1e-9)
+    assert max(sizes["int8"]) < 0.1
+
+
+def test_fewer_bits_lose_more_and_eight_lose_nearly_nothing() -> None:
+    """Of one step's mean; P's rounding also turns its span, now nearer to the best one and now further from it."""
+    mean = sum(gradient(rank, 0) for rank in range(RANKS)) / RANKS
+
+    def lost(left: str | None, right: str | None) -> float:
+        return float((exchanged(1, left_wire=left, right_wire=right)[0][0][0] - mean).norm())  # type: ignore[operator]
+
+    exact = lost(None, None)
+    assert lost("int8", "int8") == pytest.approx(exact, rel=0.01)
+    assert exact < lost(None, "int8") < lost(None, "int4") < lost(None, "int2")
