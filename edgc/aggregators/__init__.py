@@ -3,6 +3,7 @@
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.few_bits import FewBits
+from edgc.aggregators.lossless import Lossless
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
 from edgc.aggregators.sketch import Sketch
@@ -11,6 +12,7 @@ from edgc.aggregators.topk import TopK
 AGGREGATORS = {
     "dense": Dense,
     "few_bits": FewBits,
+    "lossless": Lossless,
     "lowrank": LowRank,
     "projection": Projection,
     "sketch": Sketch,

@@ -124,6 +124,8 @@ class Aggregator(ABC):
     tells_spectrum: ClassVar[bool] = False
     #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
     depends_on_owner: ClassVar[bool] = False
+    #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
+    payload_depends_on_data: ClassVar[bool] = False
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
     #: aggregator that does not look at it gives the whole average, which serves owners too.
     layout: Layout = Replicated()
@@ -149,8 +151,8 @@ class Aggregator(ABC):
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
 
-        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged; a phase is what
-        `exchange` does up to a `yield`.
+        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged, unless they depend
+        on data (`payload_depends_on_data`); a phase is what `exchange` does up to a `yield`.
         """
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:

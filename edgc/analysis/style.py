@@ -65,6 +65,9 @@ LOOKS = {
     "accordion_topk": Look("#882255", "v", (0, (4, 1.5))),
     "local_16": Look("#999933", "o", (0, (4, 1.5))),
     "local_128": Look("#117733", "o", (0, (1, 1.2))),
+    # black and grey as dense, whose averages they have
+    "lossless": Look("#000000", "P", (0, (1, 1.2))),
+    "lossless_bf16": Look("#7A7A7A", "P", (0, (1, 1.2))),
 }
 
 

