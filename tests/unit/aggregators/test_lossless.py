@@ -131,7 +131,7 @@ def test_the_cluster_model_reckons_with_the_expected_ratio_and_the_hosts_time() 
     phases = [kernel for phase in most.phases for kernel in phase.kernels]
     took = seconds([*phases, *most.decode], load(Calibration, "h100"))
     host = sum(kernel.host_seconds for kernel in (*phases, *most.decode))
-    assert took > host > 4e6 / 1e9  # however fast the device is
+    assert took > host > 4e6 / 2e9  # however fast the device is
 
 
 @pytest.mark.parametrize("wrong", [{"level": 0}, {"level": 20}, {"expected_ratio": 0}, {"expected_ratio": 1.1}])
