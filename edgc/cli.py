@@ -255,6 +255,34 @@ def sketches(
         sketch_table.write(rows, out)
 
 
+@bench.command()
+def lossless(
+    corpus: CorpusFolder,
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")] = "gpt2-nano",
+    steps: Annotated[
+        list[int] | None, typer.Option(min=1, help="Step of training to look at, from 1; repeat it for more")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV to write; words and table go beside it as Markdown")] = None,
+) -> None:
+    """Code what ranks would send without loss: gradients, factors and quantised codes, of recorded gradients."""
+    import pandas as pd
+
+    from edgc.analysis import lossless_table
+    from edgc.base import files
+    from edgc.base.provenance import manifest_base
+    from edgc.config import Model
+    from edgc.training.bench.lossless import study
+
+    if out is not None:  # first: of what was there when it began
+        files.write_json(out.with_suffix(".manifest.json"), manifest_base("cpu"))
+    rows = pd.DataFrame(study(load(Model, model), corpus, sorted(set(steps or [1, 20, 100, 300]))))
+    typer.echo(lossless_table.present(rows).to_string(index=False))
+    for line in lossless_table.answers(rows):
+        typer.echo(line)
+    if out is not None:
+        lossless_table.write(rows, out)
+
+
 @app.command()
 def doctor(
     gpu_dry: Annotated[

@@ -126,6 +126,8 @@ class Aggregator(ABC):
     depends_on_owner: bool = False
     #: Exchanges after which what it launches and sends repeats, at equal decisions.
     period: ClassVar[int] = 1
+    #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
+    payload_depends_on_data: ClassVar[bool] = False
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
     #: aggregator that does not look at it gives the whole average, which serves owners too.
     layout: Layout = Replicated()
@@ -152,7 +154,8 @@ class Aggregator(ABC):
         """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
 
         `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged (but see
-        `workload_at`); a phase is what `exchange` does up to a `yield`.
+        `workload_at`), unless they depend on data (`payload_depends_on_data`); a phase is what `exchange` does up to
+        a `yield`.
         """
 
     def workload_at(

@@ -20,6 +20,7 @@ class Kernel:
     flops: float = 0.0  #: in fp32, at the rate of a product with a thin matrix
     bytes: float = 0.0  #: read and written
     launches: int = 1
+    host_seconds: float = 0.0  #: that a core of the host works on it, whatever the device; the device waits
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,9 @@ LOOKS = {
     "powersgd_4_4": Look("#4B2E83", "D", (0, (5, 1, 1, 1))),
     "powersgd_batched": Look("#4B2E83", "p", (0, (5, 1, 1, 1))),
     "acpsgd": Look("#1B7F79", "^", (0, (4, 1.5))),
+    # black and grey as dense, whose averages they have
+    "lossless": Look("#000000", "P", (0, (1, 1.2))),
+    "lossless_bf16": Look("#7A7A7A", "P", (0, (1, 1.2))),
 }
 
 

@@ -94,4 +94,4 @@ def seconds(kernels: Iterable[Kernel], calibration: Calibration) -> float:
         1e9 * calibration.memory_gbyte_s,
         1e-6 * calibration.launch_us,
     )
-    return sum(max(k.flops / flops, k.bytes / memory) + k.launches * launch for k in kernels)
+    return sum(max(k.flops / flops, k.bytes / memory) + k.launches * launch + k.host_seconds for k in kernels)

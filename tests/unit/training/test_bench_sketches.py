@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from edgc.analysis.sketch_table import PLAIN, present, verdicts
-from edgc.base.files import write_json
 from edgc.cli import app
 from edgc.training.bench import sketches
 from edgc.training.bench.sketches import METHODS, arithmetic
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    """Tokens that repeat, so that there is something to learn."""
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    tokens = (np.arange(20_000) % 97).astype("<u2")
-    for split in ("train", "validation"):
-        tokens.tofile(folder / f"{split}.bin")
-    splits = {split: {"tokens": len(tokens)} for split in ("train", "validation")}
-    write_json(folder / "manifest.json", {"vocab_size": 512, "settings": {"name": "x"}, "splits": splits})
-    return folder
 
 
 def test_a_run_writes_numbers_words_and_a_table(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
