@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from edgc.config import load_experiment
 from tests.workflow.conftest import Project
 
 TABLE = "results/toy/tables/accuracy.csv"
@@ -55,3 +56,14 @@ def test_seeds_are_added_where_a_verdict_is_open_and_nothing_is_lost(project: Pr
     assert of_runs(project)["powersgd"] == [1, 2, 3, 4, 5]
     assert {path: path.stat().st_mtime_ns for path in before} == before, "no run is made again"
     assert pd.read_csv(project.root / TABLE).set_index("method").loc["powersgd", "pairs"] == 5
+
+
+def test_where_short_runs_share_a_job_added_ones_have_their_own(project: Project) -> None:
+    edited(project.root / "configs/experiments/toy.yaml", "seeds: [1]", SEEDS)
+    laptop = project.root / "configs/clusters/laptop.yaml"
+    laptop.write_text(laptop.read_text() + "schedule: {runs_per_job: 4, time_minutes: 10}\n")
+    configs = project.root / "configs"
+    added = load_experiment("toy", configs).runs_at_most(configs)[3].run_id
+    jobs = project.would_run("--nolock", f"results/toy/runs/{added}/trained", "results/toy/looks/3.json")
+    assert jobs["train"] == [f"results/toy/runs/{added}/trained"]
+    assert [len(jobs[f"train_toy_{number}"][0].split(", ")) for number in range(3)] == [4, 4, 1]
