@@ -23,7 +23,8 @@ def confidence(first: int, most: int) -> float:
 
     For independent normal differences of any mean and spread: neither changes the smallest p-value of the looks' t
     statistics about the true mean, so its 5 % quantile is the level of a look. It is found by simulation, from a
-    stream that numpy keeps for ever, and lowered by three standard errors of that simulation: 5 % is kept.
+    stream that numpy keeps for ever, and lowered by three standard errors of that simulation: 5 % is kept. Heavier
+    tails miss less (Student's with 5 degrees of freedom: 3.9 %), strong skew misses more (an exponential: 16 %).
     """
     values = np.random.RandomState(1977).standard_normal((PATHS, most))
     n = np.arange(1, most + 1)
