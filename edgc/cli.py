@@ -119,10 +119,37 @@ def evaluate(
 
 
 @app.command()
-def runs(experiment: ExperimentName) -> None:
-    """List the ids of an experiment's runs."""
-    for spec in load_experiment(experiment).runs():
+def runs(experiment: ExperimentName, results: Results = Path("results")) -> None:
+    """List the ids of an experiment's runs.
+
+    Where seeds are added until verdicts are decided, those that there are so
+    far in --results.
+    """
+    from edgc.analysis.asked import asked
+
+    found = asked(load_experiment(experiment), results)
+    for spec in found.specs:
         typer.echo(spec.run_id)
+    if not found.complete:
+        typer.echo(
+            f"{len(found.specs)} runs so far, at most {found.at_most}: seeds are added until verdicts are decided",
+            err=True,
+        )
+
+
+@app.command()
+def look(
+    experiment: ExperimentArgument,
+    seeds: Annotated[int, typer.Argument(help="Seeds that have been run")],
+    results: Results = Path("results"),
+) -> None:
+    """Say which verdicts are open, and which runs of the next seed they need.
+
+    For experiments whose seeds are added until verdicts are decided.
+    """
+    from edgc.analysis.look import look as look_at
+
+    typer.echo(look_at(load_experiment(experiment), seeds, results))
 
 
 @app.command()
@@ -163,7 +190,7 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
     """Gather what an experiment's runs recorded into parquet files (mode simulate: forecasts)."""
     from edgc.analysis.collect import collect as collect_frames
 
-    folder, loaded = results / experiment, load_experiment(experiment)
+    loaded = load_experiment(experiment)
     rows = []
     if loaded.mode == "simulate":
         from edgc.cluster.simulate import write_forecasts
@@ -172,8 +199,8 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
     elif loaded.predict_from:
         from edgc.base import files
 
-        rows = files.read_json(folder / "prediction.json")["rows"]
-    collect_frames(loaded, folder / "runs", folder / "frames", forecasts=rows)
+        rows = files.read_json(results / experiment / "prediction.json")["rows"]
+    collect_frames(loaded, results, forecasts=rows)
 
 
 @app.command()
@@ -456,6 +483,7 @@ def experiments(as_json: AsJson = False) -> None:
         rows.append(
             {"name": name, "title": e.title, "shows": e.shows, "minutes": e.minutes, "mode": e.mode}
             | {"cluster": e.cluster, "methods": list(e.methods), "runs": len(e.runs())}
+            | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
         )
     _show(rows, as_json)
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
+
+from edgc.analysis.asked import asked
 from edgc.analysis.frames import FRAMES, Frames, frame
 from edgc.analysis.probed import entropy_rows, spectrum_rows
 from edgc.base import files
@@ -17,15 +20,15 @@ from edgc.config import CONFIGS, Experiment, RunSpec
 NOT_RUN, UNFINISHED = "not run", "unfinished"
 
 
-def collect(
-    experiment: Experiment, runs_dir: Path, out: Path, configs: Path = CONFIGS, forecasts: Sequence[dict] = ()
-) -> Frames:
-    """Gather the experiment's runs below `runs_dir` and write one parquet file a frame into `out`.
+def collect(experiment: Experiment, results: Path, configs: Path = CONFIGS, forecasts: Sequence[dict] = ()) -> Frames:
+    """Gather the experiment's runs and write one parquet file a frame into `<results>/<experiment>/frames`.
 
     `forecasts`: of mode simulate, which has no runs.
     """
-    frames = replace(gather(experiment.runs(configs), runs_dir), forecasts=frame("forecasts", list(forecasts)))
-    frames.write(out)
+    folder = results / experiment.name
+    gathered = gather(asked(experiment, results, configs).specs, folder / "runs")
+    frames = replace(gathered, forecasts=frame("forecasts", list(forecasts)))
+    frames.write(folder / "frames")
     return frames
 
 
@@ -36,9 +39,8 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         folder = runs_dir / spec.run_id
         manifest = _read(folder / "manifest.json")
         identity = _identity(spec, manifest)
-        status = _status(folder)
         records["runs"].append(
-            {**identity, "role": spec.method.role, "spec_id": spec.spec_id, **status}
+            _outcome(spec, folder, manifest)
             | _flatten("spec", spec.model_dump(mode="json"))
             | _flatten("manifest", manifest)
         )
@@ -52,6 +54,17 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         tasks = _read(folder / "zero_shot.json").get("tasks", {})
         records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
     return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})
+
+
+def outcomes(specs: Iterable[RunSpec], runs_dir: Path) -> pd.DataFrame:
+    """The frame `runs` without settings and manifests: which runs there are, and how they ended."""
+    folders = [(spec, runs_dir / spec.run_id) for spec in specs]
+    return frame("runs", [_outcome(spec, folder, _read(folder / "manifest.json")) for spec, folder in folders])
+
+
+def _outcome(spec: RunSpec, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    identity = _identity(spec, manifest)
+    return {**identity, "role": spec.method.role, "spec_id": spec.spec_id, **_status(folder)}
 
 
 def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgc.analysis.asked import all_asked
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.base import files
 from edgc.base.errors import UserError
@@ -21,11 +22,12 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
 
     `leave_out`: tables and figures that are not worth publishing, e.g. of time on a machine that had other work.
 
-    Raises `UserError` if a run is missing, was made from code that is not committed, or there is none of that name.
+    Raises `UserError` if a run or the last look at the seeds is missing, a run was made from code that is not
+    committed, or there is none of that name.
     """
     source, target = results / experiment.name, results / "published" / experiment.name
     simulated = experiment.mode == "simulate"
-    runs = [] if simulated else [source / "runs" / spec.run_id for spec in experiment.runs()]
+    runs = [] if simulated else [source / "runs" / spec.run_id for spec in all_asked(experiment, results)]
     for run in runs:
         _check(run)
     by_model = [source / name for name in BY_MODEL if (source / name).is_file()]

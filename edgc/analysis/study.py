@@ -104,11 +104,16 @@ def lines(runs: pd.DataFrame) -> Iterator[Line]:
 
 def baseline_of(line: Line, study: Study) -> Line | None:
     """The baseline on the same model and hardware; None if it was not run there."""
+    return baseline_among(line, study.frames.runs, study.experiment.judgement.baseline)
+
+
+def baseline_among(line: Line, runs: pd.DataFrame, baseline: str) -> Line | None:
+    """The line among these runs that is of the method `baseline`, on the same model and hardware as `line`."""
     return next(
         (
             other
-            for other in lines(study.frames.runs)
-            if other.method == study.experiment.judgement.baseline
+            for other in lines(runs)
+            if other.method == baseline
             and other.model == line.model
             and other.device == line.device
             and line.device is not None

@@ -24,7 +24,8 @@ def write_table(name: str, study: Study, out: Path) -> None:
     numbers = table.build(study)
     shown = _without_constants(table.present(numbers))
     words = table.paragraph(numbers) if hasattr(table, "paragraph") else ""
-    render.write(out, name, table.TITLE, numbers, shown, table.CAPTION, f"{_setting(study)}.", words)
+    caption = table.caption(study.experiment) if hasattr(table, "caption") else table.CAPTION
+    render.write(out, name, table.TITLE, numbers, shown, caption, f"{_setting(study)}.", words)
 
 
 def write_figure(name: str, study: Study, out: Path) -> None:

@@ -32,7 +32,7 @@ def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFI
 
 def _rows(experiment: Experiment, trajectory: Trajectory, configs: Path) -> Iterator[dict[str, Any]]:
     assert experiment.simulation is not None
-    specs = [spec for spec in experiment.runs(configs) if spec.seed == experiment.seeds[0]]
+    specs = [spec for spec in experiment.runs(configs) if spec.seed == experiment.first_seeds[0]]
     for model in experiment.models:
         own = {spec.method.name: spec for spec in specs if spec.model.name == model}
         base, methods = own["dense"], [spec.method for spec in own.values()]

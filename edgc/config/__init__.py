@@ -14,6 +14,7 @@ from edgc.config.method import Method, Placement
 from edgc.config.model import Model
 from edgc.config.reading import CONFIGS, Named, available, load
 from edgc.config.run import RunSpec
+from edgc.config.seeds import UntilDecided
 from edgc.config.simulation import Assumption, Simulation
 from edgc.config.task import Task
 from edgc.config.timing import Cell, Timing
@@ -47,6 +48,7 @@ __all__ = [
     "Timing",
     "Tokenizer",
     "Training",
+    "UntilDecided",
     "available",
     "load",
     "load_experiment",

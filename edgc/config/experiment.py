@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from edgc.config.method import Method
 from edgc.config.model import Model
 from edgc.config.reading import CONFIGS, N, Named, available, load
 from edgc.config.run import RunSpec
+from edgc.config.seeds import Seeds, UntilDecided
 from edgc.config.settings import Settings, cut, merge, shown, validate
 from edgc.config.simulation import Simulation
 from edgc.config.task import Task
@@ -73,7 +74,10 @@ class Experiment(Named):
         description="Every method at each of these peak learning rates, as <method>_lr<rate>; training.min_lr keeps "
         "its share. Empty: at training.lr",
     )
-    seeds: tuple[int, ...] = Field((1,), min_length=1, description="One run per seed")
+    seeds: Seeds = Field(
+        (1,),
+        description="One run per seed: a list, or {first: 3, most: 16, until: decided} for as many as verdicts need",
+    )
     corpus: str = Field(description="File in configs/corpora")
     cluster: str = Field(description="File in configs/clusters")
     parallel: Parallel = Field(description="Degrees of parallelism")
@@ -109,8 +113,9 @@ class Experiment(Named):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
-        for what in ("models", "methods", "seeds", "learning_rates", "tables", "figures"):
-            names = [f"{name:g}" if isinstance(name, float) else name for name in getattr(self, what)]
+        matrix = {what: getattr(self, what) for what in ("models", "methods", "learning_rates", "tables", "figures")}
+        for what, given in (matrix | {"seeds": self.first_seeds}).items():
+            names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {names} names one twice")
         if unknown := set(self.overrides) - set(self.methods):
@@ -149,9 +154,13 @@ class Experiment(Named):
             raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":
             raise ValueError("predict_from is for mode: time only; only a timing can be held against a prediction")
+        if self.until_decided and self.mode != "train":
+            raise ValueError(
+                f"seeds until decided are for mode: train; mode {self.mode} decides nothing by them, so give a list"
+            )
         if self.timing is None:
             return self
-        if len(self.seeds) > 1 or self.learning_rates or self.tasks:
+        if len(self.first_seeds) > 1 or self.learning_rates or self.tasks:
             raise ValueError("mode: time trains nothing to its end: give one seed, no learning_rates and no tasks")
         if self.training.iterations != self.timing.steps_of_a_method:
             raise ValueError(
@@ -160,18 +169,36 @@ class Experiment(Named):
             )
         return self
 
-    def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
-        """The matrix models × methods × seeds, in that order."""
-        return list(self._runs(configs))
+    @property
+    def until_decided(self) -> UntilDecided | None:
+        """How seeds are added; None if they are given."""
+        return self.seeds if isinstance(self.seeds, UntilDecided) else None
 
-    def _runs(self, configs: Path) -> Iterator[RunSpec]:
+    @property
+    def first_seeds(self) -> tuple[int, ...]:
+        """The seeds that every method begins with: all, if they are given."""
+        return tuple(range(1, self.seeds.first + 1)) if isinstance(self.seeds, UntilDecided) else self.seeds
+
+    def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
+        """The matrix models × methods × first seeds, in that order.
+
+        These are all runs, unless seeds are added until verdicts are decided: `edgc.analysis.asked` knows those.
+        """
+        return list(self._runs(configs, self.first_seeds))
+
+    def runs_at_most(self, configs: Path = CONFIGS) -> list[RunSpec]:
+        """The same with every seed that may be added."""
+        seeds = range(1, self.seeds.most + 1) if isinstance(self.seeds, UntilDecided) else self.seeds
+        return list(self._runs(configs, seeds))
+
+    def _runs(self, configs: Path, seeds: Iterable[int]) -> Iterator[RunSpec]:
         cluster = self.load_cluster(configs).model_dump()
         corpus = self._load(Corpus, self.corpus, configs).model_dump()
         models = {name: self._load(Model, name, configs).model_dump() for name in self.models}
         methods = dict(self._methods(configs))
         for model in models.values():
             for name, changes in methods.items():
-                for seed in self.seeds:
+                for seed in seeds:
                     base = {
                         "model": model,
                         "corpus": corpus,
@@ -224,7 +251,7 @@ class Experiment(Named):
 
     def run(self, run_id: str, configs: Path = CONFIGS) -> RunSpec:
         """The run of this id. Raises `UserError` if the experiment has none."""
-        runs = {spec.run_id: spec for spec in self.runs(configs)}
+        runs = {spec.run_id: spec for spec in self.runs_at_most(configs)}
         if run_id not in runs:
             raise UserError(f"run {run_id}: experiment {self.name} has {', '.join(runs)}")
         return runs[run_id]

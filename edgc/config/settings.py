@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Tag, ValidationError
 
 from edgc.base.errors import UserError
 
@@ -63,11 +63,15 @@ def _explain(kind: type[BaseModel], error: Any) -> str:
 def _follow(kind: type[BaseModel], location: Sequence[Any]) -> tuple[list[str], list[type[BaseModel]]]:
     """The names that lead to a place in `kind` as its file has them, and the groups of settings that may be there.
 
-    Where a group's settings depend on its `name`, pydantic puts that into the location, too: policy.fixed.rank.
+    Where a group's settings depend on its `name`, pydantic puts that into the location, too: policy.fixed.rank. So it
+    does with the tag of a setting's form.
     """
     names: list[str] = []
-    groups = [kind]
+    groups, tags = [kind], set[str]()
     for part in location:
+        if part in tags:
+            tags = set()
+            continue
         called = [group for group in groups if part in _names(group)]
         if len(groups) > 1 and called:
             groups = called
@@ -76,6 +80,7 @@ def _follow(kind: type[BaseModel], location: Sequence[Any]) -> tuple[list[str], 
         fields = [group.model_fields[part] for group in groups if part in group.model_fields]
         if fields:  # else a place in a list, or a key
             groups = [group for field in fields for group in _groups(field.annotation)]
+            tags = {tag for field in fields for tag in _tags(field.annotation)}
     return names, groups
 
 
@@ -84,6 +89,12 @@ def _groups(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [group for part in get_args(annotation) for group in _groups(part)]
+
+
+def _tags(annotation: Any) -> list[str]:
+    """The tags that tell the forms of a field of this type apart."""
+    own = [annotation.tag] if isinstance(annotation, Tag) else []
+    return own + [tag for part in get_args(annotation) for tag in _tags(part)]
 
 
 def _names(group: type[BaseModel]) -> tuple[Any, ...]:

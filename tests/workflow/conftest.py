@@ -61,7 +61,7 @@ class Project:
         rule = ""
         for line in (done.stdout + done.stderr).splitlines():
             words = line.strip().split(" ", 1)
-            if words[0] in ("rule", "localrule"):
+            if words[0] in ("rule", "localrule", "checkpoint", "localcheckpoint"):
                 rule = words[1].rstrip(":")
                 jobs.setdefault(rule, [])
             elif words[0] == "output:":

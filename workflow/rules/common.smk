@@ -14,7 +14,7 @@ from edgc.config import Cluster, Corpus, Task, load, load_experiment
 from edgc.training.data.corpus_files import corpus_id, input_files
 from edgc.training.evaluation.local_data import evaluated_on
 from edgc.base.errors import UserError
-from edgc.base.files import canonical_json
+from edgc.base.files import canonical_json, read_json
 from edgc.cluster.slurm.queue import live_jobs, runs_of
 from edgc.cluster.slurm.site import check_site, forgets_jobs
 
@@ -32,6 +32,7 @@ if unknown := set(config) - {"experiment"}:
 try:
     EXPERIMENT = load_experiment(config["experiment"])
     SPECS = {spec.run_id: spec for spec in EXPERIMENT.runs()}
+    EVERY_RUN = [spec.run_id for spec in EXPERIMENT.runs_at_most()]
     CORPUS = load(Corpus, EXPERIMENT.corpus)
     CLUSTER = load(Cluster, EXPERIMENT.cluster)
     TASKS = [load(Task, name) for name in EXPERIMENT.tasks]
@@ -53,19 +54,22 @@ RUN = f"{RESULTS}/runs/{{run}}"
 JOB = "results/{experiment}/runs/{run}"
 CORPUS_DIR = f"results/corpora/{corpus_id(CORPUS)}"  # shared by experiments
 
+UNTIL = EXPERIMENT.until_decided  # None: seeds are given
+GROWS = "Seeds are added until verdicts are decided. A gap's interval is valid at any number of seeds."
+
 # What the report's texts may say of the experiment.
 config["about"] = {
     "title": EXPERIMENT.title,
     "shows": EXPERIMENT.shows,
     "models": ", ".join(EXPERIMENT.models),
     "methods": ", ".join(dict.fromkeys(spec.method.title for spec in SPECS.values())),
-    "seeds": len(EXPERIMENT.seeds),
+    "seeds": f"{UNTIL.first} to {UNTIL.most}" if UNTIL else len(EXPERIMENT.first_seeds),
     "hardware": f"{CLUSTER.processes} × {CLUSTER.device_model}, nodes: {CLUSTER.nodes} (cluster {CLUSTER.name})",
     "margin": EXPERIMENT.judgement.margin_nats,
     "baseline": EXPERIMENT.judgement.baseline,
     "iterations": EXPERIMENT.training.iterations,
     "corpus": EXPERIMENT.corpus,
-}
+} | ({"until": GROWS} if UNTIL else {})
 
 
 wildcard_constraints:
@@ -184,10 +188,10 @@ def live():
     Of `calibration`, ids by experiment.
     """
     jobs = live_jobs(Path.cwd()) if ON_CLUSTER else {}
-    runs = list(SPECS)
     name = EXPERIMENT.name
+    runs = EVERY_RUN
     found = {rule: runs_of(jobs, rule, name, runs) for rule in ("train", "evaluate")}
-    for number, together in enumerate(batched(runs, CLUSTER.schedule.runs_per_job)):
+    for number, together in enumerate(batched(SPECS, CLUSTER.schedule.runs_per_job)):
         if job := jobs.get(f"rule_train_{name}_{number}"):
             found["train"] |= dict.fromkeys(together, job)
     prefix = "rule_time_for_calibration_wildcards_"

@@ -21,6 +21,7 @@ for table in TABLES:
         params:
             table=table,
             experiment=EXPERIMENT.name,
-            judgement=EXPERIMENT.judgement.model_dump_json(),
+            judgement=EXPERIMENT.judgement.model_dump_json()
+            + (UNTIL.model_dump_json() if UNTIL else ""),
         shell:
             '"$EDGC_PYTHON" -m edgc table {params.table:q} {params.experiment:q} > {log:q} 2>&1'

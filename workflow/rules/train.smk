@@ -12,8 +12,10 @@ TRAIN = (
 )
 TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
+# Seeds that are added later have a job each: which there will be is not known yet.
+TOGETHER = list(SPECS) if RUNS_PER_JOB > 1 else []
 
-if RUNS_PER_JOB == 1:
+if RUNS_PER_JOB == 1 or UNTIL:
 
     rule train:
         input:
@@ -23,7 +25,7 @@ if RUNS_PER_JOB == 1:
         log:
             f"{JOB}/launch.log",
         wildcard_constraints:
-            run=none_of(LIVE["train"]),
+            run=none_of([*LIVE["train"], *TOGETHER]),
         threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
         resources:
             **whole_nodes(CLUSTER, runs=1),
@@ -34,10 +36,10 @@ if RUNS_PER_JOB == 1:
         shell:
             TRAIN
 
-else:
+if TOGETHER:
 
     # Short runs share a job, one after another, so that they wait in the queue once.
-    for number, runs in enumerate(batched(SPECS, RUNS_PER_JOB)):
+    for number, runs in enumerate(batched(TOGETHER, RUNS_PER_JOB)):
         if not set(runs) & set(LIVE["train"]):
 
             rule:

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from edgc.analysis.asked import asked
 from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Experiment, RunSpec, load_experiment
 
@@ -55,6 +56,7 @@ class Watched:
     name: str
     specs: tuple[RunSpec, ...]
     problem: str = ""
+    at_most: int = 0  #: runs that there may be in the end, if seeds are added until verdicts are decided
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ class ExperimentProgress:
     name: str
     runs: tuple[RunProgress, ...]
     problem: str = ""
+    at_most: int = 0  #: as of `Watched`
+
+    @property
+    def grows(self) -> bool:
+        """Whether runs may still be added."""
+        return len(self.runs) < self.at_most
 
 
 def choose(names: Sequence[str], results: Path, configs: Path = CONFIGS) -> list[Watched]:
@@ -74,18 +82,23 @@ def choose(names: Sequence[str], results: Path, configs: Path = CONFIGS) -> list
     if not results.is_dir():
         raise UserError(f"--results {results}: no such folder; name the one that holds the experiments' folders")
     if names:
-        return [Watched(name, tuple(load_experiment(name, configs).runs(configs))) for name in dict.fromkeys(names)]
+        return [_watched(name, results, configs) for name in dict.fromkeys(names)]
     folders = sorted(runs.parent for runs in results.glob("*/runs") if runs.is_dir())
-    return [_found(folder.name, configs) for folder in folders if folder.name != "published"]
+    return [_found(folder.name, results, configs) for folder in folders if folder.name != "published"]
 
 
-def _found(name: str, configs: Path) -> Watched:
+def _watched(name: str, results: Path, configs: Path) -> Watched:
+    found = asked(load_experiment(name, configs), results, configs)
+    return Watched(name, found.specs, at_most=found.at_most)
+
+
+def _found(name: str, results: Path, configs: Path) -> Watched:
     """A folder's experiment. One that is gone or broken must not hide the others."""
     path = configs / Experiment.folder / f"{name}.yaml"
     if not path.is_file():
         return Watched(name, (), f"its file {path} no longer exists")
     try:
-        return Watched(name, tuple(load_experiment(name, configs).runs(configs)))
+        return _watched(name, results, configs)
     except UserError as error:
         return Watched(name, (), str(error))
 
@@ -94,7 +107,7 @@ def read(watched: Watched, results: Path, now: float) -> ExperimentProgress:
     """Look at an experiment's runs. `now`: seconds since the epoch."""
     folder = results / watched.name / "runs"
     runs = tuple(read_run(watched.name, spec, folder / spec.run_id, now) for spec in watched.specs)
-    return ExperimentProgress(watched.name, runs, watched.problem)
+    return ExperimentProgress(watched.name, runs, watched.problem, watched.at_most)
 
 
 def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunProgress:
@@ -128,8 +141,11 @@ def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunPro
 
 
 def ended(experiments: Iterable[ExperimentProgress]) -> bool:
-    """Whether no run will go on by itself. A stopped one may: SLURM requeues what a node's failure stopped."""
-    return all(run.state in ENDED for experiment in experiments for run in experiment.runs)
+    """Whether no run will go on by itself, and none is added.
+
+    A stopped one may go on: SLURM requeues what a node's failure stopped.
+    """
+    return all(not one.grows and all(run.state in ENDED for run in one.runs) for one in experiments)
 
 
 def _state_without_status(silent: float | None) -> str:

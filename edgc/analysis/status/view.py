@@ -39,8 +39,12 @@ def report(names: Sequence[str], results: Path, as_json: bool, seconds: float | 
     watched = choose(names, results)
 
     def look() -> list[ExperimentProgress]:
+        nonlocal watched
         now = time.time()
-        return [read(experiment, results, now) for experiment in watched]
+        found = [read(experiment, results, now) for experiment in watched]
+        if any(experiment.grows for experiment in found):
+            watched = choose(names, results)  # for the next look
+        return found
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -105,6 +109,8 @@ def _experiment(experiment: ExperimentProgress, width: int, hidden: Collection[s
     if shown := [run for run in experiment.runs if run.state not in hidden]:
         yield _table(shown, width)
     yield Text(summary(experiment.runs))
+    if experiment.grows:
+        yield Text(f"at most {experiment.at_most} runs: seeds are added until verdicts are decided")
     for run in experiment.runs:
         yield from _notes(run)
 

@@ -2,6 +2,7 @@
 
 Each module has `TITLE`, `CAPTION` (what each column is), `build(study)` → numbers, and `present(numbers)` → the table
 as it is read. It may have `paragraph(numbers)` → what the numbers say, a sentence a line; it stands above the table.
+It may have `caption(experiment)` → `CAPTION` as this experiment needs it.
 
 A key of `CAPTION` is a column's heading, with or without its unit. An ellipsis in it stands for any words.
 """

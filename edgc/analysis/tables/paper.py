@@ -179,10 +179,12 @@ def quality_preserved(line: Line, study: Study) -> list[Measured]:
     if gaps.empty:
         return []
     diverged = int((line.measured["status"] == "diverged").sum())
-    judged = "diverged" if diverged else accuracy.verdict(gaps, study.experiment.judgement.margin_nats)
-    words = {"preserved": "reproduced", "better": "reproduced", accuracy.TOO_FEW: "within noise"}
-    found = words.get(judged, "not reproduced")
-    return [Measured("gap in validation loss (nats)", len(gaps) + diverged, *accuracy.interval(gaps), verdict=found)]
+    until, margin = study.experiment.until_decided, study.experiment.judgement.margin_nats
+    judged = "diverged" if diverged else accuracy.verdict(gaps, margin, until)
+    undecided = dict.fromkeys((accuracy.TOO_FEW, accuracy.OPEN), "within noise")
+    found = ({"preserved": "reproduced", "better": "reproduced"} | undecided).get(judged, "not reproduced")
+    gap = accuracy.interval(gaps, until)
+    return [Measured("gap in validation loss (nats)", len(gaps) + diverged, *gap, verdict=found)]
 
 
 MEASURES: dict[str, Callable[[Line, Study], list[Measured]]] = {
