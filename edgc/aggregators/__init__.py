@@ -7,6 +7,7 @@ from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
 from edgc.aggregators.few_bits import FewBits
 from edgc.aggregators.global_qsgd import GlobalQSGD
+from edgc.aggregators.loco import LoCo
 from edgc.aggregators.lossless import Lossless
 from edgc.aggregators.lowrank import LowRank
 from edgc.aggregators.projection import Projection
@@ -22,6 +23,7 @@ AGGREGATORS = {
     "dgc": DGC,
     "few_bits": FewBits,
     "global_qsgd": GlobalQSGD,
+    "loco": LoCo,
     "lossless": Lossless,
     "lowrank": LowRank,
     "projection": Projection,

@@ -26,6 +26,9 @@ Format = Literal["int", "lloyd", "float", "float_wide"]
 #: The scale's precision. fp32; bf16, rounded up; e8m0: a power of two (Open Compute Project, Microscaling Formats 1.0).
 Scale = Literal["fp32", "bf16", "e8m0"]
 
+#: What a scale is made from: the block's largest magnitude, or its 2-norm (QSGD, arXiv 1610.02132, §3.1).
+Norm = Literal["max", "l2"]
+
 BITS: dict[Format, tuple[int, ...]] = {
     "int": (1, 2, 4, 8), "lloyd": (1, 2, 4), "float": (4, 8, 16, 32), "float_wide": (8,),
 }  # fmt: skip
@@ -42,6 +45,7 @@ class BlockCode:
     block: int
     format: Format = "int"
     scale: Scale = "bf16"
+    norm: Norm = "max"  #: of int with two bits or more
 
     def __post_init__(self) -> None:
         if self.bits not in BITS[self.format]:
@@ -89,6 +93,8 @@ class BlockCode:
             found = blocks.square().mean(-1, keepdim=True).sqrt()
         elif self.format == "int" and self.bits == 1:
             found = blocks.abs().mean(-1, keepdim=True)
+        elif self.format == "int" and self.norm == "l2":
+            found = torch.linalg.vector_norm(blocks, dim=-1, keepdim=True) / self._largest
         else:
             found = blocks.abs().amax(-1, keepdim=True) / self._largest
         found = torch.where(found.isfinite(), found, torch.nan).float()

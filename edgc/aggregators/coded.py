@@ -40,11 +40,15 @@ class Coded(Aggregator):
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         """`Aggregator.workload` of the same."""
 
+    def turned_dense(self, name: str) -> None:
+        """Forget what else is kept of a tensor, beside its residual."""
+
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         coded = self._coded(shapes_of(tensors), decision) if comm.size > 1 else {}
         dense = [t for t in tensors if t.name not in coded]
         for tensor in dense:
             self.residuals.flush(tensor)
+            self.turned_dense(tensor.name)
         beside = self._dense.exchange(dense, Decision(), comm, step)
         averaged = next(beside)
         if coded:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.aggregators.aggregator import Exchange, Law, NamedTensor, Tolerance, shapes_of
+from edgc.aggregators.aggregator import Law, NamedTensor, Tolerance
 from edgc.aggregators.draws import stream
 from edgc.aggregators.residuals import Residuals
 from edgc.aggregators.topk import Group, SparseSettings, TopK
 from edgc.aggregators.workload import Phase, Shape, Workload, elements, passes
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
 from edgc.ops.noise import bits
 from edgc.ops.select import Pool, Selection, above, chosen_by
 from edgc.policies.policy import Decision
@@ -62,10 +61,8 @@ class DGC(TopK):
         """What was sent before is sent again as momentum, so with momentum nothing is conserved."""
         return {} if self.settings.momentum else super().laws
 
-    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        coded = self._coded(shapes_of(tensors), decision)
-        self._momenta.drop([t.name for t in tensors if t.name not in coded])
-        return super().exchange(tensors, decision, comm, step)
+    def turned_dense(self, name: str) -> None:
+        self._momenta.drop(name)
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         pool = super()._pool(gradients, k)

@@ -1,7 +1,8 @@
-"""Few bits an element, averaged in two shots (edgc/aggregators/two_shots.py).
+"""Few bits an element, averaged in two shots (edgc/aggregators/two_shots.py), or in one (one_shot.py).
 
 One bit in both directions is 1-bit Adam's compressed all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback
-is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded.
+is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded. In one shot,
+with 2-norms and random rounding, it is QSGD (arXiv 1610.02132, §3.1).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
-from edgc.aggregators.block_code import BITS, BlockCode, Format, Scale
+from edgc.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.draws import stream
+from edgc.aggregators.one_shot import one_shot
+from edgc.aggregators.one_shot import workload as one_shot_workload
 from edgc.aggregators.residuals import compute_dtype
 from edgc.aggregators.two_shots import Group, grouped, padded, two_shots, workload
 from edgc.aggregators.workload import Shape, Workload, passes
@@ -47,6 +50,14 @@ class FewBitsSettings(AggregatorSettings):
         "nearest",
         description="stochastic: up or down at random, so that the mean is right; for format int of 2 to 8 bits",
     )
+    norm: Norm = Field(
+        "max",
+        description="What a block's scale is made from, for format int of 2 to 8 bits: its largest magnitude, or its "
+        "2-norm, which leaves most levels to a few large elements",
+    )
+    shots: Literal["two", "one"] = Field(
+        "two", description="two: every part to its owner, the mean to all; one: everything to all, N - 1 messages"
+    )
     second_shot: Literal["same", "bf16", "fp32"] = Field(
         "same", description="What the mean is sent in: the same code, or without a scale"
     )
@@ -66,13 +77,17 @@ class FewBitsSettings(AggregatorSettings):
     def _rounds(self) -> FewBitsSettings:
         if self.rounding == "stochastic" and self.format != "int":
             raise ValueError(f"rounding stochastic is for format int, not {self.format}; use rounding: nearest")
+        if self.norm == "l2" and self.format != "int":
+            raise ValueError(f"norm l2 is for format int, not {self.format}; use norm: max")
+        if self.shots == "one" and self.second_shot != "same":
+            raise ValueError(f"second_shot {self.second_shot}: with shots: one there is none; use second_shot: same")
         return self
 
     def refuses(self, amount: Amount) -> str | None:
         allowed = BITS[self.format]
         if isinstance(amount, Bits) and amount < 32 and amount not in allowed:
             known = ", ".join(map(str, allowed))
-            return f"bits {plain(amount)}: aggregator few_bits with format {self.format} has codes of {known} bits"
+            return f"bits {plain(amount)}: aggregator {self.name} with format {self.format} has codes of {known} bits"
         if amount == 1 and self.rounding == "stochastic":
             return "bits 1: a sign is not rounded at random; use rounding: nearest, or more bits"
         return None
@@ -88,7 +103,7 @@ class FewBits(Coded):
     Settings = FewBitsSettings
     amount = Bits
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
-    payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block)"
+    payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
     depends_on_owner = True
 
     @property
@@ -107,9 +122,10 @@ class FewBits(Coded):
         by_name = {t.name: t for t in tensors}
         groups = self._groups(shapes_of(tensors), decision, comm.size)
         wholes = [self._whole(group, by_name) for group in groups]
-        found = yield from two_shots(groups, wholes, comm, partial(self._noise, step))
-        for group, (average, error) in zip(groups, found, strict=True):
-            self._take(group, by_name, average.view(-1), error.view(-1))
+        average = two_shots if self.settings.shots == "two" else one_shot
+        found = yield from average(groups, wholes, comm, partial(self._noise, step))
+        for group, (mean, error) in zip(groups, found, strict=True):
+            self._take(group, by_name, mean.view(-1), error.view(-1))
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Group]:
         """What is coded alike, in one buffer."""
@@ -118,19 +134,20 @@ class FewBits(Coded):
             amount = decision.amount(name)
             assert isinstance(amount, Bits)
             by_code.setdefault(self._code(shape, amount), {})[name] = shape
-        return [grouped(code, self._reply(code), alike, ranks) for code, alike in by_code.items()]
+        owners = ranks if self.settings.shots == "two" else 1
+        return [grouped(code, self._reply(code), alike, owners) for code, alike in by_code.items()]
 
     def _code(self, shape: Shape, bits: int) -> BlockCode:
         s = self.settings
         block = s.block if s.block != "row" else (shape or (1,))[-1]
-        return BlockCode(bits, block, s.format, s.scale)
+        return BlockCode(bits, block, s.format, s.scale, s.norm)
 
     def _reply(self, code: BlockCode) -> BlockCode:
         second = self.settings.second_shot
         return code if second == "same" else BlockCode(16 if second == "bf16" else 32, code.block, "float")
 
     def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
-        """M of a group, ranks × part, with zeros where tensors do not fill their last block."""
+        """M of a group, owners × part, with zeros where tensors do not fill their last block."""
         first = by_name[group.names[0]].tensor
         whole = torch.zeros(group.ranks * group.part, dtype=compute_dtype(first), device=first.device)
         for name, (begin, numel) in group.places.items():
@@ -196,4 +213,7 @@ class FewBits(Coded):
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        return workload(self._groups(shapes, Decision(DENSE, amounts), ranks), max(4, itemsize))
+        groups = self._groups(shapes, Decision(DENSE, amounts), ranks)
+        if self.settings.shots == "one":
+            return one_shot_workload(groups, ranks, max(4, itemsize))
+        return workload(groups, max(4, itemsize))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance, shapes_of
+from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.draws import stream
 from edgc.aggregators.residuals import compute_dtype
@@ -82,11 +82,8 @@ class GlobalQSGD(Coded):
             Law.EXACT_AT_FULL_AMOUNT: Tolerance()
         }
 
-    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        coded = self._coded(shapes_of(tensors), decision)
-        for name in [t.name for t in tensors if t.name not in coded]:
-            self._maxima.pop(name, None)
-        return super().exchange(tensors, decision, comm, step)
+    def turned_dense(self, name: str) -> None:
+        self._maxima.pop(name, None)
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

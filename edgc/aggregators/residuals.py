@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgc.aggregators.aggregator import NamedTensor
@@ -37,10 +37,9 @@ class Residuals:
         self._memory[gradient.name] = found.to(gradient.tensor.device)  # a loaded checkpoint lies on the CPU
         return self._memory[gradient.name]
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Forget the memory of `names`."""
-        for name in names:
-            self._memory.pop(name, None)
+    def drop(self, name: str) -> None:
+        """Forget the memory of `name`, if there is one."""
+        self._memory.pop(name, None)
 
     def flush(self, gradient: NamedTensor) -> None:
         """Add the memory to the gradient, in place, and forget it: the gradient now travels dense."""

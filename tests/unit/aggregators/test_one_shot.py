@@ -1,0 +1,96 @@
+"""QSGD against its definition (arXiv 1610.02132, §3.1), and one shot against two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.few_bits import FewBits, FewBitsSettings
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.exchange.turns import UnderWay
+from edgc.policies.amounts import Bits
+from edgc.policies.policy import Decision
+
+NUMEL, BLOCK = 4096, 512
+
+
+def values(rank: int) -> Tensor:
+    return torch.randn(NUMEL, generator=torch.Generator().manual_seed(rank), dtype=torch.float64)
+
+
+def averaged(comm: LoopbackCommunicator, seed: int = 0, bits: int = 4, **options: Any) -> Tensor:
+    settings = FewBitsSettings(name="few_bits", block=BLOCK, error_feedback=False, scale="fp32", **options)
+    tensor = NamedTensor("w", values(comm.rank))
+    UnderWay(FewBits(settings, seed).exchange([tensor], Decision(Bits(bits)), comm, 0)).wait()
+    return tensor.tensor
+
+
+def test_every_rank_sends_whole_levels_of_its_blocks_norms() -> None:
+    """Of one rank beside zeros: ‖v‖₂·ξ/s with s = 7 levels, ξ one of the two integers next to |v|·s/‖v‖₂."""
+
+    def body(comm: LoopbackCommunicator) -> Tensor:
+        tensor = NamedTensor("w", values(0) if comm.rank == 0 else torch.zeros(NUMEL, dtype=torch.float64))
+        settings = FewBitsSettings(
+            name="few_bits",
+            block=BLOCK,
+            scale="fp32",
+            norm="l2",
+            rounding="stochastic",
+            shots="one",
+            error_feedback=False,
+        )
+        UnderWay(FewBits(settings).exchange([tensor], Decision(Bits(4)), comm, 0)).wait()
+        return tensor.tensor * comm.size
+
+    sent = run_ranks(3, body)[0].view(-1, BLOCK)
+    own = values(0).view(-1, BLOCK)
+    norms = torch.linalg.vector_norm(own, dim=1, keepdim=True)
+    levels, wanted = sent * 7 / norms, own * 7 / norms
+    torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-5)
+    assert ((levels.round() - wanted).abs() < 1).all()
+    assert set(levels.round().unique().tolist()) <= {-2.0, -1.0, 0.0, 1.0, 2.0}
+
+
+def test_its_variance_is_within_the_papers_bound() -> None:
+    """E‖Q(v) − v‖² ≤ min(n/s², √n/s)·‖v‖² for each block (lemma 3.1), with n = 512 and s = 7."""
+    options = {"norm": "l2", "rounding": "stochastic", "shots": "one"}
+
+    def body(comm: LoopbackCommunicator) -> Tensor:
+        return torch.stack([averaged(comm, seed, **options) for seed in range(50)])
+
+    outputs = run_ranks(2, body)[0]
+    mean = (values(0) + values(1)) / 2
+    bound = min(BLOCK / 49, BLOCK**0.5 / 7) * (values(0).square().sum() + values(1).square().sum()) / 4
+    assert 0 < (outputs - mean).square().sum(1).mean() <= bound
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_two_shots_lose_no_more_than_one_shot_and_one_rounding(bits: int, ranks: int) -> None:
+    """‖two shots − mean‖ ≤ ‖one shot − mean‖ + ‖rounding of a mean‖, which is at most half a level of each block."""
+
+    def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
+        return averaged(comm, bits=bits), averaged(comm, bits=bits, shots="one")
+
+    two, one = run_ranks(ranks, body)[0]
+    mean = torch.stack([values(rank) for rank in range(ranks)]).mean(0)
+    largest = torch.stack([values(rank).view(-1, BLOCK).abs() for rank in range(ranks)]).amax((0, 2))
+    rounding = (largest / (2 ** (bits - 1) - 1) / 2).square().sum().mul(BLOCK).sqrt()
+    assert torch.linalg.vector_norm(two - mean) <= torch.linalg.vector_norm(one - mean) + rounding
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shots": "one", "second_shot": "bf16"}, "use second_shot: same"),
+        ({"norm": "l2", "format": "lloyd"}, "use norm: max"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        FewBitsSettings(name="few_bits", **options)
