@@ -11,9 +11,9 @@ from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
+    "dense": Dense,
     "alternating": Alternating,
     "batched": Batched,
-    "dense": Dense,
     "few_bits": FewBits,
     "lowrank": LowRank,
     "projection": Projection,
