@@ -70,6 +70,7 @@ LOOKS = {
     "powersgd_4_4": Look("#4B2E83", "D", (0, (5, 1, 1, 1))),
     "powersgd_batched": Look("#4B2E83", "p", (0, (5, 1, 1, 1))),
     "acpsgd": Look("#1B7F79", "^", (0, (4, 1.5))),
+    "optimus_cc_stages": Look("#A04070", "X", (0, (1, 1.2))),
 }
 
 

@@ -17,7 +17,9 @@ from edgc.policies.windowed_settings import WindowedSettings
 
 #: Their rounds of peeling go on for as long as data says: the host reads it, and nothing can be guessed for it.
 SKETCHES = {"lhc", "tagc", "tagc_released"}
-EVERY = {*available(Method)} - {"torch_powersgd"} - SKETCHES  # the first needs the loop of PyTorch's own DDP, for CPUs
+#: These need the loop of PyTorch's own DDP, for CPUs, and more than two stages.
+ELSEWHERE = {"torch_powersgd", "optimus_cc_stages"}
+EVERY = {*available(Method)} - ELSEWHERE - SKETCHES
 #: Whose collectives differ in kind.
 APART = {
     "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",
