@@ -17,9 +17,9 @@ from edgc.aggregators.sketch import Sketch
 from edgc.aggregators.topk import TopK
 
 AGGREGATORS = {
+    "dense": Dense,
     "alternating": Alternating,
     "batched": Batched,
-    "dense": Dense,
     "dgc": DGC,
     "few_bits": FewBits,
     "global_qsgd": GlobalQSGD,

@@ -73,6 +73,7 @@ LOOKS = {
     # black and grey as dense, whose averages they have
     "lossless": Look("#000000", "P", (0, (1, 1.2))),
     "lossless_bf16": Look("#7A7A7A", "P", (0, (1, 1.2))),
+    "optimus_cc_stages": Look("#A04070", "X", (0, (1, 1.2))),
 }
 
 

@@ -18,8 +18,9 @@ from edgc.policies.windowed_settings import WindowedSettings
 #: Their rounds of peeling go on for as long as data says: the host reads it, and nothing can be guessed for it.
 SKETCHES = {"lhc", "tagc", "tagc_released"}
 LOSSLESS = {"lossless", "lossless_bf16"}  # their messages are as long as data says
-NOT_HERE = {"torch_powersgd"} | SKETCHES | LOSSLESS  # the first needs the loop of PyTorch's own DDP, for CPUs
-EVERY = {*available(Method)} - NOT_HERE
+#: These need the loop of PyTorch's own DDP, for CPUs, and more than two stages.
+ELSEWHERE = {"torch_powersgd", "optimus_cc_stages"}
+EVERY = {*available(Method)} - ELSEWHERE - SKETCHES - LOSSLESS
 #: Whose collectives differ in kind.
 APART = {
     "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",

@@ -70,6 +70,6 @@ def test_it_trains_every_method() -> None:
     trainable = {name for name in available(Method) if not load(Method, name).control}
     for name in ("gpu1", "gpu2"):
         experiment = load_experiment(name)
-        several_stages = {"edgc_pipeline"}
+        several_stages = {"edgc_pipeline", "optimus_cc_stages"}
         assert set(experiment.methods) == trainable - several_stages
         assert experiment.models == ("gpt2-124m",)

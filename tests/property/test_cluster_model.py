@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from edgc.cluster.step_model import Step, StepModel
 from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load
+from edgc.config.model import TIED
 from edgc.policies.amounts import DENSE, ON, Amount, Rank
 from edgc.policies.policy import Decision
 
@@ -129,6 +131,19 @@ def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> Non
             first, last = found.windows[0], found.windows[-1]
             assert all(amount is None for amount in first.amounts), "warm-up sends everything"
             assert last.step.payload_bytes < first.step.payload_bytes
+
+
+def test_optimus_cc_compresses_the_stages_that_end_last_and_no_copy_of_the_embedding() -> None:
+    model, rank = StepModel(spec("optimus_cc_stages"), rates()), Decision(Rank(128))
+    shares = [
+        model.workload(stage, rank).payload / model.workload(stage, Decision()).payload for stage in range(STAGES)
+    ]
+    assert max(shares[:3]) < 0.3
+    assert shares[3] == 1
+    of_the_embedding = 4 * prod(model.shapes[0][TIED[0]])
+    everything = [4 * sum(map(prod, model.shapes[stage].values())) for stage in range(STAGES)]
+    alone = [all_of_it - model.workload(i, Decision()).payload for i, all_of_it in enumerate(everything)]
+    assert alone == [of_the_embedding, 0, 0, of_the_embedding]
 
 
 @pytest.mark.parametrize(
