@@ -298,7 +298,7 @@ def lossless(
     from edgc.base import files
     from edgc.base.provenance import manifest_base
     from edgc.config import Model
-    from edgc.training.bench.lossless import study
+    from edgc.training.bench.entropy_coding import study
 
     if out is not None:  # first: of what was there when it began
         files.write_json(out.with_suffix(".manifest.json"), manifest_base("cpu"))

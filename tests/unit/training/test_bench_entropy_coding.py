@@ -14,7 +14,7 @@ from edgc.aggregators.byte_planes import BytePlanes
 from edgc.analysis.lossless_table import FLOATS, answers, present
 from edgc.cli import app
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.training.bench.lossless import Sent, coded
+from edgc.training.bench.entropy_coding import Sent, coded
 from edgc.training.bench.overheard import Overheard
 
 ROW = {"step": 1, "raw": 4.0, "zstd": 3.8, "planes": 3.0, "zstd_bound": 3.9, "planes_bound": 2.9, "random": 0.5}
