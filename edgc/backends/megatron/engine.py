@@ -92,6 +92,10 @@ class MegatronEngine:
         known = (0, *(step for step in self.spec.method.policy.changes if step < last), last)
         shapes = self._compressible() if self.exchange.compresses else {}
         rehearse(self._aggregator(), self.exchange.policy, known, self.replica.buckets, shapes, self._data_parallel)
+        if self.spec.method.pipeline.compresses:
+            model = self.spec.model
+            message = (model.seq_length, self.spec.training.micro_batch, model.hidden_size)
+            self._p2p.rehearse(message, self.place.device)
         self.ledger.forget()
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:

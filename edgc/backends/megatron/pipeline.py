@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +13,7 @@ from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from edgc.comm.telemetry import Ledger
-from edgc.exchange.link_codecs import Cast, PipelineTraffic, build
+from edgc.exchange.link_codecs import Cast, LinkCodec, PipelineTraffic, build
 
 PIPELINE = "pipeline"  # the ledger's tag of what is sent, and the clock's region of encoding and decoding
 BUBBLE = "bubble"  # the clock's region of waiting for other stages, and for what they send
@@ -35,10 +37,16 @@ class ChargedP2P(P2PCommunicator):
     ) -> None:
         super().__init__(pp_group=group, config=config)
         self._ledger, self._compresses = ledger, traffic.compresses
-        self._forward = build(traffic.forward, "forward", group.rank(), seed)
-        self._backward = build(traffic.backward, "backward", group.rank(), seed)
+        self._build = partial(_codecs, traffic, group.rank(), seed)
+        self._forward, self._backward = self._build()
         #: False in evaluation, on all ranks alike: nothing is compressed, and the codecs' state stays as it is
         self.training = True
+
+    @torch.no_grad()
+    def rehearse(self, shape: Sequence[int], device: torch.device) -> None:
+        """Encode zeros of a message's shape each way, by codecs made for this alone: kernels are compiled here."""
+        for codec in self._build():
+            codec.encode(torch.zeros(*shape, dtype=self.config.pipeline_dtype, device=device))
 
     @torch.no_grad()
     def _communicate(
@@ -117,3 +125,8 @@ class ChargedP2P(P2PCommunicator):
         """Restore what `state_dict` gave."""
         self._forward.load_state_dict(state["forward"])
         self._backward.load_state_dict(state["backward"])
+
+
+def _codecs(traffic: PipelineTraffic, stage: int, seed: int) -> tuple[LinkCodec, LinkCodec]:
+    """Those that a stage sends through: to the next one, and to the one before."""
+    return build(traffic.forward, "forward", stage, seed), build(traffic.backward, "backward", stage, seed)
