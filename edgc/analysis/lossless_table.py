@@ -20,7 +20,7 @@ CAPTION = {
     "Planes": "by zstd in byte planes, as `lossless` has it sent; % is of raw",
     "Bound": "by an ideal coder of single bytes with one table a plane (entropy of order 0); zstd can be below it, as "
     "it makes a new table every 128 KB, and where bytes repeat",
-    "Random": "share of the bytes in planes with 7.99 of 8 bits of entropy or more",
+    "Random": "share of the bytes in planes with 7.8 of 8 bits of entropy or more",
     "Encode, decode": "MB of raw bytes a second, byte planes and zstd together, on one core of the machine in the "
     "manifest",
 }

@@ -28,7 +28,7 @@ RANKS = 2
 METHODS: Mapping[str, Amount] = {
     "powersgd": Rank(16), "int8": Bits(8), "int4": Bits(4), "onebit": Bits(1), "topk": Ratio(0.01),
 }  # fmt: skip
-RANDOM = 7.99  #: bits of order-0 entropy from which on a plane of bytes counts as random
+RANDOM = 7.8  #: bits of order-0 entropy from which on a plane of bytes counts as random
 LEVEL = 3  #: zstd's own default, for bytes as they lie
 TIMES = 5  #: that coding is timed; the fastest counts
 
