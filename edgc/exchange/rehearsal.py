@@ -67,7 +67,7 @@ def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     if not isinstance(lowest, Rank) or not isinstance(highest, Rank):
         return [lowest, highest]
     found: list[Amount] = []
-    met: set[tuple[bool, bool, int, bool]] = set()
+    met: set[tuple[int, ...]] = set()
     for rank in range(highest, lowest - 1, -1):
         if new := kinds(rank) - met:
             met |= new
@@ -75,13 +75,16 @@ def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     return found[::-1]
 
 
-def kinds(rank: int) -> set[tuple[bool, bool, int, bool]]:
-    """What launches for a block of columns differ in: whether others come before, or after, how many, if in fours.
+def kinds(rank: int) -> set[tuple[int, ...]]:
+    """What launches differ in: of a block of columns, and of all of them.
 
-    Up to `WIDEST` columns are also made orthonormal by a kernel.
+    Encode and project take blocks: whether others come before, or after, how many columns, if in fours. Decode, and
+    what repairs an orthonormal factor, take a factor whole: how many columns, if in fours. Up to `WIDEST` columns are
+    also made orthonormal by a kernel.
     """
-    begins = range(0, rank, WIDEST)
-    return {(b > 0, b + WIDEST < rank, _padded(min(rank - b, WIDEST)), rank % 4 == 0) for b in begins}
+    begins, fours = range(0, rank, WIDEST), rank % 4 == 0
+    blocks = {(b > 0, b + WIDEST < rank, _padded(min(rank - b, WIDEST)), fours) for b in begins}
+    return blocks | {(_padded(rank), fours)}
 
 
 def _padded(columns: int) -> int:

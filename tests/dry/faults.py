@@ -72,7 +72,7 @@ FAULTS = (
           "dense"),
     Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=ENGINE),
     Fault(COMPILE, ENGINE, "            self._rehearse()\n", "            pass\n", "powersgd", shows=LOWRANK),
-    Fault(COMPILE, "exchange/rehearsal.py", "rank % 4 == 0) for b", "True) for b", "edgc",
+    Fault(COMPILE, "exchange/rehearsal.py", "WIDEST), rank % 4 == 0", "WIDEST), True", "edgc",
           shows=LOWRANK),
     Fault(COMPILE, LOWRANK, "            RANK=rank,\n            **_widths(wholes,",
           "            RANK=rank + full % 7,\n            **_widths(wholes,", "edgc"),

@@ -93,9 +93,7 @@ def _sent(gradients: Sequence[Gradients], heard: Mapping[str, Sequence[Tensor]])
         yield Sent(f"fp32 factors {name} of PowerSGD", factor.view(-1), factor.numel())
     for name, title in (("int8", "int8 codes"), ("int4", "int4 codes"), ("onebit", "one-bit codes")):
         yield Sent(title, heard[name][0].view(-1), len(own))
-    indices, values = (
-        heard["topk"][0].view(torch.int32).chunk(2)
-    )  # where, which rises in a tensor, and what
+    indices, values = heard["topk"][0].view(torch.int32).chunk(2)  # where, which rises in a tensor, and what
     yield Sent("fp32 values of Top-K", values.view(torch.float32), len(values))
     yield Sent("int32 indices of Top-K", indices, len(values))
     yield Sent("int32 gaps between indices of Top-K", indices.diff(prepend=indices.new_zeros(1)), len(values))

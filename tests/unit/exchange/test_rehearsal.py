@@ -9,6 +9,7 @@ from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.rehearsal import decisions, ladder, rehearse
+from edgc.ops.kernel_launch import padded
 from edgc.ops.lowrank import triton as lowrank
 from edgc.policies import POLICIES
 from edgc.policies.amounts import DENSE, ON, Rank
@@ -25,12 +26,13 @@ CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)
 )
 def test_every_launch_is_met_that_a_rank_in_between_needs(lowest: int, highest: int) -> None:
     """What a kernel is compiled for: whether its columns are the factor's first, or last, their number, padded, and
-    whether rows can be read four at a time. Orthonormalisation has kernels up to the widest block only."""
+    whether rows can be read four at a time. Decode takes all columns at once. Orthonormalisation has kernels up to the
+    widest block only."""
 
-    def launches(rank: int) -> set[tuple[bool, bool, int, bool]]:
-        blocks = column_blocks(rank)
+    def launches(rank: int) -> set[tuple[int, ...]]:
+        blocks, fours = column_blocks(rank), rank % 4 == 0
         last = max(begin for _, begin, _ in blocks)
-        return {(begin > 0, begin < last, width, rank % 4 == 0) for _, begin, width in blocks}
+        return {(begin > 0, begin < last, width, fours) for _, begin, width in blocks} | {(padded(rank), fours)}
 
     rehearsed = [int(rank) for rank in ladder(Rank(lowest), Rank(highest)) if isinstance(rank, Rank)]
     assert rehearsed == sorted({*rehearsed})
