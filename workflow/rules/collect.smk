@@ -7,7 +7,6 @@ rule collect:
         f"{RESULTS}/logs/collect.log",
     localrule: True
     params:
-        **ASKED_BY,
         experiment=EXPERIMENT.name,
         runs=list(SPECS),
         titles=[spec.method.title for spec in SPECS.values()],

@@ -1,5 +1,6 @@
 # Names and helpers that the rules share. The experiment is read and checked here, before any job exists.
 
+import hashlib
 import os
 import re
 import sys

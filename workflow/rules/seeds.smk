@@ -18,14 +18,13 @@ def all_runs():
     return runs_of_seeds(UNTIL.most) if UNTIL else list(SPECS)
 
 
-# By what runs are asked for: where it changes, looks are taken anew, and frames gathered.
-ASKED_BY = (
-    dict(judgement=EXPERIMENT.judgement.model_dump_json(), most=UNTIL.most)
-    if UNTIL
-    else {}
-)
-
 if UNTIL:
+
+    JUDGED_BY = [EXPERIMENT.judgement.model_dump_json(), UNTIL.model_dump_json()]
+    # Named after all that looks depend on: where that changes, it is not there, so that looks are taken anew.
+    # Snakemake by itself takes frames that exist for finished while the next look is missing.
+    KEY = hashlib.sha256(canonical_json([*EVERY_RUN, *JUDGED_BY]).encode())
+    ENDED = f"{RESULTS}/looks/{KEY.hexdigest()[:8]}.ended"
 
     checkpoint look:
         input:
@@ -40,7 +39,17 @@ if UNTIL:
             seeds=r"\d+",
         localrule: True
         params:
-            **ASKED_BY,
             experiment=EXPERIMENT.name,
+            judged_by=JUDGED_BY,
         shell:
             '"$EDGC_PYTHON" -m edgc look {params.experiment:q} {wildcards.seeds} > {log:q} 2>&1'
+
+    rule end:
+        input:
+            lambda wildcards: expand(f"{RUN}/trained", run=all_runs()),
+        output:
+            touch(ENDED),
+        localrule: True
+
+else:
+    ENDED = []
