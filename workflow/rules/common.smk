@@ -118,6 +118,22 @@ def tasks_on_data(wildcards):
     )
 
 
+def runs_of_seeds(seeds):
+    """Ids of the runs of the first `seeds` seeds. Snakemake comes back after each look that is not there yet."""
+    runs = list(SPECS)
+    for reached in range(UNTIL.first, seeds):
+        added = read_json(Path(checkpoints.look.get(seeds=reached).output[0]))["runs"]
+        if not added:
+            break
+        runs += added
+    return runs
+
+
+def all_runs():
+    """Ids of all the experiment's runs; with seeds until decided, as many as they have come to be."""
+    return runs_of_seeds(UNTIL.most) if UNTIL else list(SPECS)
+
+
 def whole_nodes(cluster, runs):
     """What a job that trains asks for, as the cluster's file says: one rule for any number of nodes.
 
