@@ -68,8 +68,10 @@ def test_where_short_runs_share_a_job_added_ones_have_their_own(project: Project
     edited(project.root / "configs/experiments/toy.yaml", "seeds: [1]", "seeds: {first: 3, most: 4, until: decided}")
     laptop = project.root / "configs/clusters/laptop.yaml"
     laptop.write_text(laptop.read_text() + "schedule: {runs_per_job: 4, time_minutes: 10}\n")
+    planned = project.would_run()
+    assert [len(planned[f"train_toy_{number}"][0].split(", ")) for number in range(3)] == [4, 4, 1]
+    assert (len(planned["evaluate"]), planned["look"]) == (9, ["results/toy/looks/3.json"]), "what is certain"
     configs = project.root / "configs"
     added = load_experiment("toy", configs).runs_at_most(configs)[3].run_id
-    jobs = project.would_run("--nolock", f"results/toy/runs/{added}/trained", "results/toy/looks/3.json")
-    assert jobs["train"] == [f"results/toy/runs/{added}/trained"]
-    assert [len(jobs[f"train_toy_{number}"][0].split(", ")) for number in range(3)] == [4, 4, 1]
+    trained = f"results/toy/runs/{added}/trained"
+    assert project.would_run("--nolock", trained)["train"] == [trained]

@@ -1,6 +1,7 @@
 rule collect:
     input:
-        lambda wildcards: expand(f"{RUN}/{{record}}", run=all_runs(), record=RECORDS),
+        expand(f"{RUN}/{{record}}", run=SPECS, record=RECORDS),
+        lambda wildcards: expand(f"{RUN}/{{record}}", run=added_runs(), record=RECORDS),
     output:
         expand(f"{RESULTS}/frames/{{name}}.parquet", name=FRAMES),
     log:

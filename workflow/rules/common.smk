@@ -129,9 +129,9 @@ def runs_of_seeds(seeds):
     return runs
 
 
-def all_runs():
-    """Ids of all the experiment's runs; with seeds until decided, as many as they have come to be."""
-    return runs_of_seeds(UNTIL.most) if UNTIL else list(SPECS)
+def added_runs():
+    """Ids of the runs that looks have asked for; none where seeds are given."""
+    return runs_of_seeds(UNTIL.most)[len(SPECS) :] if UNTIL else []
 
 
 def whole_nodes(cluster, runs):

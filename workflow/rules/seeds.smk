@@ -28,7 +28,7 @@ if UNTIL:
 
     rule end:
         input:
-            lambda wildcards: expand(f"{RUN}/trained", run=all_runs()),
+            lambda wildcards: expand(f"{RUN}/trained", run=added_runs()),
         output:
             touch(ENDED),
         localrule: True
