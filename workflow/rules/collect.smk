@@ -1,13 +1,13 @@
 rule collect:
     input:
-        lambda wildcards: expand(f"{RUN}/{{record}}", run=all_runs(), record=RECORDS),
+        expand(f"{RUN}/{{record}}", run=SPECS, record=RECORDS),
+        lambda wildcards: expand(f"{RUN}/{{record}}", run=added_runs(), record=RECORDS),
     output:
         expand(f"{RESULTS}/frames/{{name}}.parquet", name=FRAMES),
     log:
         f"{RESULTS}/logs/collect.log",
     localrule: True
     params:
-        **ASKED_BY,
         experiment=EXPERIMENT.name,
         runs=list(SPECS),
         titles=[spec.method.title for spec in SPECS.values()],

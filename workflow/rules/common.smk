@@ -1,5 +1,6 @@
 # Names and helpers that the rules share. The experiment is read and checked here, before any job exists.
 
+import hashlib
 import os
 import re
 import sys
@@ -115,6 +116,22 @@ def tasks_on_data(wildcards):
             for name, task in plain.items()
         ]
     )
+
+
+def runs_of_seeds(seeds):
+    """Ids of the runs of the first `seeds` seeds. Snakemake comes back after each look that is not there yet."""
+    runs = list(SPECS)
+    for reached in range(UNTIL.first, seeds):
+        added = read_json(Path(checkpoints.look.get(seeds=reached).output[0]))["runs"]
+        if not added:
+            break
+        runs += added
+    return runs
+
+
+def added_runs():
+    """Ids of the runs that looks have asked for; none where seeds are given."""
+    return runs_of_seeds(UNTIL.most)[len(SPECS) :] if UNTIL else []
 
 
 def whole_nodes(cluster, runs):

@@ -1,31 +1,12 @@
 # Seeds that are added until verdicts are decided. After each seed a look says whose verdict is open; these methods and
 # their baseline then get the next seed. A look is a file, so what was decided stays decided when Snakemake starts again.
-
-
-def runs_of_seeds(seeds):
-    """Ids of the runs of the first `seeds` seeds. Snakemake comes back after each look that is not there yet."""
-    runs = list(SPECS)
-    for reached in range(UNTIL.first, seeds):
-        added = read_json(Path(checkpoints.look.get(seeds=reached).output[0]))["runs"]
-        if not added:
-            break
-        runs += added
-    return runs
-
-
-def all_runs():
-    """Ids of all the experiment's runs; with seeds until decided, as many as they have come to be."""
-    return runs_of_seeds(UNTIL.most) if UNTIL else list(SPECS)
-
-
-# By what runs are asked for: where it changes, looks are taken anew, and frames gathered.
-ASKED_BY = (
-    dict(judgement=EXPERIMENT.judgement.model_dump_json(), most=UNTIL.most)
-    if UNTIL
-    else {}
-)
-
 if UNTIL:
+
+    JUDGED_BY = [EXPERIMENT.judgement.model_dump_json(), UNTIL.model_dump_json()]
+    # Named after all that looks depend on: where that changes, it is not there, so that looks are taken anew.
+    # Snakemake by itself takes frames that exist for finished while the next look is missing.
+    KEY = hashlib.sha256(canonical_json([*EVERY_RUN, *JUDGED_BY]).encode())
+    ENDED = f"{RESULTS}/looks/{KEY.hexdigest()[:8]}.ended"
 
     checkpoint look:
         input:
@@ -40,7 +21,17 @@ if UNTIL:
             seeds=r"\d+",
         localrule: True
         params:
-            **ASKED_BY,
             experiment=EXPERIMENT.name,
+            judged_by=JUDGED_BY,
         shell:
             '"$EDGC_PYTHON" -m edgc look {params.experiment:q} {wildcards.seeds} > {log:q} 2>&1'
+
+    rule end:
+        input:
+            lambda wildcards: expand(f"{RUN}/trained", run=added_runs()),
+        output:
+            touch(ENDED),
+        localrule: True
+
+else:
+    ENDED = []

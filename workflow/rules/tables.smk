@@ -7,6 +7,7 @@ for table in TABLES:
             rules.collect.output,
             reference=f"configs/reference/{PAPER}.yaml",
             gaps=published_gaps(),
+            ended=ENDED,
         output:
             multiext(f"{RESULTS}/tables/{table}", ".csv", ".md"),
             report(
@@ -21,7 +22,6 @@ for table in TABLES:
         params:
             table=table,
             experiment=EXPERIMENT.name,
-            judgement=EXPERIMENT.judgement.model_dump_json()
-            + (UNTIL.model_dump_json() if UNTIL else ""),
+            judgement=EXPERIMENT.judgement.model_dump_json(),
         shell:
             '"$EDGC_PYTHON" -m edgc table {params.table:q} {params.experiment:q} > {log:q} 2>&1'

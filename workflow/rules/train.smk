@@ -36,6 +36,7 @@ if RUNS_PER_JOB == 1 or UNTIL:
         shell:
             TRAIN
 
+
 if TOGETHER:
 
     # Short runs share a job, one after another, so that they wait in the queue once.

@@ -168,6 +168,12 @@ def test_gaps_come_from_the_published_table():
     assert links.present(table)["Loss gap (nats)"].iloc[0] == "–"
 
 
+def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():
+    gaps = published(dense=(0, 0, 5), powersgd=(0.01, 0.009, 5)).assign(gap_sd=0.002)
+    row = row_of(links.build(session(at(r10mbit=SLOW), gaps=gaps)), "powersgd")
+    assert (row["gap_sd"], row["preserved"]) == (0.002, True)
+
+
 def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
     configs, file = tmp_path / "configs", tmp_path / "configs/experiments/links-nano.yaml"
     shutil.copytree(CONFIGS, configs)

@@ -1,10 +1,13 @@
 """The paper's claims against hand-made runs whose verdicts are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from edgc.analysis.tables import latency, paper
+from edgc.config import UntilDecided
 from tests.fixtures.studies import run, step, study, tiny_reference
 
 
@@ -108,3 +111,14 @@ def test_quality_claim_follows_margin_and_spread(gaps, verdict):
         runs.append(run("edgc", seed, **ended, **HERE))
     reference = tiny_reference([claim(value=None, measure="quality_preserved")])
     assert list(paper.build(study(runs, reference=reference))["verdict"]) == [verdict]
+
+
+def test_an_open_verdict_leaves_the_claim_within_noise():
+    """These gaps are preserved by Student's interval, and open by the wider one that is valid at any look."""
+    gaps = [0.010, 0.013, 0.007]
+    runs = [run("dense", seed, validation_loss=4, **HERE) for seed in range(1, 4)]
+    runs += [run("edgc", seed, validation_loss=4 + gap, **HERE) for seed, gap in enumerate(gaps, 1)]
+    given = study(runs, reference=tiny_reference([claim(value=None, measure="quality_preserved")]))
+    until = UntilDecided(first=3, most=16, until="decided")
+    by_need = replace(given, experiment=given.experiment.model_copy(update={"seeds": until}))
+    assert [list(paper.build(each)["verdict"]) for each in (given, by_need)] == [["reproduced"], ["within noise"]]
