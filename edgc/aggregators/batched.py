@@ -23,7 +23,8 @@ from edgc.aggregators.aggregator import (
     Tolerance,
     shapes_of,
 )
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.aggregators.residuals import Residuals, compute_dtype
 from edgc.aggregators.workload import Phase, Shape, Workload, orthonormalisations, passes
 from edgc.base.lazy import torch

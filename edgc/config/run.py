@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from edgc.aggregators.controls import TorchPowerSGDSettings
-from edgc.aggregators.lowrank import LowRankSettings
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.base.files import canonical_json
 from edgc.config.cluster import Cluster, Parallel
 from edgc.config.corpus import Corpus

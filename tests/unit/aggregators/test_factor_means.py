@@ -10,7 +10,8 @@ from torch import Tensor
 
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.draws import draw
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.turns import UnderWay
 from edgc.policies.amounts import Rank

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.turns import UnderWay
 from edgc.policies.amounts import DENSE, Dense, Rank

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.aggregators.mixed import WireBuffers
 from edgc.aggregators.right_factors import WarmFactors, singular_values
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks

@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.costs import from_plain, measure, share, to_plain
 from edgc.policies.stage_alignment import ExchangeCost

@@ -14,7 +14,7 @@ import torch
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.aggregator import Exchange, Last, NamedTensor
 from edgc.aggregators.dense import DenseSettings
-from edgc.aggregators.lowrank import LowRankSettings
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.gradient_exchange import GradientExchange, compressible

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.aggregators.lowrank import LowRank
+from edgc.aggregators.lowrank_settings import LowRankSettings
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.rehearsal import decisions, ladder, rehearse
 from edgc.ops.kernel_launch import padded
