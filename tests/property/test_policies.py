@@ -40,7 +40,7 @@ def _needs_more(kind: Any, name: str) -> bool:
 
 
 def _short(chosen: PolicySettings) -> dict[str, Any]:
-    wanted = {"window": WINDOW, "alpha": 0.5, "halve_every": 3 * WINDOW}
+    wanted = {"window": WINDOW, "alpha": 0.5, "halve_every": 3 * WINDOW, "part": WINDOW}
     return {name: value for name, value in wanted.items() if name in type(chosen).model_fields}
 
 

@@ -310,7 +310,9 @@ def test_the_order_of_collectives_is_fixed_however_late_a_rank_is(overlap: bool,
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_overlap_changes_no_bit(name: str) -> None:
     """Averages and residuals of buckets under way together are those of one after the other, at changing amounts."""
-    amounts = AMOUNTS[AGGREGATORS[name].amount]
+    kind = AGGREGATORS[name]
+    refuses = kind.Settings(name=name).refuses
+    amounts = [amount for amount in AMOUNTS[kind.amount] if not refuses(amount)]
 
     def body(comm: LoopbackCommunicator) -> None:
         overlapped, in_turn = exchange_of(comm, name), exchange_of(comm, name)
