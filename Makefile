@@ -25,7 +25,7 @@ test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on L
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile $(AT_ONCE)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/distributed $(TIMED:%=--ignore=%) # several processes each
 	$(BIN)/python -m pytest $(TIMED)
-	$(BIN)/python -m pytest tests/dry
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/dry
 
 gpu: setup ## What a GPU is needed for, at one go (20 minutes), published: kernel tests, timings, a training of every method
 	.ci/gpu

@@ -5,13 +5,13 @@ A message is the codes of all blocks, then their scales; so it can be sent as it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from math import frexp, inf
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-from scipy.stats import norm
 
 from edgc.base.lazy import torch
 from edgc.ops.quantize.packing import pack, unpack
@@ -142,19 +142,23 @@ class BlockCode:
 
 def _nearest(shares: Tensor, levels: tuple[float, ...]) -> Tensor:
     """Index of the nearest of rising levels."""
-    middles = [(low + high) / 2 for low, high in pairwise(levels)]
-    edges = torch.tensor(middles, dtype=shares.dtype, device=shares.device)
+    edges = torch.tensor(_middles(levels), dtype=shares.dtype, device=shares.device)
     return torch.bucketize(shares, edges).to(torch.uint8)
 
 
 @cache
 def lloyd_levels(bits: int) -> tuple[float, ...]:
     """The 2^bits levels of least squared error for N(0, 1): each the mean of the part that is nearest to it."""
-    levels = norm.ppf((np.arange(2**bits) + 0.5) / 2**bits)
+    normal = NormalDist()
+    levels = [normal.inv_cdf((index + 0.5) / 2**bits) for index in range(2**bits)]
     for _ in range(2000):
-        edges = np.concatenate([[-np.inf], (levels[1:] + levels[:-1]) / 2, [np.inf]])
-        levels = -np.diff(norm.pdf(edges)) / np.diff(norm.cdf(edges))
-    return tuple(float(level) for level in levels)
+        edges = [-inf, *_middles(levels), inf]
+        levels = [(normal.pdf(a) - normal.pdf(b)) / (normal.cdf(b) - normal.cdf(a)) for a, b in pairwise(edges)]
+    return tuple(levels)
+
+
+def _middles(levels: Sequence[float]) -> list[float]:
+    return [(low + high) / 2 for low, high in pairwise(levels)]
 
 
 def _packed_scales(scales: Tensor, kind: Scale, largest: float) -> Tensor:
@@ -165,7 +169,7 @@ def _packed_scales(scales: Tensor, kind: Scale, largest: float) -> Tensor:
         up = scales.view(torch.int32).add(0xFFFF).bitwise_and_(-0x10000).view(torch.float32)
         return torch.where(scales.isnan(), scales, up).to(torch.bfloat16).view(torch.uint8)
     # 2^(⌊log₂ max|x|⌋ − ⌊log₂ largest⌋), as the specification has it: the largest elements may saturate
-    exponent = torch.frexp(scales * largest).exponent - 1 - (np.frexp(largest)[1] - 1)
+    exponent = torch.frexp(scales * largest).exponent - 1 - (frexp(largest)[1] - 1)
     biased = exponent.add(E8M0_BIAS).clamp(1, E8M0_NAN - 1)
     none = torch.where(scales.isnan(), E8M0_NAN, 0)
     return torch.where(scales > 0, biased, none).to(torch.uint8)

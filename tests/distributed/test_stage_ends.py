@@ -15,7 +15,7 @@ def test_the_last_stage_gets_the_rank_that_its_time_allows() -> None:
 
     A link of 100 Mbit/s makes an exchange's time rise with its rank far above the clock's noise.
     """
-    report = links.run_on_links("stage_ends.py", 4, "100mbit", "30")
+    report = links.run_on_links("stage_ends.py", 4, "100mbit", "22")
     common, aligned = report["common"], report["aligned"]
     for slope, _, r_squared, dense in report["costs"]:
         assert r_squared > 0.8

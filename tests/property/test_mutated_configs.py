@@ -27,7 +27,7 @@ from edgc.base.errors import UserError
 from edgc.config import KINDS, Cluster, Corpus, Experiment, Method, Model, Named, Task, available, load, load_experiment
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SAMPLE = 25  # changes of a file that a test tries
+SAMPLE = 10  # changes of a file that a test tries
 ROWS, COLUMNS = 24, 120  # of a screen
 
 #: Every kind of file with its shipped names. reference/megatron-sc21.yaml is a table, and no command reads it.

@@ -45,6 +45,7 @@ def submit(site: Project, experiment: str, *more: str) -> subprocess.CompletedPr
     """Have Snakemake submit the training of the experiment's first run."""
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", "--restart-times", "0"]
     command += ["--slurm-init-seconds-before-status-checks", "1"]
+    command += ["--max-jobs-per-timespan", "20/1s"]  # its timer is waited for at the end
     command += ["--config", f"experiment={experiment}", *more]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=site.root, env=environment, capture_output=True, text=True, timeout=HANG)

@@ -353,7 +353,7 @@ def test_it_starts_without_torch(tmp_path: Path) -> None:
         "import sys; from edgc.cli import app\n"
         f"try: app(['status', 'smoke', '--results', {str(tmp_path)!r}])\n"
         "except SystemExit as end: assert end.code == 0, end.code\n"
-        "assert not {'torch', 'pandas', 'megatron'} & set(sys.modules)"
+        "assert not {'torch', 'scipy', 'pandas', 'megatron'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
