@@ -235,6 +235,22 @@ def publish(
     typer.echo(publish_results(load_experiment(experiment), results, leave_out or ()))
 
 
+@app.command()
+def archive(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Pack the records of an experiment's finished runs into results/archive, for git."""
+    from edgc.analysis.archive import archive as pack
+
+    typer.echo(f"{len(pack(load_experiment(experiment), results))} runs are in {results / 'archive'}")
+
+
+@app.command()
+def restore(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
+    """Unpack an experiment's runs from results/archive, so that only those that are missing are trained."""
+    from edgc.analysis.archive import restore as unpack
+
+    typer.echo(f"{len(unpack(load_experiment(experiment), results))} runs came from {results / 'archive'}")
+
+
 @bench.command()
 def ops(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",

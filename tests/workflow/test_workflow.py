@@ -1,6 +1,7 @@
 """The workflow: what it would run, what it runs, what it runs again, and what it says when it cannot."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from edgc.analysis.archive import archive, restore
 from edgc.analysis.figures import FIGURES
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.tables import TABLES
@@ -79,6 +81,21 @@ def test_the_report_needs_nothing_else_and_tells_no_path(finished):
     assert sys.executable not in page
     for name in (*TABLES, *FIGURES):
         assert f"{name}.html" in page or f"{name}.svg" in page
+
+
+def test_runs_from_the_archive_are_not_trained_again(finished, project):
+    """Not even though their text is prepared later, for a run that is missing."""
+    there, here = finished.root / "configs", project.root / "configs"
+    archive(load_experiment("toy", there), finished.root / "results", there)
+    shutil.copytree(finished.root / "results/archive", project.root / "results/archive")
+    toy = here / "experiments/toy.yaml"
+    toy.write_text(toy.read_text().replace("[dense, powersgd, edgc]", "[dense, powersgd, edgc, topk]"))
+    assert len(restore(load_experiment("toy", here), project.root / "results", here)) == 3
+    done = project.snakemake("results/toy/tables/accuracy.csv")
+    assert done.returncode == 0, done.stdout + done.stderr
+    weights = {path.parent.name for path in (project.root / "results/toy/runs").glob("*/checkpoint")}
+    assert {name.split("-")[2] for name in weights} == {"topk"}
+    assert len(pd.read_csv(project.root / "results/toy/tables/accuracy.csv")) == 4
 
 
 def test_a_second_call_runs_nothing(finished):

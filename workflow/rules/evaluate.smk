@@ -8,7 +8,7 @@ EVALUATED = dict(
 rule evaluate:
     input:
         trained=ancient(f"{JOB}/trained"),
-        corpus=f"{CORPUS_DIR}/manifest.json",
+        corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
     output:
         update(f"{JOB}/zero_shot.json"),  # left there: it has what was evaluated on data that has gone since
     log:

@@ -1,6 +1,7 @@
 # One job a run, or one for several short ones. Its only output is a flag: Snakemake deletes the outputs of a job that
 # failed or that is to run again, and the records and checkpoints are what the next attempt goes on from (a finished
-# run: nothing at all). What a run depends on is in its id, hence in the path. On one machine a run has all cores
+# run: nothing at all). What a run depends on, its text too, is in its id, hence in the path: runs that `edgc restore`
+# brought back are not older than a corpus that is made later. On one machine a run has all cores
 # (Snakemake caps threads at --cores) to itself, so that no other job disturbs its timings. Exit code 3 means that the
 # run diverged: a result, which the tables show. 4 and 130: it has been asked to stop, and so has what would follow it.
 
@@ -19,7 +20,7 @@ if RUNS_PER_JOB == 1 or UNTIL:
 
     rule train:
         input:
-            corpus=f"{CORPUS_DIR}/manifest.json",
+            corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
         output:
             touch(f"{JOB}/trained"),
         log:
@@ -47,7 +48,7 @@ if TOGETHER:
                 name:
                     f"train_{EXPERIMENT.name}_{number}"
                 input:
-                    corpus=f"{CORPUS_DIR}/manifest.json",
+                    corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
                 output:
                     touch(expand(f"{RUN}/trained", run=runs)),
                 log:

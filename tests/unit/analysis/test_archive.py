@@ -1,0 +1,58 @@
+"""Runs that were packed come back as they were, whatever experiment asks for them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgc.analysis.archive import KEPT, archive, restore
+from edgc.base.errors import UserError
+from edgc.config import load_experiment
+from tests.fixtures.synthetic_runs import write_run
+
+SMOKE = load_experiment("smoke")
+DENSE, *OTHERS = SMOKE.runs()
+
+
+def trained(results: Path) -> Path:
+    """The finished folder of the first run, and another's that has not come to its end."""
+    for spec in (DENSE, OTHERS[0]):
+        folder = results / "smoke" / "runs" / spec.run_id
+        write_run(spec, folder, "done")
+        (folder / "zero_shot.json").write_text('{"tasks": {}}')
+    (results / "smoke" / "runs" / DENSE.run_id / "trained").touch()
+    (results / "smoke" / "runs" / DENSE.run_id / "checkpoint").mkdir()
+    return results / "smoke" / "runs" / DENSE.run_id
+
+
+def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    before = trained(here)
+    packed = archive(SMOKE, here)
+    assert packed == {DENSE.run_id: here / "archive" / f"{DENSE.run_id}.tar.zst"}, "one has not ended"
+    written = packed[DENSE.run_id].read_bytes()
+    archive(SMOKE, here)
+    assert packed[DENSE.run_id].read_bytes() == written, "git sees no change"
+
+    shutil.copytree(here / "archive", there / "archive")
+    assert restore(SMOKE, there) == [DENSE.run_id]
+    after = there / "smoke" / "runs" / DENSE.run_id
+    kept = {name for name in KEPT if (before / name).exists()}
+    assert {path.name for path in after.iterdir()} == kept
+    assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept)
+
+
+def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
+    before = trained(tmp_path)
+    archive(SMOKE, tmp_path)
+    (before / "status.json").write_text("{}")
+    assert restore(SMOKE, tmp_path) == []
+    assert (before / "status.json").read_text() == "{}"
+
+
+def test_what_trains_nothing_is_refused(tmp_path: Path) -> None:
+    for act in (archive, restore):
+        with pytest.raises(UserError, match=r"paper-h100-simulated: mode simulate trains nothing"):
+            act(load_experiment("paper-h100-simulated"), tmp_path)
