@@ -19,6 +19,9 @@ from edgc.config import CONFIGS, Experiment, RunSpec
 #: What tables and figures are made from. Checkpoints and exported models are not kept.
 NEEDED = ("spec.json", "manifest.json", "status.json", "steps.jsonl", "zero_shot.json", "trained")
 KEPT = (*NEEDED, "evals.jsonl", "decisions.jsonl", "probe.jsonl")
+MARK = (
+    "restored"  #: a file in the folder of a run that was unpacked: there is no model to evaluate, and no need to train
+)
 
 
 def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> dict[str, Path]:
@@ -49,6 +52,7 @@ def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> l
             shutil.rmtree(partial, ignore_errors=True)
             with tarfile.open(fileobj=io.BytesIO(zstandard.decompress(path.read_bytes()))) as tar:
                 tar.extractall(partial, filter="data")
+            (partial / MARK).touch()
             partial.rename(folder)
             found.append(spec.run_id)
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from edgc.analysis.archive import MARK
 from edgc.analysis.frames import FRAMES
 from edgc.analysis.reference_values import EDGC as PAPER
 from edgc.analysis.selection import figures_of, tables_of
@@ -53,6 +54,8 @@ RUN = f"{RESULTS}/runs/{{run}}"
 # As an output of jobs that may go to SLURM: jobs are known there by their wildcards, and two experiments may have the
 # same run.
 JOB = "results/{experiment}/runs/{run}"
+# Finished runs that `edgc restore` brought back are there, as a text is: no rule makes them.
+RESTORED = [run for run in EVERY_RUN if os.path.exists(f"{RESULTS}/runs/{run}/{MARK}")]
 CORPUS_DIR = f"results/corpora/{corpus_id(CORPUS)}"  # shared by experiments
 
 UNTIL = EXPERIMENT.until_decided  # None: seeds are given

@@ -8,13 +8,13 @@ EVALUATED = dict(
 rule evaluate:
     input:
         trained=ancient(f"{JOB}/trained"),
-        corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
+        corpus=f"{CORPUS_DIR}/manifest.json",
     output:
         update(f"{JOB}/zero_shot.json"),  # left there: it has what was evaluated on data that has gone since
     log:
         f"{JOB}/evaluate.log",
     wildcard_constraints:
-        run=none_of(LIVE["evaluate"]),
+        run=none_of([*LIVE["evaluate"], *RESTORED]),
     resources:
         **one_process(CLUSTER),
     params:

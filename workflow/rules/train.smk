@@ -1,7 +1,6 @@
 # One job a run, or one for several short ones. Its only output is a flag: Snakemake deletes the outputs of a job that
 # failed or that is to run again, and the records and checkpoints are what the next attempt goes on from (a finished
-# run: nothing at all). What a run depends on, its text too, is in its id, hence in the path: runs that `edgc restore`
-# brought back are not older than a corpus that is made later. On one machine a run has all cores
+# run: nothing at all). What a run depends on is in its id, hence in the path. On one machine a run has all cores
 # (Snakemake caps threads at --cores) to itself, so that no other job disturbs its timings. Exit code 3 means that the
 # run diverged: a result, which the tables show. 4 and 130: it has been asked to stop, and so has what would follow it.
 
@@ -14,19 +13,19 @@ TRAIN = (
 TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 # Seeds that are added later have a job each: which there will be is not known yet.
-TOGETHER = list(SPECS) if RUNS_PER_JOB > 1 else []
+TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
 
 if RUNS_PER_JOB == 1 or UNTIL:
 
     rule train:
         input:
-            corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
+            corpus=f"{CORPUS_DIR}/manifest.json",
         output:
             touch(f"{JOB}/trained"),
         log:
             f"{JOB}/launch.log",
         wildcard_constraints:
-            run=none_of([*LIVE["train"], *TOGETHER]),
+            run=none_of([*LIVE["train"], *TOGETHER, *RESTORED]),
         threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
         resources:
             **whole_nodes(CLUSTER, runs=1),
@@ -48,7 +47,7 @@ if TOGETHER:
                 name:
                     f"train_{EXPERIMENT.name}_{number}"
                 input:
-                    corpus=ancient(f"{CORPUS_DIR}/manifest.json"),
+                    corpus=f"{CORPUS_DIR}/manifest.json",
                 output:
                     touch(expand(f"{RUN}/trained", run=runs)),
                 log:
