@@ -9,6 +9,7 @@ import io
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -70,12 +71,24 @@ def _path(results: Path, run_id: str) -> Path:
     return results / "archive" / f"{run_id}.tar.zst"
 
 
+def _lasting(path: Path) -> bytes:
+    """What is kept of a file: all, but of steps the times to the microsecond. Digits below are noise, and half of it."""
+    if path.name != "steps.jsonl":
+        return path.read_bytes()
+    rows = files.read_jsonl(path)
+    return files.jsonl({key: _short(key, value) for key, value in row.items()} for row in rows).encode()
+
+
+def _short(key: str, value: Any) -> Any:
+    return round(value, 6) if key.startswith("t_") and isinstance(value, float) else value
+
+
 def _tar(folder: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in KEPT:
             if (folder / name).is_file():
-                content = (folder / name).read_bytes()
+                content = _lasting(folder / name)
                 entry = tarfile.TarInfo(name)  # no owner, no time
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import pandas as pd
-
 from edgc.analysis.asked import asked
 from edgc.analysis.frames import FRAMES, Frames, frame
 from edgc.analysis.probed import entropy_rows, spectrum_rows
@@ -54,12 +52,6 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         tasks = _read(folder / "zero_shot.json").get("tasks", {})
         records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
     return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})
-
-
-def outcomes(specs: Iterable[RunSpec], runs_dir: Path) -> pd.DataFrame:
-    """The frame `runs` without settings and manifests: which runs there are, and how they ended."""
-    folders = [(spec, runs_dir / spec.run_id) for spec in specs]
-    return frame("runs", [_outcome(spec, folder, _read(folder / "manifest.json")) for spec, folder in folders])
 
 
 def _outcome(spec: RunSpec, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:

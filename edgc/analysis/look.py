@@ -6,18 +6,20 @@ from collections.abc import Collection
 from pathlib import Path
 
 from edgc.analysis.asked import asked, look_path
-from edgc.analysis.collect import outcomes
-from edgc.analysis.study import baseline_among, lines
-from edgc.analysis.tables import accuracy
+from edgc.analysis.collect import gather
+from edgc.analysis.frames import Frames
+from edgc.analysis.study import Line, baseline_among, lines
+from edgc.analysis.verdicts import DECIDED, OPEN, beaten_by, gaps_to, judge
 from edgc.base import files
 from edgc.base.errors import UserError
-from edgc.config import CONFIGS, Experiment
+from edgc.config import CONFIGS, Experiment, UntilDecided
 
 
 def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONFIGS) -> Path:
     """Judge the runs of the first `seeds` seeds and write down which runs of the next seed they ask for.
 
-    Those are the methods whose verdict is open, and the baseline, which they are paired with. Returns the file.
+    Those are the methods whose verdict is open, and the baseline, which they are paired with; not those that are
+    beaten, where seeds spare them. A method that was spared once stays so. Returns the file.
     Raises `UserError` if the experiment's seeds are given, or there is no such look.
     """
     until = experiment.until_decided
@@ -26,16 +28,13 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
     if not until.first <= seeds < until.most:
         raise UserError(f"seeds {seeds}: experiment {experiment.name} has looks at {until.first} to {until.most - 1}")
     begun = [spec for spec in asked(experiment, results, configs).specs if spec.seed <= seeds]
+    frames = gather(begun, results / experiment.name / "runs")
     verdicts: dict[str, dict[str, list[str]]] = {}
-    runs = outcomes(begun, results / experiment.name / "runs")
-    judgement = experiment.judgement
-    for line in lines(runs):
-        baseline = baseline_among(line, runs, judgement.baseline)
-        gaps = accuracy.gaps_to(line, baseline)
-        found = accuracy.judge(line, gaps, judgement.margin_nats, baseline, until)
-        hopeless = found == accuracy.OPEN and gaps.empty  # without one pair, more seeds would not help either
-        verdicts.setdefault(line.model, {}).setdefault(line.method, []).append("no pair" if hopeless else found)
-    wanted = {(model, method) for model, found in verdicts.items() for method in _next(found, judgement.baseline)}
+    for line in lines(frames.runs):
+        found = _judged(line, frames, experiment, until, seeds)
+        verdicts.setdefault(line.model, {}).setdefault(line.method, []).append(found)
+    base = experiment.judgement.baseline
+    wanted = {(model, method) for model, found in verdicts.items() for method in _next(found, base)}
     every = experiment.runs_at_most(configs)
     added = [s.run_id for s in every if s.seed == seeds + 1 and (s.model.name, s.method.name) in wanted]
     path = look_path(experiment.name, seeds, results)
@@ -43,7 +42,22 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
     return path
 
 
+def _judged(line: Line, frames: Frames, experiment: Experiment, until: UntilDecided, seeds: int) -> str:
+    """The line's verdict; of an open one that gets no more seeds, why."""
+    baseline = baseline_among(line, frames.runs, experiment.judgement.baseline)
+    gaps = gaps_to(line, baseline)
+    found = judge(line, gaps, experiment.judgement.margin_nats, baseline, until)
+    if found != OPEN:
+        return found
+    if gaps.empty:
+        return "no pair"  # more seeds would not help either
+    if line.runs["seed"].max() < seeds:
+        return "spared before"
+    better = beaten_by(line, lines(frames.runs), frames, until) if until.spare_beaten else None
+    return f"beaten by {better.method}" if better else OPEN
+
+
 def _next(verdicts: dict[str, list[str]], baseline: str) -> Collection[str]:
     """Methods of a model that get another seed. Verdicts: one for each kind of hardware, and one decided will do."""
-    open_ = [name for name, found in verdicts.items() if accuracy.OPEN in found and not {*found} & accuracy.DECIDED]
+    open_ = [name for name, found in verdicts.items() if OPEN in found and not {*found} & DECIDED]
     return [*open_, baseline] if open_ else []

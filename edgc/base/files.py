@@ -78,9 +78,8 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """Append records as JSON lines in one write. Numbers that are not finite become null: JSON has no NaN."""
-    text = "".join(_line(record) for record in records)
-    if text:
+    """Append records as JSON lines in one write."""
+    if text := jsonl(records):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
@@ -88,7 +87,12 @@ def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Write JSON lines atomically, replacing the file."""
-    write_text(path, "".join(_line(record) for record in records))
+    write_text(path, jsonl(records))
+
+
+def jsonl(records: Iterable[dict[str, Any]]) -> str:
+    """Records as JSON lines. Numbers that are not finite become null: JSON has no NaN."""
+    return "".join(_line(record) for record in records)
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -19,6 +19,11 @@ class UntilDecided(Settings):
         description="decided: a method gets seeds until its loss gap's interval leaves the margin out "
         "(edgc.analysis.sequential), and the baseline as many as any method"
     )
+    spare_beaten: bool = Field(
+        False,
+        description="Whether an open method gets no further seed once one that sends fewer bytes has a clearly lower "
+        "loss: the same kind of interval, of their difference, lies above 0",
+    )
 
     @model_validator(mode="after")
     def _grows(self) -> UntilDecided:

@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis import timed_steps as session
+from edgc.analysis import verdicts
 from edgc.analysis.collect import NOT_RUN
 from edgc.analysis.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
 from edgc.analysis.render import NOTHING, cell, percent, with_band
 from edgc.analysis.study import Line, Study, band
-from edgc.analysis.tables import accuracy, links_conditions
+from edgc.analysis.tables import links_conditions
 from edgc.analysis.timed_steps import Session
 
 __all__ = ["CAPTION", "TITLE", "build", "paragraph", "present"]
@@ -39,7 +40,7 @@ CAPTION = {
     "Loss gap": "to the baseline, mean ± standard deviation over n pairs of seeds, as published by the experiment that "
     "`judgement.gaps_from` names; – where it has none. Overlap changes no number: with it, the gap is that of the "
     "method without",
-    "Within the margin": f"a loss gap of at least {accuracy.MIN_SEEDS} pairs whose 95 % confidence interval ends below "
+    "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends below "
     "the margin",
     "Break-even": "where the largest saving of any method falls to zero, linear in the logarithm of the rate; a saving "
     "within noise counts as zero",
@@ -130,9 +131,9 @@ def gap_of(line: Line, study: Study) -> dict[str, object]:
         return unknown
     row = found.iloc[0]
     margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
-    preserved = row["status"] == "done" and pairs >= accuracy.MIN_SEEDS and row["gap_high"] <= margin
+    preserved = row["status"] == "done" and pairs >= verdicts.MIN_SEEDS and row["gap_high"] <= margin
     # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
-    spread = row["gap_sd"] if "gap_sd" in row else accuracy.deviation(row["gap_high"] - row["gap"], pairs)
+    spread = row["gap_sd"] if "gap_sd" in row else verdicts.deviation(row["gap_high"] - row["gap"], pairs)
     return {"gap": row["gap"], "gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}
 
 

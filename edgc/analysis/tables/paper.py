@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from edgc.analysis import verdicts
 from edgc.analysis.reference_values import Claim, Reference, Setup
 from edgc.analysis.render import NOTHING, cell
 from edgc.analysis.study import Line, Study, baseline_of, lines, paired, reduction_percent, steady
-from edgc.analysis.tables import accuracy
 from edgc.analysis.tables.latency import DEFINITIONS, latency
 
 TITLE = "Paper against measured"
@@ -30,7 +30,7 @@ CAPTION = {
     "interval lies below the experiment's margin",
     "Verdict “within noise”": "the printed number lies within our range; the quality's interval straddles the margin",
     "Verdict “not reproduced”": "the printed number lies above our range; the quality is worse, or a run diverged",
-    "Verdict “too few seeds”": f"fewer than {accuracy.MIN_SEEDS}, so nothing is judged",
+    "Verdict “too few seeds”": f"fewer than {verdicts.MIN_SEEDS}, so nothing is judged",
     "Verdict “not comparable”": "the paper measured another model, hardware or setting, or we do not know its number",
     "Verdict “not run”": "nothing here measures it",
 }
@@ -89,8 +89,8 @@ def _ours(claim: Claim, line: Line, measured: Measured, study: Study) -> dict[st
 
 def verdict(claim: Claim, measured: Measured) -> str:
     """reproduced | within noise | not reproduced | too few seeds. Of a number, the larger is the better."""
-    if measured.seeds < accuracy.MIN_SEEDS:
-        return accuracy.TOO_FEW
+    if measured.seeds < verdicts.MIN_SEEDS:
+        return verdicts.TOO_FEW
     if measured.verdict:
         return measured.verdict
     assert claim.value is not None
@@ -175,15 +175,15 @@ def _reduction(label: str, own: pd.Series, reference: pd.Series) -> list[Measure
 
 def quality_preserved(line: Line, study: Study) -> list[Measured]:
     """Whether the validation loss stays within the experiment's margin of the baseline's."""
-    gaps = accuracy.gaps_to(line, baseline_of(line, study))
+    gaps = verdicts.gaps_to(line, baseline_of(line, study))
     if gaps.empty:
         return []
     diverged = int((line.measured["status"] == "diverged").sum())
     until, margin = study.experiment.until_decided, study.experiment.judgement.margin_nats
-    judged = "diverged" if diverged else accuracy.verdict(gaps, margin, until)
-    undecided = dict.fromkeys((accuracy.TOO_FEW, accuracy.OPEN), "within noise")
+    judged = "diverged" if diverged else verdicts.verdict(gaps, margin, until)
+    undecided = dict.fromkeys((verdicts.TOO_FEW, verdicts.OPEN), "within noise")
     found = ({"preserved": "reproduced", "better": "reproduced"} | undecided).get(judged, "not reproduced")
-    gap = accuracy.interval(gaps, until)
+    gap = verdicts.interval(gaps, until)
     return [Measured("gap in validation loss (nats)", len(gaps) + diverged, *gap, verdict=found)]
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from edgc.analysis import verdicts
 from edgc.analysis.render import NOTHING
 from edgc.analysis.study import Line, Study, lines, paired, steady
-from edgc.analysis.tables import accuracy
 
 
 class Quantity(NamedTuple):
@@ -48,7 +48,7 @@ CAPTION = {
     "Stage ends apart": "from the end of the first stage's exchange to the end of the last stage's: median over a "
     "run's compressed steps",
     "Without it": "every difference to the whole method whose 95 % confidence interval over seeds (Student's t, at "
-    f"least {accuracy.MIN_SEEDS} pairs) leaves zero out. Times must also differ by a factor of {TOLD_RATIO:g}: runs "
+    f"least {verdicts.MIN_SEEDS} pairs) leaves zero out. Times must also differ by a factor of {TOLD_RATIO:g}: runs "
     "follow one another on this machine and link",
 }
 
@@ -79,7 +79,7 @@ def _row(line: Line, study: Study) -> dict[str, object]:
     changes = {q.name: change(line, q.name, study) for q in QUANTITIES}
     row: dict[str, object] = {**line.identity, "seeds": len(own), "pairs": len(changes["loss"])}
     for name, differences in changes.items():
-        mean, low, high = accuracy.interval(differences)
+        mean, low, high = verdicts.interval(differences)
         row |= {name: own[name].mean(), f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high}
     row["loss_change_sd"] = changes["loss"].std()
     row["contributes"] = None if line.method == study.reference.method else contributes(own, changes)
@@ -125,15 +125,15 @@ def by_seed(line: Line | None, study: Study) -> pd.DataFrame:
 
 def contributes(own: pd.DataFrame, changes: dict[str, pd.Series]) -> str:
     """What happens without a part, in words: the changes that are larger than chance (see `CAPTION`)."""
-    if max(map(len, changes.values())) < accuracy.MIN_SEEDS:
-        return accuracy.TOO_FEW
+    if max(map(len, changes.values())) < verdicts.MIN_SEEDS:
+        return verdicts.TOO_FEW
     found = [_told(q, changes[q.name]) for q in QUANTITIES if _beyond_chance(q, own[q.name], changes[q.name])]
     return ", ".join(found) or "no difference beyond the spread over seeds"
 
 
 def _beyond_chance(quantity: Quantity, own: pd.Series, differences: pd.Series) -> bool:
-    _, low, high = accuracy.interval(differences)
-    beyond = len(differences) >= accuracy.MIN_SEEDS and bool(low > 0 or high < 0)
+    _, low, high = verdicts.interval(differences)
+    beyond = len(differences) >= verdicts.MIN_SEEDS and bool(low > 0 or high < 0)
     if not (beyond and quantity.timed):
         return beyond
     without, whole = own.mean(), own.mean() - differences.mean()

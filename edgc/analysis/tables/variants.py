@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from edgc.analysis import verdicts
 from edgc.analysis.render import NOTHING, cell, percent
 from edgc.analysis.study import Line, Study, baseline_of, lines
-from edgc.analysis.tables import accuracy, clamps
+from edgc.analysis.tables import clamps
 
 TITLE = "Variants at equal bytes"
 
@@ -65,7 +66,7 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
     """
     done = line.done.set_index("seed")
     baseline = None if line.method == study.experiment.judgement.baseline else baseline_of(line, study)
-    gaps = accuracy.gaps_to(line, baseline)
+    gaps = verdicts.gaps_to(line, baseline)
     steps = study.frames.steps[study.frames.steps["run_id"].isin(done["run_id"])]
     steps = steps.assign(compressed=steps["payload_bytes"] < steps["dense_bytes"])
     table = pd.DataFrame({"loss": done["validation_loss"], "gap": gaps})

@@ -10,10 +10,11 @@ import pytest
 from matplotlib.figure import Figure
 
 from edgc.analysis import timed_steps as sessions
+from edgc.analysis import verdicts
 from edgc.analysis.collect import gather
 from edgc.analysis.figures import TIME_FIGURES, exposed, step_parts_on_links
 from edgc.analysis.study import Study, load_study
-from edgc.analysis.tables import TIME_TABLES, accuracy, links, links_bytes, links_conditions
+from edgc.analysis.tables import TIME_TABLES, links, links_bytes, links_conditions
 from edgc.analysis.write import write_figure, write_table
 from edgc.base.errors import UserError
 from edgc.base.files import write_text
@@ -163,7 +164,7 @@ def test_gaps_come_from_the_published_table():
     row = row_of(table, "powersgd")
     assert (row["gap"], row["gap_n"], row["preserved"]) == (0.01, 3, True)
     pairs = pd.Series([0.01 - row["gap_sd"], 0.01, 0.01 + row["gap_sd"]])
-    assert accuracy.interval(pairs)[2] == pytest.approx(0.015), "its standard deviation follows from the interval"
+    assert verdicts.interval(pairs)[2] == pytest.approx(0.015), "its standard deviation follows from the interval"
     assert not row_of(table, "dense_bf16")["preserved"], "the interval straddles the margin"
     assert links.present(table)["Loss gap (nats)"].iloc[0] == "–"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgc.analysis import render
+from edgc.analysis import render, verdicts
 from edgc.analysis.study import WARMUP_STEPS, central, counts, lines
 from edgc.analysis.tables import accuracy, deviations, latency, time
 from tests.fixtures.studies import of, run, step, study
@@ -173,11 +173,11 @@ def test_gaps_are_paired_by_seed():
     ],
 )
 def test_verdict_follows_margin_and_spread(gaps, verdict):
-    assert accuracy.verdict(pd.Series(gaps, dtype=float), margin=0.02) == verdict
+    assert verdicts.verdict(pd.Series(gaps, dtype=float), margin=0.02) == verdict
 
 
 def test_confidence_interval_is_students():
-    mean, low, high = accuracy.interval(pd.Series([1.0, 2.0, 3.0]))
+    mean, low, high = verdicts.interval(pd.Series([1.0, 2.0, 3.0]))
     assert (mean, high - mean) == (2, pytest.approx(4.302653 / math.sqrt(3)))
     assert mean - low == pytest.approx(high - mean)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from edgc.analysis.archive import KEPT, MARK, archive, restore
+from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.config import load_experiment
 from tests.fixtures.synthetic_runs import write_run
@@ -41,7 +44,12 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     after = there / "smoke" / "runs" / DENSE.run_id
     kept = {name for name in KEPT if (before / name).exists()}
     assert {path.name for path in after.iterdir()} == kept | {MARK}
-    assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept)
+    assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept - {"steps.jsonl"})
+    steps = [pd.DataFrame(files.read_jsonl(folder / "steps.jsonl")) for folder in (before, after)]
+    times = [column for column in steps[0] if column.startswith("t_")]
+    assert times
+    assert np.abs(steps[1][times] - steps[0][times]).max(axis=None) <= 0.5e-6 + 1e-12
+    pd.testing.assert_frame_equal(*(rows.drop(columns=times) for rows in steps), check_exact=True)
 
 
 def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:

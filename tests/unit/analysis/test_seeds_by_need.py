@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from edgc.analysis import verdicts
 from edgc.analysis.asked import all_asked, asked, look_path
 from edgc.analysis.collect import gather
 from edgc.analysis.look import look
@@ -26,6 +27,7 @@ from tests.unit.config.test_config import put, write_configs
 NOW = 1_700_000_000.0
 #: Losses above dense's by seed. PowerSGD's are near the margin of 0.02 and vary, Top-K's are far above it.
 GAPS = {"powersgd": (0.01, 0.03, 0.02, 0.01, 0.03), "topk": (0.3, 0.301, 0.302), "edgc": (0.0, 0.0001, -0.0001)}
+SENT = {"dense": 1000, "powersgd": 200, "topk": 10, "edgc": 100}  # bytes of a run
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def ran(
         how = {"status": status.get(method, "done"), "validation_loss": 4.0 + 0.1 * spec.seed + gap, "step": 10}
         if not folder.exists():
             files.write_json(folder / "status.json", how)
+            files.append_jsonl(folder / "evals.jsonl", [{"step": 10, "wire_bytes": SENT[method]}])
             files.write_json(folder / "manifest.json", {"device": {"kind": "cpu", "count": 4, "model": "CPU"}})
 
 
@@ -95,6 +98,40 @@ def test_without_any_pair_more_seeds_would_not_help(tmp_path: Path, configs: Pat
     assert added(look(experiment, 3, results, configs)) == []
 
 
+@pytest.fixture
+def sparing(tmp_path: Path) -> Path:
+    seeds = {"first": 3, "most": 5, "until": "decided", "spare_beaten": True}
+    return write_configs(tmp_path / "sparing", put("seeds", seeds))
+
+
+def test_a_method_that_a_cheaper_one_beats_keeps_its_first_seeds(tmp_path: Path, sparing: Path) -> None:
+    experiment, results = load_experiment("trial", sparing), tmp_path / "results"
+    spread = (0.01, 0.05, 0.03)  # open, and above edgc's by more than chance explains
+    ran(experiment, results, sparing, GAPS | {"powersgd": spread, "edgc": tuple(gap - 0.02 for gap in spread)})
+    path = look(experiment, 3, results, sparing)
+    assert files.read_json(path)["verdicts"]["tiny"] == {
+        "dense": ["baseline"], "powersgd": ["beaten by edgc"], "topk": ["worse"], "edgc": ["open"]
+    }  # fmt: skip
+    assert added(path) == ["dense-s4", "edgc-s4"]
+
+    ran(experiment, results, sparing, {"edgc": (0, 0, 0, -0.05)})
+    assert files.read_json(look(experiment, 4, results, sparing))["verdicts"]["tiny"]["powersgd"] == ["spared before"]
+    ran(experiment, results, sparing, {"edgc": (0, 0, 0, 0, -0.08)})
+    table = table_of(experiment, results, sparing)
+    shown = dict(zip(table["method"], accuracy.present(table)["Verdict"], strict=True))
+    assert shown["powersgd"] == "open, beaten by T (n = 3)"
+    assert shown["edgc"] == "open at most (n = 5)"
+    assert "1 of 3 verdicts are decided, 1 more left open, as a method that sends" in accuracy.paragraph(table)
+    assert "open, beaten by" in accuracy.caption(experiment)["Verdict"]
+
+
+def test_only_a_cheaper_method_on_the_same_model_spares_another(tmp_path: Path, sparing: Path) -> None:
+    experiment, results = load_experiment("trial", sparing), tmp_path / "results"
+    spread = (0.01, 0.05, 0.03)
+    ran(experiment, results, sparing, GAPS | {"edgc": spread, "powersgd": tuple(gap - 0.02 for gap in spread)})
+    assert files.read_json(look(experiment, 3, results, sparing))["verdicts"]["tiny"]["edgc"] == ["open"]
+
+
 def test_looking_again_changes_nothing(tmp_path: Path, configs: Path) -> None:
     """Also when later seeds have been run since: a look is at the seeds that it is named after."""
     experiment, results = load_experiment("trial", configs), tmp_path / "results"
@@ -140,7 +177,7 @@ def test_the_table_says_what_is_decided_at_which_n_and_what_stays_open(tmp_path:
     assert halfway.loc["powersgd", "decided"] == "open"
     assert accuracy.paragraph(table) == "2 of 3 verdicts are decided; left: T (open at most, n = 5)."
     rows = table.set_index("method")
-    fixed = accuracy.interval(pd.Series(GAPS["powersgd"]))
+    fixed = verdicts.interval(pd.Series(GAPS["powersgd"]))
     assert rows.loc["powersgd", "gap_high"] > fixed[2], "valid at any look, hence wider"
     assert rows.loc["powersgd", "gap_sd"] == pytest.approx(0.01)
     caption = accuracy.caption(experiment)

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgc.analysis import sequential
-from edgc.analysis.tables import accuracy
+from edgc.analysis import sequential, verdicts
 from edgc.config import UntilDecided
 
 MARGIN = 0.02
@@ -22,8 +21,8 @@ def true_of(verdict: str, gap: float) -> bool:
 
 def sequence(gaps: np.ndarray) -> str:
     """The verdict at which seeds are no longer added."""
-    verdicts = (accuracy.verdict(pd.Series(gaps[:n]), MARGIN, UNTIL) for n in range(UNTIL.first, UNTIL.most + 1))
-    return next((verdict for verdict in verdicts if verdict != accuracy.OPEN), accuracy.OPEN)
+    found = (verdicts.verdict(pd.Series(gaps[:n]), MARGIN, UNTIL) for n in range(UNTIL.first, UNTIL.most + 1))
+    return next((verdict for verdict in found if verdict != verdicts.OPEN), verdicts.OPEN)
 
 
 #: True gap in nats, and the share of experiments that decide it at least, when gaps vary by a margin from seed to seed.
@@ -34,7 +33,7 @@ GAPS = {-3 * MARGIN: 0.99, -MARGIN: 0.99, 0.0: 0.8, MARGIN: 0.0, 1.1 * MARGIN: 0
 def test_at_most_one_verdict_in_twenty_is_false_over_the_whole_sequence(gap, record_property):
     rng = np.random.default_rng(7)
     found = [sequence(rng.normal(gap, MARGIN, UNTIL.most)) for _ in range(EXPERIMENTS)]
-    decided = [verdict for verdict in found if verdict != accuracy.OPEN]
+    decided = [verdict for verdict in found if verdict != verdicts.OPEN]
     false = sum(not true_of(verdict, gap) for verdict in decided) / EXPERIMENTS
     share = len(decided) / EXPERIMENTS
     told = f"true gap {gap:+.3f}: {100 * share:.1f} % decided, {100 * false:.1f} % false"
@@ -71,5 +70,5 @@ def test_one_look_is_students_interval_and_more_looks_are_wider():
 
 def test_before_the_first_look_there_is_no_interval_and_no_verdict():
     two = pd.Series([0.0, 0.0001])
-    assert np.isnan(accuracy.interval(two, UNTIL)[1:]).all()
-    assert accuracy.verdict(two, MARGIN, UNTIL) == accuracy.OPEN
+    assert np.isnan(verdicts.interval(two, UNTIL)[1:]).all()
+    assert verdicts.verdict(two, MARGIN, UNTIL) == verdicts.OPEN

@@ -1,0 +1,108 @@
+"""What a method's losses say about its quality: gaps to the baseline, their interval, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from edgc.analysis import sequential
+from edgc.analysis.collect import NOT_RUN
+from edgc.analysis.frames import Frames
+from edgc.analysis.study import Line, paired
+from edgc.config import UntilDecided
+
+#: Fewer seeds give no usable estimate of their spread.
+MIN_SEEDS = 3
+TOO_FEW = "too few seeds"
+#: The same where seeds are added until verdicts are decided.
+OPEN = "open"
+DECIDED = frozenset({"worse", "preserved", "better"})
+CONFIDENCE = 0.95
+
+
+def gaps_to(line: Line, baseline: Line | None) -> pd.Series:
+    """Validation loss minus the baseline's of the same seed, in nats."""
+    if baseline is None:
+        return pd.Series(dtype=float)
+    pairs = paired(*(run.set_index("seed")["validation_loss"] for run in (line.done, baseline.done)))
+    return pairs["own"] - pairs["reference"]
+
+
+def confidence(until: UntilDecided | None) -> float:
+    """Of a Student t interval; with seeds until decided, of each look's: together they hold with `CONFIDENCE`."""
+    return sequential.confidence(until.first, until.most) if until else CONFIDENCE
+
+
+def interval(gaps: pd.Series, until: UntilDecided | None = None) -> tuple[float, float, float]:
+    """Mean and 95 % confidence interval of the mean gap; the interval is NaN below two pairs.
+
+    `until`: seeds are added by this rule, so the interval is one that is valid at any of its looks, and NaN before.
+    """
+    mean = float(gaps.mean()) if len(gaps) else np.nan
+    if len(gaps) < (until.first if until else 2):
+        return mean, np.nan, np.nan
+    half = float(stats.t.ppf((1 + confidence(until)) / 2, len(gaps) - 1) * gaps.std() / np.sqrt(len(gaps)))
+    return mean, mean - half, mean + half
+
+
+def deviation(half: float, pairs: int) -> float:
+    """The standard deviation behind an `interval` of this half width over so many pairs."""
+    if pairs < 2:
+        return np.nan
+    return float(half * np.sqrt(pairs) / stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1))
+
+
+def judge(
+    line: Line, gaps: pd.Series, margin: float, baseline: Line | None, until: UntilDecided | None = None
+) -> str:  # fmt: skip
+    """The verdict on a line's quality."""
+    ended_badly = line.measured[line.measured["status"] != "done"]
+    if line.measured.empty:
+        return NOT_RUN
+    if len(ended_badly):
+        return f"{ended_badly['status'].iloc[0]} ({len(ended_badly)} of {len(line.runs)})"
+    if baseline is None:
+        return "no baseline"
+    if line.method == baseline.method:
+        return "baseline"
+    return verdict(gaps, margin, until)
+
+
+def verdict(gaps: pd.Series, margin: float, until: UntilDecided | None = None) -> str:
+    """preserved | better | worse | too few seeds: where the confidence interval of the mean gap lies.
+
+    `until`: seeds are added by this rule; instead of too few seeds the verdict is then open.
+    """
+    undecided = OPEN if until else TOO_FEW
+    if len(gaps) < (until.first if until else MIN_SEEDS):
+        return undecided
+    _, low, high = interval(gaps, until)
+    if high < -margin:
+        return "better"
+    if low > margin:
+        return "worse"
+    return "preserved" if high <= margin else undecided
+
+
+def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDecided) -> Line | None:
+    """Of the lines that sent fewer bytes and have a clearly lower loss, the one of lowest loss; None: there is none.
+
+    Clearly: the interval of the difference over common seeds, valid at any look, lies above 0. Lines of another model
+    or hardware are left out.
+    """
+    sent = frames.evals.groupby("run_id")["wire_bytes"].max()
+    found = []
+    for other in others:
+        if (other.model, other.device) != (line.model, line.device) or _bytes(other, sent) >= _bytes(line, sent):
+            continue
+        _, low, _ = interval(gaps_to(line, other), until)
+        if low > 0:
+            found.append(other)
+    return min(found, key=lambda other: other.done["validation_loss"].mean(), default=None)
+
+
+def _bytes(line: Line, sent: pd.Series) -> float:
+    return float(line.done["run_id"].map(sent).mean())
