@@ -72,7 +72,7 @@ def _path(results: Path, run_id: str) -> Path:
 
 
 def _lasting(path: Path) -> bytes:
-    """What is kept of a file: all, but of steps the times to the microsecond. Digits below are noise, and half of it."""
+    """What is kept of a file: all, but of step times the microseconds. Digits below are noise, and half of the file."""
     if path.name != "steps.jsonl":
         return path.read_bytes()
     rows = files.read_jsonl(path)
