@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 
-from edgc.analysis.render import cell, markdown
-from edgc.base.files import write_text
+from edgc.analysis.render import cell
 
 FLOATS = ("fp32 gradients", "fp32 mean gradients", "bf16 gradients", "bf16 mean gradients")
 MBIT = 8e-6  #: of a byte
@@ -95,14 +93,3 @@ def present(rows: pd.DataFrame) -> pd.DataFrame:
             "Decode": (ordered["decode"] / 1e6).map(cell),
         }
     )
-
-
-def write(rows: pd.DataFrame, csv: Path) -> None:
-    """The numbers as CSV, and table and words as Markdown beside it."""
-    write_text(csv, rows.to_csv(index=False, float_format="%.6g"))
-    words, columns = _items(answers(rows)), _items([f"{name}: {meaning}." for name, meaning in CAPTION.items()])
-    write_text(csv.with_suffix(".md"), f"{markdown(present(rows))}\n{columns}\n{words}")
-
-
-def _items(lines: list[str]) -> str:
-    return "".join(f"- {line}\n" for line in lines)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
-from edgc.analysis.render import cell, markdown
-from edgc.base.files import write_text
+from edgc.analysis.render import cell
 
 #: Ways to send the same that are no sketch.
 PLAIN = {
@@ -34,7 +31,7 @@ CAPTION = {
 }
 
 
-def verdicts(rows: pd.DataFrame) -> list[str]:
+def answers(rows: pd.DataFrame) -> list[str]:
     """One sentence a line: how far unions grow, what comes out, where bytes are saved, and whether it pays."""
     sketches = rows[~rows["method"].isin(PLAIN)]
     found, pays = [], []
@@ -94,14 +91,3 @@ def present(rows: pd.DataFrame) -> pd.DataFrame:
             "of bf16 to owner": (rows["to_owner"] / rows["ranks"].map(dense["to_owner"])).map(cell),
         }
     )
-
-
-def write(rows: pd.DataFrame, csv: Path) -> None:
-    """The numbers as CSV, and words and table as Markdown beside it."""
-    write_text(csv, rows.to_csv(index=False, float_format="%.6g"))
-    words, columns = _items(verdicts(rows)), _items([f"{name}: {meaning}." for name, meaning in CAPTION.items()])
-    write_text(csv.with_suffix(".md"), f"{words}\n{markdown(present(rows))}\n{columns}")
-
-
-def _items(lines: list[str]) -> str:
-    return "".join(f"- {line}\n" for line in lines)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from edgc.analysis.sketch_table import PLAIN, present, verdicts
+from edgc.analysis.sketch_table import PLAIN, answers, present
 from edgc.cli import app
 from edgc.training.bench import sketches
 from edgc.training.bench.sketches import METHODS, arithmetic
@@ -69,5 +69,5 @@ def rows_of(**bytes_and_left: tuple[float, float | None]) -> pd.DataFrame:
 def test_a_sketch_pays_that_is_right_and_smaller_than_all_others(size: float, left: float, verdict: str) -> None:
     plain = dict.fromkeys(PLAIN, (3.0, None)) | {"bitmap_int8": (0.6, None)}
     rows = rows_of(lhc=(size, left), **plain)
-    assert verdicts(rows)[-1].startswith(verdict)
+    assert answers(rows)[-1].startswith(verdict)
     assert present(rows).loc[0, "of bf16"] == f"{size / 3:.3f}"
