@@ -20,6 +20,7 @@ SIMULATED_FIGURES = ("saving_by_link", "saving_by_rank")
 #: … and those of these that its file names.
 MORE_FIGURES = (
     "gap_bytes",
+    "gap_on_links",
     "pareto_bytes",
     "pareto_seconds",
     "parts",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -9,10 +12,12 @@ from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
 
+CROWDED = 12  #: methods; a legend of more is not read
 NOTE = {
     "Small point": "a finished run",
     "Large point": "mean over seeds, with bars from the lowest to the highest",
     "Dotted": "means that no other method on the same hardware beats in both",
+    "Grey": f"of more than {CROWDED} methods, those that another beats in both; the figure's CSV names them",
     "Read": "lower left is better",
 }
 WIDTH = 8.2
@@ -30,13 +35,13 @@ def build_front(study: Study, spent: str) -> pd.DataFrame:
     data = done.assign(loss=done["validation_loss"], **{spent: values})[[*GROUP, "seed", "loss", spent]]
     data["front"] = False
     for _, own in data.groupby(["model", "device"]):
-        data.loc[own.index, "front"] = own["method"].isin(front(own, spent))
+        data.loc[own.index, "front"] = own["method"].isin(front(own, ("loss", spent)))
     return data.reset_index(drop=True)
 
 
-def front(runs: pd.DataFrame, spent: str) -> set[str]:
-    """The methods of these runs whose mean loss no other's reaches with as little spent, on the mean."""
-    means = runs.groupby("method")[["loss", spent]].mean().dropna()
+def front(runs: pd.DataFrame, both: tuple[str, str]) -> set[str]:
+    """The methods of these runs that no other's means reach in the one column without more in the other."""
+    means = runs.groupby("method")[list(both)].mean().dropna()
     return {
         str(method)
         for method, own in means.iterrows()
@@ -44,27 +49,44 @@ def front(runs: pd.DataFrame, spent: str) -> set[str]:
     }
 
 
+def styled(data: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The rows of each method and device, and how their large point is drawn: grey and without a name if need be."""
+    devices = list(data["device"].unique())
+    crowded = data["method"].nunique() > CROWDED
+    for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
+        grey, own = crowded and not rows["front"].any(), look(str(method))
+        label = f"{title}, {device}" if len(devices) > 1 else str(title)
+        yield (
+            rows,
+            {
+                "label": None if grey else label,
+                "color": "#BBBBBB" if grey else own.colour,
+                "marker": "o" if grey else own.marker,
+                "markersize": 3.5 if grey else 6,
+                "fillstyle": FILLS[devices.index(device) % len(FILLS)],
+                "zorder": 1 if grey else 2,
+                "linestyle": "none",
+                "elinewidth": 0.8,
+            },
+        )
+
+
+def join(data: pd.DataFrame, ax: Axes, x: str, y: str) -> None:
+    """The line through the means on the front, one for each device."""
+    for _, best in data[data["front"]].groupby("device"):
+        means = best.groupby("method")[[x, y]].mean().sort_values(x)
+        ax.plot(means[x], means[y], color="#444444", linestyle=":", linewidth=1.2, marker="", zorder=1)
+
+
 def draw_front(data: pd.DataFrame, ax: Axes, spent: str, x_label: str) -> None:
     """One model's points, and the line through its front."""
-    devices = list(data["device"].unique())
-    for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        label = f"{title}, {device}" if len(devices) > 1 else str(title)
-        _point(ax, rows, spent, str(method), label, FILLS[devices.index(device) % len(FILLS)])
-    for _, best in data[data["front"]].groupby("device"):
-        means = best.groupby("method")[[spent, "loss"]].mean().sort_values(spent)
-        ax.plot(means[spent], means["loss"], color="#444444", linestyle=":", linewidth=1.2, marker="", zorder=1)
+    for rows, style in styled(data):
+        x, y = rows[spent], rows["loss"]
+        ax.plot(x, y, ".", color=style["color"], markersize=3, alpha=0.6)
+        ax.errorbar(x.mean(), y.mean(), xerr=_bars(x), yerr=_bars(y), **style)
+    join(data, ax, spent, "loss")
     ax.set_xlabel(x_label)
     ax.set_ylabel(Y_LABEL)
-
-
-def _point(ax: Axes, rows: pd.DataFrame, spent: str, method: str, label: str, fill: str) -> None:
-    style = look(method)
-    x, y = rows[spent], rows["loss"]
-    ax.plot(x, y, ".", color=style.colour, markersize=3, alpha=0.6)
-    ax.errorbar(
-        x.mean(), y.mean(), xerr=_bars(x), yerr=_bars(y), label=label, color=style.colour, marker=style.marker,
-        markersize=6, linestyle="none", elinewidth=0.8, fillstyle=fill,
-    )  # fmt: skip
 
 
 def _bars(values: pd.Series) -> list[list[float]]:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from edgc.analysis import timed_steps as sessions
 from edgc.analysis import verdicts
 from edgc.analysis.collect import gather
-from edgc.analysis.figures import TIME_FIGURES, exposed, step_parts_on_links
+from edgc.analysis.figures import TIME_FIGURES, exposed, gap_on_links, step_parts_on_links
 from edgc.analysis.study import Study, load_study
 from edgc.analysis.tables import TIME_TABLES, links, links_bytes, links_conditions
 from edgc.analysis.write import write_figure, write_table
@@ -167,6 +167,18 @@ def test_gaps_come_from_the_published_table():
     assert verdicts.interval(pairs)[2] == pytest.approx(0.015), "its standard deviation follows from the interval"
     assert not row_of(table, "dense_bf16")["preserved"], "the interval straddles the margin"
     assert links.present(table)["Loss gap (nats)"].iloc[0] == "–"
+
+
+def test_gaps_against_times_have_a_front_on_links_of_each_rate():
+    gaps = published(dense=(0, 0, 3), powersgd=(0.01, 0.005, 3), dense_bf16=(0.0, 0.02, 3))
+    data = gap_on_links.build(session(at(r10mbit=SLOW, none=FAST), gaps=gaps))
+    assert list(data["panel"].unique()) == ["10 Mbit/s", "not limited"]
+    assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "without the floor, and without unknown gaps"
+    slow = data[data["panel"] == "10 Mbit/s"].set_index("method")
+    assert slow.loc["powersgd", "seconds"] == pytest.approx(0.2)
+    assert slow["front"].to_dict() == {"dense": False, "dense_bf16": True, "powersgd": True}
+    gap_on_links.draw(data[data["panel"] == "10 Mbit/s"], Figure().subplots())
+    assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
 
 
 def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():

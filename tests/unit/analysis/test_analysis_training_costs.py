@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from edgc.analysis.figures import pareto_bytes, pareto_seconds
+from edgc.analysis.figures import fronts, pareto_bytes, pareto_seconds
 from edgc.analysis.study import Study
 from edgc.analysis.tables import learning_rates, time_to_loss
 from tests.fixtures.studies import of, run, step, study
@@ -127,11 +127,23 @@ def test_the_front_is_what_nothing_beats_in_both():
     points = {"dense": (4.0, 40), "powersgd": (4.1, 10), "edgc": (4.2, 20), "topk": (4.1, 10)}
     runs = [run(m, validation_loss=loss, training_seconds=s) for m, (loss, s) in points.items()]
     made = study(runs, [step(r, 1, payload=7) for r in runs])
-    fronts = {pareto_seconds: {"dense", "powersgd", "topk"}, pareto_bytes: {"dense"}}  # all sent the same bytes
-    for figure, best in fronts.items():
+    expected = {pareto_seconds: {"dense", "powersgd", "topk"}, pareto_bytes: {"dense"}}  # all sent the same bytes
+    for figure, best in expected.items():
         data = figure.build(made)
         assert set(data.loc[data["front"], "method"]) == best
         figure.draw(data, Figure().subplots())
+
+
+def test_of_many_methods_only_those_on_the_front_are_named():
+    point = {"model": "m", "device": "CPU", "seed": 1, "loss": 4.0, "seconds": 1.0}
+    rows = [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(fronts.CROWDED + 1)]
+    named = {}
+    for count in (fronts.CROWDED, fronts.CROWDED + 1):
+        ax = Figure().subplots()
+        pareto_seconds.draw(pd.DataFrame(rows[:count]), ax)
+        named[count] = ax.get_legend_handles_labels()[1]
+    assert list(map(len, named.values())) == [fronts.CROWDED, 2]
+    assert named[fronts.CROWDED + 1] == ["M0", "M1"]
 
 
 def test_runs_that_ended_badly_have_no_point():

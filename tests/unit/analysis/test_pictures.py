@@ -24,6 +24,8 @@ SETTING += " × 15 steps a rate, 4 processes on AMD EPYC 7763 64-Core Processor.
 def test_nothing_runs_out_of_the_picture(name: str) -> None:
     module = import_module(f"edgc.analysis.figures.{name}")
     plotted = [pd.read_csv(path) for path in sorted(PUBLISHED.glob(f"*/figures/{name}.csv"))]
+    if not plotted:
+        pytest.skip(f"no experiment has published {name} so far")
     whole = [
         data for data in plotted if data.shape[1] == max(data.shape[1] for data in plotted)
     ]  # old ones lack columns
