@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
+from edgc.analysis.figures.fronts import CROWDED
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
 from edgc.analysis.tables.claims import NUMBER
@@ -14,6 +15,7 @@ TITLE = "Training time saved, by the rate of the links"
 NOTE = {
     "Line": "time saved against the fastest method that compresses nothing; above zero compression pays",
     "Shaded": "the sensitive rates are 20 % higher or lower",
+    "Grey": f"of more than {CROWDED} methods, those that save most on no link; table `forecast` names them",
     "Source": "the cluster model: nothing was measured",
 }
 ROWS = 1
@@ -38,8 +40,19 @@ def build(study: Study) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One panel."""
+    crowded = data["method"].nunique() > CROWDED
+    winners = set(data.loc[data.groupby("link_gbit")["saving_percent"].idxmax(), "method"])
     for (method, title), rows in data.groupby(["method", "title"], sort=False):
         style, own = look(str(method)), rows.sort_values("link_gbit")
+        if crowded and method not in winners:
+            ax.plot(
+                own["link_gbit"] * 1e9,
+                own["saving_percent"].clip(lower=LOWEST),
+                color="#CCCCCC",
+                marker="",
+                linewidth=1,
+            )
+            continue
         x, low, high = own["link_gbit"] * 1e9, own["low_percent"], own["high_percent"]
         saved = own["saving_percent"].clip(lower=LOWEST)
         ax.plot(x, saved, color=style.colour, marker=style.marker, linestyle=style.dash, label=str(title))
