@@ -16,7 +16,7 @@ IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
 #: seconds of a step by region; they add up to t_step
 STEP_SECONDS = tuple(f"t_{region}" for region in REGIONS)
 #: traffic that is not the method's gradients
-OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes")
+OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_bytes", "parameters_bytes")
 #: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), the share of the
 #: machine's cores that others used during the cell, and how much longer than at their best they took right before it
 SESSION = ("rate", "round", "counted", "foreign_load", "slower")
@@ -197,6 +197,10 @@ class Frames:
 FRAMES = tuple(own.name for own in fields(Frames))
 
 
+#: Columns that are younger than some records: what they count there was not to be had.
+YOUNGER = ("t_gather", "parameters_bytes")
+
+
 def frame(kind: str, records: list[dict]) -> pd.DataFrame:
     """Records as the frame `kind`: its columns first, then any others; numbers are float64 or int64, text is str."""
     table = pd.DataFrame(records)
@@ -208,6 +212,8 @@ def frame(kind: str, records: list[dict]) -> pd.DataFrame:
             table[column] = table[column].astype("string")
         elif column in COLUMNS[kind]:
             table[column] = pd.to_numeric(table[column])
+            if column in YOUNGER:
+                table[column] = table[column].fillna(0.0)
         elif table[column].dtype == object:
             table[column] = table[column].map(lambda v: v if v is None or pd.isna(v) else str(v)).astype("string")
     return table

@@ -102,6 +102,7 @@ REGIONS: dict[Region, str] = {
     "decode": "#44AA99",
     "embedding": "#DDCC77",
     "optimizer": "#999933",
+    "gather": "#117733",
     "other": "#EEEEEE",
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's observations),
 #: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
-#: (between stages).
+#: (between stages), `parameters` (what their owners have updated, where they are sharded).
 GRADIENT = "gradient"
 
 

@@ -14,7 +14,7 @@ from edgc.base.lazy import torch
 #: A region of a step: where its seconds go, in the order that regions run. They never overlap; `other` is the rest.
 Region = Literal[
     "forward", "backward", "bubble", "pipeline", "entropy", "observe", "encode", "wire", "decode", "embedding",
-    "optimizer", "other",
+    "optimizer", "gather", "other",
 ]  # fmt: skip
 REGIONS: tuple[Region, ...] = get_args(Region)
 

@@ -88,6 +88,29 @@ class RunSpec(Settings):
             raise ValueError(f"method {self.method.name} is a hook of PyTorch's: it needs loop: ddp")
         return self
 
+    @model_validator(mode="after")
+    def _shards_fit(self) -> RunSpec:
+        t, method = self.training, self.method
+        if t.shard == "none":
+            if t.parameter_wire != "exact":
+                raise ValueError(
+                    f"training.parameter_wire {t.parameter_wire}: parameters travel only where they are sharded; set "
+                    "training.shard: optimizer, or leave it out"
+                )
+            return self
+        if self.loop != "megatron":
+            raise ValueError(f"training.shard {t.shard}: loop {self.loop} shards nothing; use loop: megatron")
+        if method.synchronisation != EVERY_STEP:
+            raise ValueError(
+                f"training.shard {t.shard}: method {method.name} has synchronisation {method.synchronisation.name}, "
+                "which changes whole parameters or averages, and a rank updates a part of them only; use every_step"
+            )
+        if t.probe.looks:
+            raise ValueError(
+                f"training.shard {t.shard}: training.probe looks at whole averages, and a rank has a part of them only"
+            )
+        return self
+
     @property
     def micro_batches(self) -> int:
         """Micro-batches a data-parallel rank runs in a step."""

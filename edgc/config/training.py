@@ -67,6 +67,19 @@ class Training(Settings):
     bucket_parameters: PositiveInt | None = Field(
         None, description="Parameters in a gradient bucket; null: megatron's default"
     )
+    shard: Literal["none", "optimizer"] = Field(
+        "none",
+        exclude_if=lambda shard: shard == "none",
+        description="none: every data-parallel rank updates all parameters; optimizer: each updates its share, keeps "
+        "the optimizer's state of that share only, and gathers the others' (ZeRO-1, megatron-core's distributed "
+        "optimizer)",
+    )
+    parameter_wire: Literal["exact", "bf16", "int8"] = Field(
+        "exact",
+        exclude_if=lambda wire: wire == "exact",
+        description="How updated parameters travel where they are sharded. exact: in their own precision; bf16; int8 "
+        "in blocks of 256 with a scale (ZeRO++'s qwZ). Owners keep what they round",
+    )
     recompute: bool = Field(False, description="Recompute activations in backward")
     eval_interval: PositiveInt = Field(1000, description="Steps between evaluations")
     eval_batches: PositiveInt = Field(10, description="Global batches in an evaluation")

@@ -20,7 +20,7 @@ from edgc.training.node_links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
 #: other tag it is what was sent.
-TAGS = ("agree", "observe", "embedding", "pipeline")
+TAGS = ("agree", "observe", "embedding", "pipeline", "parameters")
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
 ASIDE = ("startup", "evaluation", "checkpoint")
 

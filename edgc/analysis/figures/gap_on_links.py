@@ -33,7 +33,8 @@ def build(study: Study) -> pd.DataFrame:
     if known.empty:
         return pd.DataFrame(columns=COLUMNS)
     several = known["model"].nunique() > 1
-    panel = [f"{row.model}, {spoken(row.rate)}" if several else spoken(row.rate) for row in known.itertuples()]
+    panel = known["rate"].map(spoken)
+    panel = known["model"] + ", " + panel if several else panel
     data = known.assign(panel=panel, seconds=known["step_s"], front=False)
     for _, own in data.groupby(["panel", "device"]):
         data.loc[own.index, "front"] = own["method"].isin(fronts.front(own, ("gap", "seconds")))

@@ -41,6 +41,8 @@ def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
     positions = range(len(data))
     left = pd.Series(0.0, index=data.index)
     for region, colour in REGIONS.items():
+        if region not in data:  # nor do figures as they were published
+            continue
         width = data[region].fillna(0) * 1e3  # old records lack a region
         label = LABELS.get(region, region)
         ax.barh(positions, width, left=left, height=0.68, color=colour, label=label, edgecolor="white", linewidth=0.4)

@@ -17,7 +17,7 @@ DEFINITIONS = {
     "wire": ("wire", ("t_in_flight",)),
     "exchange": ("encode + wire + decode", ("t_encode", "t_in_flight", "t_decode")),
     "exposed": ("exposed", ("t_exposed",)),
-    "everything": ("exposed + entropy + embedding", ("t_exposed", "t_entropy", "t_embedding")),
+    "everything": ("exposed + entropy + embedding + gather", ("t_exposed", "t_entropy", "t_embedding", "t_gather")),
 }
 
 CAPTION = {
@@ -29,12 +29,12 @@ CAPTION = {
     "data-parallel peer",
     "encode + wire + decode": "the same with the method's own computing",
     "exposed": "what of the exchange blocks the step",
-    "exposed + entropy + embedding": "exposed, entropy estimation and the tied embedding's exchange, which includes "
-    "waiting for the last stage's exchange",
+    "exposed + entropy + embedding + gather": "exposed, entropy estimation, the tied embedding's exchange, which "
+    "includes waiting for the last stage's, and the gather of parameters that are sharded",
     "reduction: …": "how much less than the baseline on the same hardware",
     "Payload": "gradient bytes handed to collectives",
     "Wire (MB/step)": "gradient bytes sent",
-    "Other traffic": "agreement, observation, tied embedding and pipeline",
+    "Other traffic": "agreement, observation, tied embedding, pipeline and sharded parameters",
     "Payload compression": "uncompressed fp32 gradients divided by payload",
     "Wire compression": "the baseline's wire bytes divided by these",
 }

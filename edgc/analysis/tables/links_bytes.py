@@ -18,7 +18,7 @@ CAPTION = {
     "Payload": "gradient bytes handed to collectives",
     "Wire": "what ring algorithms send for them",
     "Ledger": "wire, and all other traffic that is charged, as it is sent: agreement, observation, tied embedding, "
-    "pipeline",
+    "pipeline, sharded parameters",
     "Interface": "what the ranks' network interfaces sent in packets, without the packets' headers",
     "Ledger / interface": "1 where both agree; – where nothing was charged. The ledger does not count what gloo and "
     "the framework send themselves; the floor's row shows how much that is",

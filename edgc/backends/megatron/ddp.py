@@ -18,18 +18,30 @@ from megatron.core.utils import get_attr_wrapped_model
 
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.backends.megatron.process import Place
+from edgc.backends.megatron.shards import Gather, ParameterWire
 from edgc.comm import Communicator
 from edgc.synchronisation.synchronisation import NOTHING, Synchronisation
 
 
 class CompressedBucketGroup(_ParamAndGradBucketGroup):
-    """A bucket group whose gradients go to a synchronisation: those of the parameters in `names`."""
+    """A bucket group whose gradients go to a synchronisation: those of the parameters in `names`.
+
+    Where parameters are sharded, `gathers` bring back what their owners have updated.
+    """
 
     def __init__(
-        self, plain: _ParamAndGradBucketGroup, synchronisation: Synchronisation, names: dict[torch.nn.Parameter, str]
+        self,
+        plain: _ParamAndGradBucketGroup,
+        synchronisation: Synchronisation,
+        names: dict[torch.nn.Parameter, str],
+        data_parallel: Communicator,
+        wire: ParameterWire,
     ) -> None:
-        group = plain.data_parallel_group
+        sharded = plain.ddp_config.use_distributed_optimizer
+        group = plain.intra_distributed_optimizer_instance_group if sharded else plain.data_parallel_group
         super().__init__(plain.buckets, plain.ddp_config, group, group.size())
+        held: list[Any] = [bucket.param_data for bucket in plain.buckets] if sharded else []
+        self.gathers = [Gather(parameters, data_parallel, wire) for parameters in held]
         for bucket in plain.buckets:  # the exchange averages: megatron must mean the same by its factor
             assert bucket.gradient_scaling_factor == 1 / group.size()
         self._synchronisation = synchronisation
@@ -51,6 +63,12 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
         else:
             work.wait()
 
+    def start_param_sync(self, force_sync: bool = False) -> None:
+        """Gather what the optimizer has updated; megatron calls it at the end of the optimizer's step."""
+        assert not self.ddp_config.overlap_param_gather
+        for gather in self.gathers:
+            gather.run()
+
 
 class CompressedDDP(DistributedDataParallel):
     """megatron's DDP over CompressedBucketGroups. `names`: of the parameters that are exchanged."""
@@ -62,10 +80,14 @@ class CompressedDDP(DistributedDataParallel):
         module: torch.nn.Module,
         synchronisation: Synchronisation,
         names: dict[torch.nn.Parameter, str],
+        data_parallel: Communicator,
+        wire: ParameterWire = "exact",
     ) -> None:
         super().__init__(config=config, ddp_config=ddp_config, module=module)
         assert not self.expert_parallel_bucket_groups
-        self.bucket_groups = [CompressedBucketGroup(plain, synchronisation, names) for plain in self.bucket_groups]
+        self.bucket_groups = [
+            CompressedBucketGroup(plain, synchronisation, names, data_parallel, wire) for plain in self.bucket_groups
+        ]
         self.param_to_bucket_group = {p: group for group in self.bucket_groups for p in group.params}
 
 

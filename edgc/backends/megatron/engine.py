@@ -30,7 +30,8 @@ from edgc.backends.megatron.gpt_model import build_model, global_names, is_split
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
 from edgc.backends.megatron.replica import MegatronReplica
-from edgc.comm import Communicator, TorchCommunicator
+from edgc.backends.megatron.shards import Shards, owners
+from edgc.comm import Communicator, Layout, Replicated, TorchCommunicator
 from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
 from edgc.config.method import MECHANISMS
@@ -62,6 +63,7 @@ class MegatronEngine:
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
         self._groups = ProcessGroupCollection.use_mpu_process_groups(GROUPS)
         self._data_parallel = TorchCommunicator(self._groups.dp, self.ledger)
+        self._layout: Layout = Replicated()
         #: cost of the exchange by pipeline stage; empty where the policy does not ask for it
         self.costs: list[ExchangeCost | None] = list(known_costs or ())
         self.exchange = self._build_exchange()
@@ -75,6 +77,9 @@ class MegatronEngine:
         )
         for group in self.optimizer.param_groups:
             group["fused"] = True  # for torch's AdamW, which megatron takes where no other fused one is installed
+        groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
+        gathers = [gather for group in groups for gather in group.gathers]
+        self._shards = Shards(gathers, self.optimizer) if self._sharded else None
         self._embedding = self._embedding_group()
         self.replica = self._build_replica()
         self._step, self._update, self._forwards_left = 0, Update.OPTIMIZER, 0
@@ -100,13 +105,22 @@ class MegatronEngine:
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
         names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
-        return CompressedDDP(self._config, self._ddp_config(), module, self.synchronisation, names)
+        wire = self.spec.training.parameter_wire
+        model = CompressedDDP(
+            self._config, self._ddp_config(), module, self.synchronisation, names, self._data_parallel, wire
+        )
+        if self._sharded:
+            self._layout = self.exchange.aggregator.layout = owners(model, names, self._data_parallel.size)
+        return model
 
     def _ddp_config(self) -> DistributedDataParallelConfig:
         return DistributedDataParallelConfig(
             grad_reduce_in_fp32=True,
             overlap_grad_reduce=self.spec.method.overlap,
             bucket_size=self.spec.training.bucket_parameters,
+            use_distributed_optimizer=self._sharded,
+            # of megatron's own reduce-scatter, which only stock megatron runs
+            reduce_scatter_with_fp32_accumulation=self._sharded,
         )
 
     def _finalize_gradients(self, *unused: Any, **unused_options: Any) -> None:
@@ -148,7 +162,9 @@ class MegatronEngine:
 
     def _aggregator(self) -> Aggregator:
         settings = self.spec.method.aggregator
-        return MECHANISMS[settings.name](settings, seed=self.spec.seed)
+        made = MECHANISMS[settings.name](settings, seed=self.spec.seed)
+        made.layout = self._layout
+        return made
 
     def _compressible(self) -> dict[str, tuple[int, ...]]:
         exclude = (*self.spec.method.placement.exclude, *self._fused)
@@ -179,7 +195,12 @@ class MegatronEngine:
             clip_grad=t.clip,
             bf16=t.precision == "bf16",
             params_dtype=torch.bfloat16 if t.precision == "bf16" else torch.float32,
+            use_distributed_optimizer=self._sharded,
         )
+
+    @property
+    def _sharded(self) -> bool:
+        return self.spec.training.shard == "optimizer"
 
     @property
     def num_parameters(self) -> int:
@@ -228,6 +249,8 @@ class MegatronEngine:
             clip = self.spec.training.clip
             grad_norm = float(self.optimizer.clip_grad_norm(clip) if clip else self.optimizer.get_grad_norm())
             if math.isfinite(grad_norm) and self._update is Update.OPTIMIZER:
+                if self._shards is not None:
+                    self._shards.restore()
                 self.optimizer.step_with_ready_grads()
         agreed = self.synchronisation.agreed_norm(step, grad_norm)
         if math.isfinite(agreed):
@@ -304,7 +327,7 @@ class MegatronEngine:
             "ledger": self.ledger.state_dict(),
             "model": {name: parameter.detach() for name, parameter in self._named.items()},
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": (self._shards or self.optimizer).state_dict(),
             "exchange": self.exchange.state_dict(),
             "pipeline": self._p2p.state_dict(),
             "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
@@ -316,7 +339,7 @@ class MegatronEngine:
         with torch.no_grad():
             for name, parameter in self._named.items():
                 parameter.copy_(state["model"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
+        (self._shards or self.optimizer).load_state_dict(state["optimizer"])
         self.exchange.load_state_dict(state["exchange"])
         self.synchronisation.load_state_dict(
             state.get("synchronisation", {})

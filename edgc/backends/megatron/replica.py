@@ -27,7 +27,8 @@ class MegatronReplica:
         embedding: Communicator | None,
     ) -> None:
         self._tied, self._embedding = tied, embedding
-        copied = {n: p for n, p in named.items() if hasattr(p, "main_param")}  # megatron's attribute: an fp32 copy
+        # megatron's attributes: an fp32 copy; of sharded ones this rank's part only, which nobody changes from here
+        copied = {n: p for n, p in named.items() if hasattr(p, "main_param") and not hasattr(p, "main_param_sharded")}
         values = named | {n: p.main_param for n, p in copied.items()}  # type: ignore[attr-defined]
         self.parameters: Mapping[str, torch.Tensor] = {name: value.detach() for name, value in values.items()}
         self.buckets: Sequence[Sequence[NamedTensor]] = buckets

@@ -110,7 +110,7 @@ def run_spec(tensor: int, pipeline: int, data: int, method: dict[str, Any]) -> R
 def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     text = rng.integers(0, 40, (STEPS, GLOBAL, SEQ + 1))
-    losses, norms, charged, predicted, dense = [], [], 0, 0, 0
+    losses, norms, charged, predicted, dense, parameters = [], [], 0, 0, 0, 0
     for step in range(STEPS):
         order = rank_batches(np.arange(GLOBAL), place.data, data, MICRO)
         loss, norm = engine.train_step(step, text[step][order], 1e-2)
@@ -121,6 +121,7 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
         engine.exchange.end_step(loss)
         charges = engine.ledger.take()
         charged += charges["gradient"].payload_bytes if "gradient" in charges else 0
+        parameters += charges["parameters"].wire_bytes if "parameters" in charges else 0
     numbers = torch.tensor([charged, predicted, dense], dtype=torch.int64)
     dist.all_reduce(numbers)
     validation = engine.evaluate([text[0][rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]])
@@ -129,6 +130,7 @@ def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
         "losses": losses,
         "norms": norms,
         "bytes": numbers.tolist(),
+        "parameters": parameters,
         "validation": validation,
         "checksum": replicas_agree(engine),
         "buckets": len(engine.model.bucket_groups),

@@ -83,6 +83,14 @@ def put(path: str, value: Any) -> Edit:
     return edit
 
 
+def both(*edits: Edit) -> Edit:
+    def edit(files: dict[str, Any]) -> None:
+        for one in edits:
+            one(files)
+
+    return edit
+
+
 def few_bits(bits: int) -> Edit:
     """Let `topk` be of few bits."""
 
@@ -152,6 +160,18 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "lr not finite": (put("training.lr", float("inf")), ["training.lr = inf", "finite"]),
     "lr 0": (put("training.lr", 0), ["training.lr = 0", "greater than 0"]),
     "min_lr above lr": (put("training.min_lr", 1.0), ["min_lr 1.0", "lr 0.00015"]),
+    "parameters that do not travel": (
+        put("training.parameter_wire", "int8"),
+        ["training.parameter_wire int8", "training.shard: optimizer"],
+    ),
+    "shards of late averages": (
+        both(put("training.shard", "optimizer"), put("methods/topk:synchronisation", {"name": "delayed"})),
+        ["training.shard optimizer", "topk has synchronisation delayed", "every_step"],
+    ),
+    "a look at whole averages of shards": (
+        both(put("training.shard", "optimizer"), put("training.probe", {"spectra_every": 5})),
+        ["training.shard optimizer", "training.probe"],
+    ),
     "iterations 0": (put("training.iterations", 0), ["training.iterations = 0", "greater than 0"]),
     "half an iteration": (put("training.iterations", 1.5), ["training.iterations = 1.5", "integer"]),
     "port of the system": (put("clusters/four:port", 80), ["port = 80", "1024"]),

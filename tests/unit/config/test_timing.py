@@ -10,7 +10,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.config import Timing, load_experiment
-from tests.unit.config.test_config import Edit, put, write_configs
+from tests.unit.config.test_config import Edit, both, put, write_configs
 
 CONTROLS = {
     "nocomm": ({"name": "none"}, {"name": "fixed"}),
@@ -30,14 +30,6 @@ def timed(**changes: Any) -> Edit:
         trial |= {"mode": "time", "tasks": [], "timing": timing, "methods": ["nocomm", "dense", "powersgd"]}
         trial["training"]["iterations"] = Timing(**timing).steps_of_a_method
         files["clusters/four"]["links"] = {}
-
-    return edit
-
-
-def both(*edits: Edit) -> Edit:
-    def edit(files: dict[str, Any]) -> None:
-        for one in edits:
-            one(files)
 
     return edit
 

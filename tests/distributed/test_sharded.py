@@ -1,0 +1,64 @@
+"""Sharded parameters and optimizer (ZeRO-1): equal to unsharded training and to stock megatron, and charged."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from ranks import on_ranks
+
+#: The clipping norm is summed in another order: its last bit may round a parameter the other way.
+SAME = {"fp32": 1e-6, "bf16": 1e-4}
+
+
+@cache
+def sharded(tensor: int, pipeline: int, data: int, precision: str, *methods: str) -> Any:
+    degrees = (str(tensor), str(pipeline), str(data))
+    return on_ranks("sharded.py", tensor * pipeline * data, *degrees, precision, *methods)
+
+
+@pytest.mark.parametrize(
+    ("topology", "precision", "methods"),
+    [
+        ((1, 1, 4), "fp32", ("dense", "powersgd", "topk", "edgc")),
+        ((1, 2, 2), "fp32", ("dense", "powersgd")),
+        ((2, 1, 2), "bf16", ("dense", "powersgd")),
+    ],
+)
+def test_losses_are_unsharded_trainings_and_denses_are_stock_megatrons(
+    topology: tuple[int, int, int], precision: str, methods: tuple[str, ...]
+) -> None:
+    report = sharded(*topology, precision, "stock", *methods)
+    for method in methods:
+        whole, shards = report[method]["none"], report[method]["optimizer"]
+        assert shards["losses"] == pytest.approx(whole["losses"], rel=SAME[precision]), method
+        assert shards["validation"] == pytest.approx(whole["validation"], rel=SAME[precision]), method
+        assert shards["checksum"], "replicas hold the same parameters"
+        charged, predicted, _ = shards["bytes"]
+        assert charged == predicted == whole["bytes"][0] > 0, "the same payload, to owners or to all"
+    dense, stock = report["dense"]["optimizer"], report["stock"]["optimizer"]
+    for what in ("losses", "norms", "validation"):
+        assert dense[what] == stock[what]
+
+
+def test_what_travels_of_parameters_and_that_rounding_does_not_add_up() -> None:
+    report = sharded(1, 1, 2, "fp32", "dense", "dense:bf16", "dense:int8")
+    exact = report["dense"]["optimizer"]
+    for wire, bytes_an_element, tolerance in (("bf16", 2, 1e-3), ("int8", 1 + 2 / 256, 5e-3)):
+        rounded = report[f"dense:{wire}"]["optimizer"]
+        assert rounded["parameters"] == pytest.approx(exact["parameters"] * bytes_an_element / 4, rel=0.01)
+        assert rounded["losses"] != exact["losses"]
+        assert rounded["losses"] == pytest.approx(exact["losses"], rel=tolerance), "owners keep what they round"
+        assert rounded["checksum"]
+    assert report["dense"]["none"]["parameters"] == 0
+    handed_over = exact["bytes"][0] / 2  # of one rank's gradients, as many bytes as its parameters in six steps
+    assert exact["parameters"] == pytest.approx(handed_over / 2, rel=0.05), "every rank sends its half, with padding"
+
+
+def test_a_restored_run_is_the_uninterrupted_one() -> None:
+    """Moments, error feedback, fp32 copies of bf16 parameters, and what int8 rounds off."""
+    report = on_ranks("sharded_resume.py", 2, "fp32:int8:powersgd", "bf16:exact:topk", "bf16:int8:edgc")
+    for case, found in report.items():
+        assert found["resumed"] == found["whole"], case
+        assert found["equal"], case
