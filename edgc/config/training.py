@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from edgc.config.settings import Settings
+from edgc.exchange.parameter_gather import ParameterWire
 from edgc.policies.windowed_settings import Estimator
 
 
@@ -74,7 +75,7 @@ class Training(Settings):
         "the optimizer's state of that share only, and gathers the others' (ZeRO-1, megatron-core's distributed "
         "optimizer)",
     )
-    parameter_wire: Literal["exact", "bf16", "int8"] = Field(
+    parameter_wire: ParameterWire = Field(
         "exact",
         exclude_if=lambda wire: wire == "exact",
         description="How updated parameters travel where they are sharded. exact: in their own precision; bf16; int8 "

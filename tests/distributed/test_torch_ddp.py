@@ -112,7 +112,7 @@ def test_pytorch_s_hook_does_not() -> None:
 
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
     text = (ROOT / "edgc" / "backends" / "README.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    script, _ = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}

@@ -18,8 +18,9 @@ from megatron.core.utils import get_attr_wrapped_model
 
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.backends.megatron.process import Place
-from edgc.backends.megatron.shards import Gather, ParameterWire
+from edgc.backends.megatron.shards import Gather
 from edgc.comm import Communicator
+from edgc.exchange.parameter_gather import ParameterWire
 from edgc.synchronisation.synchronisation import NOTHING, Synchronisation
 
 

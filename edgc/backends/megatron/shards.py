@@ -7,18 +7,14 @@ its part. Parts begin and end inside of matrices (pinned megatron-core 0.16.1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
-from edgc.aggregators.block_code import BlockCode
 from edgc.comm import Communicator, Sharded
-
-ParameterWire = Literal["exact", "bf16", "int8"]
-TAG = "parameters"  #: of what a gather of parameters sends
-INT8 = BlockCode(bits=8, block=256)
+from edgc.exchange.parameter_gather import ParameterWire, gather, rounds
 
 
 def owners(model: DistributedDataParallel, names: Mapping[torch.nn.Parameter, str], ranks: int) -> Sharded:
@@ -46,11 +42,10 @@ class Gather:
 
     def __init__(self, data: torch.Tensor, comm: Communicator, wire: ParameterWire) -> None:
         self._data, self._comm = data, comm
+        self._wire: ParameterWire = wire
         self._own = data.chunk(comm.size)[comm.rank]
-        narrower = wire == "int8" or (wire == "bf16" and data.dtype == torch.float32)
-        self._wire: ParameterWire = wire if narrower and comm.size > 1 else "exact"
         #: This rank's parameters before they were rounded; None: they are not
-        self.exact: torch.Tensor | None = self._own.clone() if self._wire != "exact" else None
+        self.exact: torch.Tensor | None = self._own.clone() if comm.size > 1 and rounds(data.dtype, wire) else None
 
     def restore(self) -> None:
         """Make this rank's part what it was before it was rounded."""
@@ -59,32 +54,9 @@ class Gather:
 
     def run(self) -> None:
         """Gather the parts that ranks have updated. Collective."""
-        with self._comm.ledger.clock.region("gather"):
-            self._run()
-
-    def _run(self) -> None:
-        if self.exact is None:
-            self._comm.all_gather(self._data, self._own.clone(), tag=TAG).wait()
-            return
-        self.exact.copy_(self._own)
-        sent = self._encoded()
-        received = sent.new_empty(self._comm.size * sent.numel())
-        self._comm.all_gather(received, sent, tag=TAG).wait()
-        self._data.copy_(self._decoded(received.view(self._comm.size, -1)))
-
-    def _encoded(self) -> torch.Tensor:
-        if self._wire == "bf16":
-            return self._own.to(torch.bfloat16)
-        return INT8.encode(self._padded(self._own.float()).view(1, -1)).view(-1)
-
-    def _decoded(self, received: torch.Tensor) -> torch.Tensor:
-        if self._wire == "bf16":
-            return received.view(-1)
-        padded = self._own.numel() + -self._own.numel() % INT8.block
-        return INT8.decode(received, padded, torch.float32)[:, : self._own.numel()].reshape(-1)
-
-    def _padded(self, values: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.pad(values, (0, -values.numel() % INT8.block))
+        if self.exact is not None:
+            self.exact.copy_(self._own)
+        gather(self._data, self._own, self._comm, self._wire)
 
 
 class Shards:
@@ -97,15 +69,15 @@ class Shards:
 
     def restore(self) -> None:
         """Make parameters exact before they are updated."""
-        for gather in self._gathers:
-            gather.restore()
+        for bucket in self._gathers:
+            bucket.restore()
 
     def state_dict(self) -> dict[str, Any]:
         """Moments, fp32 copies of bf16 parameters, and exact parameters, of the elements that this rank owns."""
         return {
             "inner": [part.optimizer.state_dict() for part in self._parts],
             "fp32": [copy.detach() for copy in self._copies()],
-            "exact": [gather.exact for gather in self._gathers],
+            "exact": [bucket.exact for bucket in self._gathers],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -114,9 +86,9 @@ class Shards:
             part.optimizer.load_state_dict(inner)
         for copy, saved in zip(self._copies(), state["fp32"], strict=True):
             copy.data.copy_(saved)
-        for gather, exact in zip(self._gathers, state["exact"], strict=True):
-            if gather.exact is not None:
-                gather.exact.copy_(exact)
+        for bucket, exact in zip(self._gathers, state["exact"], strict=True):
+            if bucket.exact is not None:
+                bucket.exact.copy_(exact)
 
     def _copies(self) -> list[torch.Tensor]:
         return [copy for part in self._parts for group in part.shard_fp32_from_float16_groups for copy in group]

@@ -1,0 +1,80 @@
+"""FSDP2 with our exchange in its reduce-scatter: equal to FSDP2's own, restored, between islands, as documented."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import on_ranks
+from torch import nn
+
+from edgc.base.errors import UserError
+from edgc.fsdp import compress
+from tests.fixtures.limits import HANG
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = ("", ":keep", ":accumulate", ":bf16", ":islands")
+RESUMED = ("powersgd:resume:bf16", "topk:resume:accumulate", "tagc:resume:keep", "int4:resume:int8", "powersgd:islands")
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    cases = [f"{method}{option}" for option in OPTIONS for method in ("plain", "dense")]
+    return on_ranks("fsdp.py", 4, *cases, *RESUMED, needs="edgc.fsdp")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_dense_is_fsdp2s_own_reduction_but_for_the_order_of_sums(report: dict[str, Any], option: str) -> None:
+    own, plain = report[f"dense{option}"], report[f"plain{option}"]
+    assert own["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+    assert own["parameters"] == pytest.approx(plain["parameters"], rel=1e-6)
+    assert own["steps"] == len(own["losses"]), "accumulation exchanges once a step"
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_methods_train_send_less_and_go_on_bit_for_bit(report: dict[str, Any], case: str) -> None:
+    found, dense = report[case], report["dense:islands" if "islands" in case else "dense"]
+    assert found["losses"][-1] < found["losses"][0] - 0.5
+    assert found["bytes"]["gradient"] < 0.6 * dense["bytes"]["gradient"]
+    if "resume" in case:
+        assert {what: found[what] for what in ("losses", "parameters")} == found["resumed"]
+
+
+def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]) -> None:
+    """Of two ranks that share an island, each exchanges its half with its peer: half of what four ranks hand over."""
+    whole, shards = report["dense"]["bytes"]["gradient"], report["dense:islands"]["bytes"]["gradient"]
+    assert shards == pytest.approx(whole / 2, rel=0.01)
+    assert report["powersgd:islands"]["losses"] != report["dense:islands"]["losses"]
+    one, other, *_ = report["powersgd:islands"]["parameters"]
+    assert report["powersgd:islands"]["parameters"] == [one, other, one, other], "islands hold the same"
+
+
+def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
+    text = (ROOT / "edgc" / "backends" / "README.md").read_text(encoding="utf-8")
+    _, script = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "train.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    lines = []
+    for _ in range(2):  # the second start goes on from the first one's checkpoint
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG, check=False
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        lines.append(done.stdout.strip().splitlines()[-1])
+    assert lines[0] == lines[1]
+    printed = re.fullmatch(r"step 15: loss [\d.]+, (\d+) bytes a step in place of (\d+)", lines[0])
+    assert printed
+    assert int(printed[1]) < int(printed[2]) / 3
+
+
+def test_what_is_not_sharded_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Linear is no FSDP2 module; call fully_shard"):
+        compress(nn.Linear(2, 2), "dense", iterations=1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="cannot be a hook of FSDP2"):
+        compress(nn.Linear(2, 2), "diloco", iterations=1)  # type: ignore[arg-type]
