@@ -37,11 +37,13 @@ def _name(kind: str, amount: int) -> str:
 def answers(rows: pd.DataFrame) -> list[str]:
     """What pairing is worth, and the estimate that costs least."""
     table = pooled(rows)
-    best, seeds = table.sort_values("cost").iloc[0], table["n"].min()
+    paired = table[table["kind"] != "unpaired"].sort_values("cost")
+    best, worst, seeds = paired.iloc[0], paired.iloc[-1], table["n"].min()
     unpaired = table.loc[table["kind"] == "unpaired", "cost"].iloc[0]
     return [
         f"Without pairs of equal seeds, an equally narrow interval would take {cell(unpaired)} times the runs.",
-        f"The least cost has: {best['name']}, {cell(best['cost'])} times that of the last evaluation as runs make it. "
+        f"Of equal seeds, estimates cost {cell(best['cost'])} ({best['name']}) to {cell(worst['cost'])} "
+        f"({worst['name']}) times what the last evaluation does as runs make it.",
         f"n = {seeds} seeds: a standard deviation of so few is known to about {100 / (2 * (seeds - 1)) ** 0.5:.0f} %, "
         "the ratio of two from the same runs better.",
     ]

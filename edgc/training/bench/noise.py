@@ -17,7 +17,7 @@ from edgc.config import Experiment, RunSpec
 from edgc.training.data.dataset import open_corpus, validation_batches
 
 LAST = (1, 2, 3, 5)  #: evaluations, the last ones, whose mean is the loss
-BATCHES = (5, 20, 80, 320)  #: of held-out text in one evaluation at the end
+BATCHES = (5, 20, 80, 320)  #: of held-out text in one evaluation at the end, and as many as it fills
 LEAST_SEEDS = 3
 
 
@@ -75,7 +75,8 @@ def _rows(spec: RunSpec, folder: Path, corpus: Path) -> Iterator[dict[str, Any]]
         for k in LAST
         if k <= len(evaluations)
     ]
-    estimates += [Estimate("batches", n, float(each[:n].mean()), n) for n in BATCHES if n <= len(each)]
+    amounts = (*(n for n in BATCHES if n < len(each)), min(len(each), max(BATCHES)))
+    estimates += [Estimate("batches", n, float(each[:n].mean()), n) for n in amounts]
     per_batch = status["evaluation_seconds"] / (len(evaluations) * own)
     for estimate in estimates:
         seconds = status["training_seconds"] + per_batch * estimate.batches

@@ -62,9 +62,9 @@ def test_cost_is_variance_times_seconds() -> None:
     )
     assert list(pooled(rows)["cost"]) == pytest.approx([4, 1, 0.25 * 100 / 90])
     assert list(present(rows)["Estimate"])[1:] == ["last evaluation", "mean of the last 2 evaluations"]
-    pairing, best = answers(rows)
+    pairing, paired, _ = answers(rows)
     assert "would take 4" in pairing
-    assert "mean of the last 2 evaluations, 0.278 times" in best
+    assert "cost 0.278 (mean of the last 2 evaluations) to 1.00 (last evaluation) times" in paired
 
 
 def test_without_three_seeds_there_is_no_spread(tmp_path: Path, corpus: Path) -> None:
