@@ -72,7 +72,7 @@ def _path(results: Path, run_id: str) -> Path:
 
 
 def _lasting(path: Path) -> bytes:
-    """What is kept of a file: all, but of step times the microseconds. Digits below are noise, and half of the file."""
+    """What is kept of a file: all of it, but step times to the microsecond. Digits below are noise, and half of it."""
     if path.name != "steps.jsonl":
         return path.read_bytes()
     rows = files.read_jsonl(path)

@@ -26,7 +26,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.backends.any_loop import LoopExchange, MethodLike, build_exchange, check_method, find_method
 from edgc.base.errors import UserError
-from edgc.comm import Communicator, Sharded
+from edgc.comm import Communicator, Sharded, TorchCommunicator
 from edgc.config import Method
 from edgc.exchange.gradient_exchange import GradientExchange
 from edgc.exchange.parameter_gather import ParameterWire, gather
@@ -67,7 +67,8 @@ def compress(
     shapes = {p.name: (p.own_shape if between else p.shape) for unit in units for p in unit.parameters}
     held = {name: shape for name, shape in shapes.items() if prod(shape)}
     built = build_exchange(between or group, device, chosen, held, iterations, seed)
-    exchange = FSDPExchange(built, chosen, units)
+    exchange = FSDPExchange(built, chosen)
+    shards = TorchCommunicator(group, exchange.ledger)
     if between is None:
         built.aggregator.layout = _layout(units, dist.get_world_size(group))
     for unit in units:
@@ -76,7 +77,7 @@ def compress(
         else:
             unit.module.set_all_reduce_hook(exchange.between(unit))
         if parameter_wire is not None:
-            unit.module.set_custom_all_gather(_AllGather(built.comm, parameter_wire))
+            unit.module.set_custom_all_gather(_AllGather(shards, parameter_wire))
     return exchange
 
 
@@ -87,9 +88,8 @@ class FSDPExchange(LoopExchange):
     come in the order of backward, equal on all ranks.
     """
 
-    def __init__(self, exchange: GradientExchange, method: Method, units: Sequence[_Unit]) -> None:
+    def __init__(self, exchange: GradientExchange, method: Method) -> None:
         super().__init__(exchange, method)
-        self._units = units
         self._under_way = False
 
     def average(self, gradients: Sequence[NamedTensor]) -> None:
@@ -185,6 +185,10 @@ class _ReduceScatter(ReduceScatter):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
     ) -> None:
         ranks, unit = group.size(), self._unit
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
+            raise UserError(
+                f"FSDP2 asks for the reduction {op}, and a method only averages; leave set_gradient_divide_factor out"
+            )
         unit.check(input_tensor.numel(), ranks)
         by_rank, at, whole = input_tensor.view(ranks, -1), 0, []
         for p in unit.parameters:
@@ -236,6 +240,8 @@ def _of(module: FSDPModule, group: Any, names: dict[int, str]) -> list[_Unit]:
         return []
     label = names.get(id(trained[0].sharded_param), "its parameters")
     mesh = group.mesh_info
+    if isinstance(group._reduce_scatter_comm, _ReduceScatter) or group._all_reduce_hook is not None:
+        raise UserError(f"FSDP2 module of {label}: has an exchange already; call compress once, on a new model")
     if type(mesh) is not FSDPMeshInfo:
         raise UserError(
             f"FSDP2 module of {label}: its mesh is {mesh.mesh}; use one mesh dimension, that of an island, and give "

@@ -19,7 +19,13 @@ from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = ("", ":keep", ":accumulate", ":bf16", ":islands")
-RESUMED = ("powersgd:resume:bf16", "topk:resume:accumulate", "tagc:resume:keep", "int4:resume:int8", "powersgd:islands")
+RESUMED = (
+    "powersgd:resume:bf16",
+    "topk:resume:accumulate",
+    "tagc:resume:keep",
+    "int4:resume:int8",
+    "powersgd:islands:int8",
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +55,9 @@ def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]
     """Of two ranks that share an island, each exchanges its half with its peer: half of what four ranks hand over."""
     whole, shards = report["dense"]["bytes"]["gradient"], report["dense:islands"]["bytes"]["gradient"]
     assert shards == pytest.approx(whole / 2, rel=0.01)
-    assert report["powersgd:islands"]["losses"] != report["dense:islands"]["losses"]
-    one, other, *_ = report["powersgd:islands"]["parameters"]
-    assert report["powersgd:islands"]["parameters"] == [one, other, one, other], "islands hold the same"
+    assert report["powersgd:islands:int8"]["losses"] != report["dense:islands"]["losses"]
+    one, other, *_ = report["powersgd:islands:int8"]["parameters"]
+    assert report["powersgd:islands:int8"]["parameters"] == [one, other, one, other], "islands hold the same"
 
 
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
