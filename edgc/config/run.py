@@ -32,7 +32,7 @@ class RunSpec(Settings):
     loop: Literal["megatron", "ddp"] = Field(
         "megatron",
         description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, for timing only",
+        "DistributedDataParallel, or under FSDP2 if training.shard is full; for timing only",
     )
 
     @model_validator(mode="after")
@@ -98,8 +98,8 @@ class RunSpec(Settings):
                     "training.shard: optimizer, or leave it out"
                 )
             return self
-        if self.loop != "megatron":
-            raise ValueError(f"training.shard {t.shard}: loop {self.loop} shards nothing; use loop: megatron")
+        if (needed := {"optimizer": "megatron", "full": "ddp"}[t.shard]) != self.loop:
+            raise ValueError(f"training.shard {t.shard}: loop {self.loop} does not shard like this; use loop: {needed}")
         if method.synchronisation != EVERY_STEP:
             raise ValueError(
                 f"training.shard {t.shard}: method {method.name} has synchronisation {method.synchronisation.name}, "

@@ -68,12 +68,13 @@ class Training(Settings):
     bucket_parameters: PositiveInt | None = Field(
         None, description="Parameters in a gradient bucket; null: megatron's default"
     )
-    shard: Literal["none", "optimizer"] = Field(
+    shard: Literal["none", "optimizer", "full"] = Field(
         "none",
         exclude_if=lambda shard: shard == "none",
         description="none: every data-parallel rank updates all parameters; optimizer: each updates its share, keeps "
         "the optimizer's state of that share only, and gathers the others' (ZeRO-1, megatron-core's distributed "
-        "optimizer)",
+        "optimizer); full: each also keeps only its share of parameters and gradients, and gathers every layer's for "
+        "forward and backward (ZeRO-3, PyTorch's FSDP2; needs loop: ddp)",
     )
     parameter_wire: ParameterWire = Field(
         "exact",
