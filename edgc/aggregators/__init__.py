@@ -2,6 +2,7 @@
 
 from edgc.aggregators.alternating import Alternating
 from edgc.aggregators.batched import Batched
+from edgc.aggregators.bitmap_values import BitmapValues
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
@@ -20,6 +21,7 @@ AGGREGATORS = {
     "dense": Dense,
     "alternating": Alternating,
     "batched": Batched,
+    "bitmap_values": BitmapValues,
     "dgc": DGC,
     "few_bits": FewBits,
     "global_qsgd": GlobalQSGD,

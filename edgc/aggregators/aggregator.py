@@ -124,6 +124,9 @@ class Aggregator(ABC):
     tells_spectrum: ClassVar[bool] = False
     #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
     depends_on_owner: bool = False
+    #: Whether it sends owners only their parts, if the layout is sharded: what they get is then another average than
+    #: where it is needed whole. Its laws hold there, too.
+    shards: ClassVar[bool] = False
     #: Exchanges after which what it launches and sends repeats, at equal decisions.
     period: ClassVar[int] = 1
     #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.

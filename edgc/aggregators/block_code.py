@@ -54,7 +54,20 @@ class BlockCode:
     def message_bytes(self, numel: int) -> int:
         """Bytes of `numel` elements, a multiple of `block`."""
         blocks = numel // self.block
-        return blocks * (-(-self.block * self.bits // 8) + self._scale_bytes)
+        return blocks * (self._code_bytes + self._scale_bytes)
+
+    def cut(self, message: Tensor, parts: Sequence[int]) -> list[Tensor]:
+        """Messages of so many elements each, multiples of `block`, of one message (bytes,) of all of them."""
+        blocks = [part // self.block for part in parts]
+        sizes = [size * n for size in (self._code_bytes, self._scale_bytes) for n in blocks]
+        found = message.split(sizes)
+        codes, scales = found[: len(blocks)], found[len(blocks) :]
+        return [torch.cat(each) for each in zip(codes, scales, strict=True)]
+
+    @property
+    def _code_bytes(self) -> int:
+        """Of a block."""
+        return -(-self.block * self.bits // 8)
 
     @property
     def _scale_bytes(self) -> int:
@@ -83,8 +96,8 @@ class BlockCode:
             stored = torch.bfloat16 if self.bits == 16 else torch.float32
             return messages.contiguous().view(stored).view(rows, numel).to(kind)
         codes, packed = messages.split([messages.shape[1] - blocks * self._scale_bytes, blocks * self._scale_bytes], 1)
-        levels = unpack(codes.unflatten(1, (blocks, -1)), self.block, self.bits)
-        scales = _unpacked_scales(packed.reshape(rows, blocks, -1), self.scale).to(kind)
+        levels = unpack(codes.unflatten(1, (blocks, self._code_bytes)), self.block, self.bits)
+        scales = _unpacked_scales(packed.reshape(rows, blocks, self._scale_bytes), self.scale).to(kind)
         return self._shares(levels, kind).mul_(scales).flatten(1)
 
     def _scales(self, blocks: Tensor) -> tuple[Tensor, Tensor]:

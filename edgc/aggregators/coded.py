@@ -49,6 +49,7 @@ class Coded(Aggregator):
         for tensor in dense:
             self.residuals.flush(tensor)
             self.turned_dense(tensor.name)
+        self._dense.layout = self.layout
         beside = self._dense.exchange(dense, Decision(), comm, step)
         averaged = next(beside)
         if coded:
@@ -64,6 +65,7 @@ class Coded(Aggregator):
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         coded = self._coded(shapes, decision)
         dense = {name: shape for name, shape in shapes.items() if name not in coded}
+        self._dense.layout = self.layout
         beside = self._dense.workload(dense, Decision(), ranks, itemsize)
         if not coded:
             return beside

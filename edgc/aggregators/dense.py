@@ -63,7 +63,8 @@ class Dense(Aggregator):
         by_name = {t.name: t.tensor for t in tensors}
         works, copies = [], []
         for wire, names in self._by_wire(by_name, decision).items():
-            if isinstance(self.layout, Sharded) and comm.size > 1:
+            something = any(by_name[name].numel() for name in names)
+            if isinstance(self.layout, Sharded) and comm.size > 1 and something:
                 pieces = [[_part(by_name, piece) for piece in own] for own in self.layout.by_owner(names)]
                 buffer = torch.cat([part for own in pieces for part in own])
                 average_of_own, work = scatter_average(buffer, comm, wire, self.layout.sizes(names))
@@ -125,3 +126,11 @@ def unpack(buffer: Tensor, targets: Sequence[Tensor]) -> None:
     parts = buffer.split([t.numel() for t in targets])
     for target, part in zip(targets, parts, strict=True):
         target.copy_(part.view_as(target))
+
+
+def write(target: Tensor, within: slice, values: Tensor) -> None:
+    """Copy `values` (n,) into elements `within` of the flattened `target`, which is contiguous if they are not all."""
+    if len(values) == target.numel():
+        target.copy_(values.view(target.shape))
+    else:
+        target.view(-1)[within] = values

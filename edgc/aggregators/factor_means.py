@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from edgc.aggregators.aggregator import Works
 from edgc.aggregators.block_code import BlockCode
 from edgc.aggregators.residuals import compute_dtype
-from edgc.aggregators.two_shots import Group, grouped, two_shots, workload
+from edgc.aggregators.two_shots import Group, Place, grouped, two_shots, workload
 from edgc.aggregators.wire import WireDtype, average
 from edgc.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.base.lazy import torch
@@ -50,16 +50,16 @@ class FactorMean:
             return []
         group = self._group([(len(factor), factor.shape[1]) for factor in factors], comm.size)
         whole = torch.zeros(comm.size * group.part, dtype=compute_dtype(buffer), device=buffer.device)
-        for factor, place in zip(factors, group.places.values(), strict=True):
+        for factor, place in zip(factors, group.places, strict=True):
             _columns(whole, place, factor).copy_(factor)
         shots = two_shots([group], [whole.view(comm.size, group.part)], comm, last=last)
         beside = buffer[sum(factor.numel() for factor in factors) :]
         yield Works(average(beside, comm, self._wire_dtype), next(shots))
         ((mean, error),) = yield from shots
         told = whole.sub_(error.view(-1))
-        for factor, place in zip(factors, group.places.values(), strict=True):
+        for factor, place in zip(factors, group.places, strict=True):
             factor.copy_(_columns(mean.view(-1), place, factor))
-        return [_columns(told, place, factor) for factor, place in zip(factors, group.places.values(), strict=True)]
+        return [_columns(told, place, factor) for factor, place in zip(factors, group.places, strict=True)]
 
     def workload(
         self, factors: Sequence[tuple[int, int]], kernels: Sequence[Kernel], beside: int, itemsize: int, ranks: int
@@ -79,10 +79,9 @@ class FactorMean:
         return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
 
 
-def _columns(flat: Tensor, place: tuple[int, int], like: Tensor) -> Tensor:
+def _columns(flat: Tensor, place: Place, like: Tensor) -> Tensor:
     """A view of a factor (rows×rank) that lies at `place` of a buffer column by column."""
-    begin, numel = place
-    return flat[begin : begin + numel].view(like.shape[1], len(like)).mT
+    return flat[place.there].view(like.shape[1], len(like)).mT
 
 
 def keep_own(wholes: Sequence[Tensor], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:

@@ -1,5 +1,7 @@
 """Few bits an element, averaged in two shots (edgc/aggregators/two_shots.py), or in one (one_shot.py).
 
+Where each element's average is needed by its owner only, one shot to the owner is all there is (to_owners.py).
+
 One bit in both directions is 1-bit Adam's compressed all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback
 is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded. In one shot,
 with 2-norms and random rounding, it is QSGD (arXiv 1610.02132, §3.1).
@@ -7,7 +9,7 @@ with 2-norms and random rounding, it is QSGD (arXiv 1610.02132, §3.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -17,14 +19,17 @@ from pydantic import Field, PositiveInt, model_validator
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
 from edgc.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.aggregators.coded import Coded
+from edgc.aggregators.dense import write
 from edgc.aggregators.draws import stream
 from edgc.aggregators.one_shot import one_shot
 from edgc.aggregators.one_shot import workload as one_shot_workload
 from edgc.aggregators.residuals import compute_dtype
-from edgc.aggregators.two_shots import Group, grouped, padded, two_shots, workload
+from edgc.aggregators.to_owners import own_part, owned, to_owners
+from edgc.aggregators.to_owners import workload as to_owners_workload
+from edgc.aggregators.two_shots import Group, Noise, grouped, padded, two_shots, workload
 from edgc.aggregators.workload import Shape, Workload, passes
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
+from edgc.comm import Communicator, Sharded, Work
 from edgc.ops.noise import uniform
 from edgc.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.policies.policy import Decision
@@ -96,8 +101,8 @@ class FewBitsSettings(AggregatorSettings):
 class FewBits(Coded):
     """Per tensor: M ← G + E; a message of M's blocks to each block's owner; E ← M − decoded.
 
-    The mean's rounding goes into its owner's E times N, so that the next mean makes up for it. What a message does not
-    make smaller travels dense.
+    The mean's rounding goes into its owner's E times N, so that the next mean makes up for it. To owners only, the mean
+    is not rounded. What a message does not make smaller travels dense.
     """
 
     Settings = FewBitsSettings
@@ -105,6 +110,7 @@ class FewBits(Coded):
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
     depends_on_owner = True
+    shards = True
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -122,10 +128,19 @@ class FewBits(Coded):
         by_name = {t.name: t for t in tensors}
         groups = self._groups(shapes_of(tensors), decision, comm.size)
         wholes = [self._whole(group, by_name) for group in groups]
-        average = two_shots if self.settings.shots == "two" else one_shot
-        found = yield from average(groups, wholes, comm, partial(self._noise, step))
+        found = yield from self._averaged(groups, wholes, comm, partial(self._noise, step))
         for group, (mean, error) in zip(groups, found, strict=True):
-            self._take(group, by_name, mean.view(-1), error.view(-1))
+            self._take(group, by_name, mean.view(-1), error.view(-1), comm.rank)
+
+    def _averaged(
+        self, groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
+    ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
+        """The mean and this rank's error of each group's buffer."""
+        if isinstance(self.layout, Sharded):
+            return (yield from to_owners(groups, wholes, comm, noise))
+        average = two_shots if self.settings.shots == "two" else one_shot
+        parts = [whole.view(group.ranks, group.part) for group, whole in zip(groups, wholes, strict=True)]
+        return (yield from average(groups, parts, comm, noise))
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Group]:
         """What is coded alike, in one buffer."""
@@ -134,6 +149,8 @@ class FewBits(Coded):
             amount = decision.amount(name)
             assert isinstance(amount, Bits)
             by_code.setdefault(self._code(shape, amount), {})[name] = shape
+        if isinstance(layout := self.layout, Sharded):
+            return [owned(code, alike, layout) for code, alike in by_code.items()]
         owners = ranks if self.settings.shots == "two" else 1
         return [grouped(code, self._reply(code), alike, owners) for code, alike in by_code.items()]
 
@@ -147,31 +164,50 @@ class FewBits(Coded):
         return code if second == "same" else BlockCode(16 if second == "bf16" else 32, code.block, "float")
 
     def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
-        """M of a group, owners × part, with zeros where tensors do not fill their last block."""
+        """M of a group (numel,), with zeros where tensors do not fill their last block."""
         first = by_name[group.names[0]].tensor
-        whole = torch.zeros(group.ranks * group.part, dtype=compute_dtype(first), device=first.device)
-        for name, (begin, numel) in group.places.items():
-            own = whole[begin : begin + numel]
-            own.copy_(by_name[name].tensor.reshape(-1))
-            if self.settings.error_feedback:
-                own.add_(self.residuals.memory(by_name[name]).reshape(-1))
-        return whole.view(group.ranks, group.part)
+        whole = torch.zeros(group.numel, dtype=compute_dtype(first), device=first.device)
+        kept = {name: self._kept(by_name[name]) for name in group.names}
+        for place in group.places:
+            own = whole[place.there]
+            own.copy_(by_name[place.name].tensor.reshape(-1)[place.within])
+            if (lost := kept[place.name]) is not None:
+                own.add_(lost[place.within])
+        return whole
+
+    def _kept(self, tensor: NamedTensor) -> Tensor | None:
+        """What is added to a tensor, flat."""
+        return self.residuals.memory(tensor).reshape(-1) if self.settings.error_feedback else None
 
     def _noise(self, step: int, group: Group, whole: Tensor, whose: str) -> Tensor | None:
         """Uniform numbers as `whole`, that depend on the tensor's name and the element, not on the place."""
         if self.settings.rounding != "stochastic":
             return None
         noise = torch.zeros_like(whole).view(-1)
-        for name, (begin, numel) in group.places.items():
-            noise[begin : begin + numel] = uniform(self.seed, stream(f"{name}/{whose}/{step}"), numel, whole.device)
+        for name in group.names:
+            places = [place for place in group.places if place.name == name]
+            end = max(place.stop for place in places)
+            drawn = uniform(self.seed, stream(f"{name}/{whose}/{step}"), end, whole.device)
+            for place in places:
+                noise[place.there] = drawn[place.within]
         return noise.view_as(whole)
 
-    def _take(self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor) -> None:
-        for name, (begin, numel) in group.places.items():
-            tensor = by_name[name].tensor
-            tensor.copy_(average[begin : begin + numel].view(tensor.shape))
-            if self.settings.error_feedback:
-                self.residuals.memory(by_name[name]).copy_(error[begin : begin + numel].view(tensor.shape))
+    def _take(
+        self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor, rank: int
+    ) -> None:
+        own = own_part(group, rank) if isinstance(self.layout, Sharded) else slice(0, group.numel)
+        lost: dict[str, list[Tensor]] = {name: [] for name in group.names}
+        for place in group.places:
+            lost[place.name].append(error[place.there])
+            if own.start <= place.begin < own.stop:
+                write(by_name[place.name].tensor, place.within, average[place.there])
+        for name, parts in lost.items():
+            self._keep(by_name[name], parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def _keep(self, tensor: NamedTensor, error: Tensor) -> None:
+        """Remember what this rank's message lacked of a tensor, flat."""
+        if self.settings.error_feedback:
+            self.residuals.memory(tensor).copy_(error.view(tensor.tensor.shape))
 
     def squared_errors(
         self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
@@ -214,6 +250,8 @@ class FewBits(Coded):
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
         groups = self._groups(shapes, Decision(DENSE, amounts), ranks)
+        if isinstance(self.layout, Sharded):
+            return to_owners_workload(groups, max(4, itemsize))
         if self.settings.shots == "one":
             return one_shot_workload(groups, ranks, max(4, itemsize))
         return workload(groups, max(4, itemsize))

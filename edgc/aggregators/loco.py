@@ -15,7 +15,8 @@ from pydantic import Field
 from edgc.aggregators.aggregator import Exchange, Law, NamedTensor, Tolerance
 from edgc.aggregators.block_code import BlockCode
 from edgc.aggregators.few_bits import FewBits, FewBitsSettings
-from edgc.aggregators.two_shots import Group, padded
+from edgc.aggregators.residuals import compute_dtype
+from edgc.aggregators.two_shots import padded
 from edgc.aggregators.workload import Shape
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
@@ -67,25 +68,21 @@ class LoCo(FewBits):
             for tensor in tensors:
                 self._errors.pop(tensor.name, None)
 
-    def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
-        whole = super()._whole(group, by_name)
-        for name, (begin, numel) in group.places.items():
-            if name in self._errors:
-                whole.view(-1)[begin : begin + numel].add_(self._remembered(name, numel, whole))
-        return whole
+    def _kept(self, tensor: NamedTensor) -> Tensor | None:
+        return self._remembered(tensor) if tensor.name in self._errors else None
 
-    def _take(self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor) -> None:
-        super()._take(group, by_name, average, error)
-        for name, (begin, numel) in group.places.items():
-            lost = error[begin : begin + numel] * (1 - self.settings.beta)
-            if name in self._errors:
-                lost.add_(self._remembered(name, numel, lost), alpha=self.settings.beta)
-            self._errors[name] = MEMORY.encode(torch.nn.functional.pad(lost, (0, -numel % MEMORY.block))[None])[0]
+    def _keep(self, tensor: NamedTensor, error: Tensor) -> None:
+        lost = error * (1 - self.settings.beta)
+        if tensor.name in self._errors:
+            lost.add_(self._remembered(tensor), alpha=self.settings.beta)
+        blocks = torch.nn.functional.pad(lost, (0, -len(lost) % MEMORY.block))
+        self._errors[tensor.name] = MEMORY.encode(blocks[None])[0]
 
-    def _remembered(self, name: str, numel: int, like: Tensor) -> Tensor:
-        """The moving average of a tensor (numel,)."""
-        message = self._errors[name].to(like.device)[None]
-        return MEMORY.decode(message, padded(numel, MEMORY.block), like.dtype)[0, :numel]
+    def _remembered(self, tensor: NamedTensor) -> Tensor:
+        """The moving average of a tensor, flat."""
+        like, numel = tensor.tensor, tensor.tensor.numel()
+        message = self._errors[tensor.name].to(like.device)[None]
+        return MEMORY.decode(message, padded(numel, MEMORY.block), compute_dtype(like))[0, :numel]
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         coded = self._coded(shapes, decision).values()

@@ -1,85 +1,33 @@
-"""A bitmap and a count sketch that ranks add up: LHC (arXiv 2402.07529) and TAGC (arXiv 2504.05638)."""
+"""A bitmap and a count sketch that ranks add up: LHC (arXiv 2402.07529) and TAGC (arXiv 2504.05638).
+
+What a sketch costs is in `edgc.aggregators.sketch_plan`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, prod
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from pydantic import Field, model_validator
-
-from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance, shapes_of
+from edgc.aggregators.aggregator import Exchange, Last, Law, NamedTensor, Tolerance, Works, shapes_of
 from edgc.aggregators.coded import Coded
-from edgc.aggregators.dense import unpack as unpack_elements
+from edgc.aggregators.dense import write
+from edgc.aggregators.residuals import compute_dtype
+from edgc.aggregators.sketch_plan import Plan, plans, told_bytes, workload
+from edgc.aggregators.sketch_settings import SketchSettings
 from edgc.aggregators.threshold import from_table
-from edgc.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
-from edgc.base.errors import UserError
+from edgc.aggregators.workload import Shape, Workload
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
-from edgc.ops.bitmap import pack, packed_size, unpack
-from edgc.ops.count_sketch import HASHES, WORD, Hashing, SketchShape, cells_for, encode, estimate, peel
+from edgc.comm import Communicator, Sharded
+from edgc.ops.bitmap import pack, unpack
+from edgc.ops.count_sketch import SketchShape, encode, estimate, peel
 from edgc.ops.select import Pool, Selection, select
 from edgc.policies.amounts import DENSE, Amount, Ratio
 from edgc.policies.policy import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class SketchSettings(AggregatorSettings):
-    """What is sent, in how large a sketch, and what becomes of the elements that do not come out of it."""
-
-    name: Literal["sketch"]
-    threshold: Literal["table"] | None = Field(
-        None,
-        description="null: the k largest of every tensor, or all that are not zero where these are fewer; table: those "
-        "above the entry of TAGC's table before the right one, more than k (released code)",
-    )
-    hashing: Hashing = Field(
-        "element",
-        description="element: every element has hashes of its own, new ones in every exchange; block: 1024 elements "
-        "share theirs, always the same (released code)",
-    )
-    cells_per_kept: float = Field(
-        1.3,
-        gt=0,
-        description="Cells for each element that all ranks together may keep, min(ranks · k, elements)",
-    )
-    elements_per_cell: float | None = Field(
-        None,
-        gt=1,
-        description="Elements of the bucket for each cell, in place of cells_per_kept (TAGC: 2, LHC's demo: 10)",
-    )
-    summed_bits: Literal[1, 2, 4, 8] | None = Field(
-        None,
-        description="null: one bit an element, OR'ed. A number: so many bits an element, summed as the released codes "
-        "do; what 2^bits ranks or more set becomes wrong, and carries into the next element (LHC's demo: 4, TAGC: 1)",
-    )
-    unrecovered: Literal["zero", "estimate"] = Field(
-        "zero",
-        description="What the average has where the sketch gave no exact value; estimate: the median of three cells",
-    )
-    error_feedback: Literal["all", "unsent", "none"] = Field(
-        "all",
-        description="What is kept for the next step. all: what the average lacks, so also what was sent and not "
-        "recovered; unsent: what was not sent (released code)",
-    )
-    min_numel: int = Field(0, ge=0, description="Tensors with fewer elements travel dense")
-
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback != "none"
-
-    @model_validator(mode="after")
-    def _table_fits(self) -> SketchSettings:
-        if self.threshold == "table" and self.elements_per_cell is None:
-            raise ValueError(
-                "threshold: table keeps more elements than the ratio says, nobody knows how many, so no sketch can be "
-                "sized for them; give elements_per_cell (TAGC: 2), or leave threshold out"
-            )
-        return self
 
 
 class Recovery(NamedTuple):
@@ -95,6 +43,10 @@ class Sketch(Coded):
 
     M ← G + E; what is selected becomes zero in E; its positions are OR'ed (an all-to-all of parts, then an all-gather:
     NCCL has no OR) and its values are summed in the sketch. Every rank peels the sum with the help of the union.
+
+    Where the average is needed by owners only, each owner's part of the bucket has a bitmap and a sketch of its own,
+    which are reduced to it alone, as in TAGC. It then tells all ranks which elements came out, a bit an element, so
+    that what did not stays in their E. Without error feedback of that kind it tells nothing.
     """
 
     Settings = SketchSettings
@@ -103,17 +55,17 @@ class Sketch(Coded):
     payload_formula: ClassVar[str] = (
         "numel·(1 + 1/N)/8 + 4·cells per bucket, cells = 1.3·min(N·k, numel) or numel / elements_per_cell"
     )
+    shards = True
     settings: SketchSettings
-    last: Recovery | None = None  #: None: nothing was coded so far
+    last: Recovery | None = None  #: of what this rank peeled. None: nothing was coded so far
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """An element is exact, or stays on every rank that sent it. A long chain of peeled cells adds up rounding."""
         s, rounding = self.settings, Tolerance(computed=1000)
-        conserves = s.error_feedback == "all" and s.summed_bits is None
         exact = s.elements_per_cell is None and s.cells_per_kept >= 1
         return {
-            law: rounding for law, holds in ((Law.CONSERVES, conserves), (Law.EXACT_AT_FULL_AMOUNT, exact)) if holds
+            law: rounding for law, holds in ((Law.CONSERVES, s.conserves), (Law.EXACT_AT_FULL_AMOUNT, exact)) if holds
         }
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
@@ -125,10 +77,68 @@ class Sketch(Coded):
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
     ) -> Exchange:
-        ordered = sorted(tensors, key=lambda t: t.name)  # so that places do not depend on the bucket's order
-        plan = self._plan(shapes_of(ordered), decision, comm.size)
-        shape = SketchShape(plan.cells, self.settings.hashing, self._hash_seed(step))
-        chosen = self._select(ordered, plan)
+        by_name = {t.name: t for t in tensors}
+        seed = self._hash_seed(step)
+        sent = [self._encoded(plan, by_name, seed) for plan in self._plans(shapes_of(tensors), decision, comm.size)]
+        exchange = self._to_owners if isinstance(self.layout, Sharded) else self._to_all
+        yield from exchange(sent, by_name, comm, seed)
+
+    def _to_all(
+        self, sent: Sequence[_Sent], by_name: Mapping[str, NamedTensor], comm: Communicator, seed: int
+    ) -> Exchange:
+        (own,) = sent
+        packed, sums = own.packed, own.sums
+        summed = comm.all_reduce(sums)
+        if self.settings.summed_bits is None:
+            received, union = torch.empty_like(packed), torch.empty_like(packed)
+            yield comm.all_to_all(received, packed)
+            yield Last(comm.all_gather(union, _or(received.view(comm.size, -1))), summed)
+        else:
+            union = packed
+            yield Last(comm.all_reduce(union), summed)
+
+        peeled = self._recovered(own.plan, union, sums, seed, comm.size)
+        if self.settings.error_feedback == "all":
+            self._keep_lost(own, by_name, peeled.exact, peeled.total)
+        self._take(own.plan, by_name, peeled)
+
+    def _to_owners(
+        self, sent: Sequence[_Sent], by_name: Mapping[str, NamedTensor], comm: Communicator, seed: int
+    ) -> Exchange:
+        plans = [each.plan for each in sent]
+        own, sizes = plans[comm.rank], [plan.bytes for plan in plans]
+        packed, sums = torch.cat([each.packed for each in sent]), torch.cat([each.sums for each in sent])
+        own_sums = sums.new_empty(own.cells)
+        summed = comm.reduce_scatter(own_sums, sums, sizes=[plan.cells for plan in plans])
+        received = packed.new_empty(comm.size, own.bytes)
+        if self.settings.summed_bits is None:
+            of_each = [own.bytes] * comm.size
+            marks = comm.all_to_all(received.view(-1), packed, sent=sizes, received=of_each)
+        else:
+            marks = comm.all_reduce(packed)
+        tells = self.settings.error_feedback == "all"
+        yield (Works if tells else Last)(marks, summed)
+
+        union = packed.split(sizes)[comm.rank] if self.settings.summed_bits else _or(received)
+        peeled = self._recovered(own, union, own_sums, seed, comm.size)
+        if tells:
+            told = packed.new_zeros(told_bytes(plans))
+            bits = pack(peeled.exact)
+            told[: len(bits)] = bits
+            everywhere = told.new_empty(comm.size, len(told))
+            yield Last(comm.all_gather(everywhere, told))
+            for rank, (each, bits) in enumerate(zip(sent, everywhere, strict=True)):
+                mine = peeled.total * comm.size if rank == comm.rank else None
+                self._keep_lost(each, by_name, unpack(bits, each.plan.elements), mine)
+        self._take(own, by_name, peeled)
+
+    def _encoded(self, plan: Plan, by_name: Mapping[str, NamedTensor], seed: int) -> _Sent:
+        """What this rank sends of a plan's elements; they become 0 in E."""
+        like = next(iter(by_name.values())).tensor
+        chosen = self._select(plan, by_name)
+        if not chosen:
+            none = torch.empty(0, dtype=compute_dtype(like), device=like.device)
+            return _Sent(plan, none.to(torch.uint8), none, none, none.long())
         positions = torch.cat([s.indices + start for s, start in zip(chosen, plan.starts, strict=True)])
         broken = torch.stack([~s.values.isfinite().all() for s in chosen])
         healthy = broken.logical_not().repeat_interleave(
@@ -136,64 +146,57 @@ class Sketch(Coded):
         )
         values = torch.cat([s.values for s in chosen])
         values = torch.where(healthy, values, 0)  # or it would spread over the other tensors of the bucket
-        packed = self._pack(positions[values != 0], broken, plan, comm.size)
-        sums = encode(values, positions, shape)
-        summed = comm.all_reduce(sums)
-        if self.settings.summed_bits is None:
-            received, union = torch.empty_like(packed), torch.empty_like(packed)
-            yield comm.all_to_all(received, packed)
-            first, *others = received.view(comm.size, -1).unbind()
-            for part in others:
-                first |= part
-            yield Last(comm.all_gather(union, first), summed)
-        else:
-            union = packed
-            yield Last(comm.all_reduce(union), summed)
+        marks = torch.zeros(plan.elements, dtype=torch.bool, device=positions.device)
+        marks[positions[values != 0]] = True
+        packed = torch.zeros(plan.bytes, dtype=torch.uint8, device=positions.device)
+        packed[: plan.bitmap] = pack(marks, plan.bits)
+        packed[plan.bitmap : plan.bitmap + len(broken)] = broken
+        return _Sent(plan, packed, encode(values, positions, self._shape(plan, seed)), values, positions)
 
-        marks, flags = union[: plan.bitmap], union[plan.bitmap : plan.bitmap + len(ordered)]
-        there = unpack(marks, plan.elements, plan.bits).nonzero().view(-1)
-        peeled = peel(sums, there, shape)
-        self.last = Recovery(plan.elements, len(there), len(there) - int(peeled.found.sum()))
-        total = sums.new_zeros(plan.elements)
-        total[there] = peeled.values
-        lost = there[~peeled.found]
-        if self.settings.unrecovered == "estimate":
-            total[lost] = estimate(peeled.rest, lost, shape)
-        total.mul_(1 / comm.size)
-        if self.settings.error_feedback == "all":
-            self._keep_lost(
-                ordered, torch.zeros_like(total).index_add_(0, positions, values), total, there, peeled.found
-            )
-        total.masked_fill_(flags.bool().repeat_interleave(torch.tensor(plan.sizes).to(flags.device)), torch.nan)
-        unpack_elements(total, [t.tensor for t in ordered])
-
-    def _select(self, ordered: Sequence[NamedTensor], plan: _Plan) -> list[Selection]:
-        keeps = self.settings.keeps_residual
-        pools = [
-            Pool([t.tensor], [self.residuals.memory(t)] if keeps else None, k)
-            for t, k in zip(ordered, plan.ks, strict=True)
-        ]
+    def _select(self, plan: Plan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
+        pools = []
+        for piece, k in zip(plan.pieces, plan.ks, strict=True):
+            tensor, within = by_name[piece.name], slice(piece.start, piece.stop)
+            errors = [self.residuals.memory(tensor).view(-1)[within]] if self.settings.keeps_residual else None
+            pools.append(Pool([tensor.tensor.reshape(-1)[within]], errors, k))
         return [from_table(pool) for pool in pools] if self.settings.threshold == "table" else select(pools)
 
-    def _pack(self, positions: Tensor, broken: Tensor, plan: _Plan, ranks: int) -> Tensor:
-        """Bitmap, a byte a tensor that says whether it has a non-finite element, and zeros up to equal parts."""
-        marks = torch.zeros(plan.elements, dtype=torch.bool, device=positions.device)
-        marks[positions] = True
-        wire = torch.zeros(plan.bytes, dtype=torch.uint8, device=positions.device)
-        wire[: plan.bitmap] = pack(marks, plan.bits)
-        wire[plan.bitmap : plan.bitmap + len(broken)] = broken
-        return wire
+    def _recovered(self, plan: Plan, union: Tensor, sums: Tensor, seed: int, ranks: int) -> _Recovered:
+        """What comes out of the sum of sketches, with the help of the union's bitmap."""
+        marks, flags = union[: plan.bitmap], union[plan.bitmap : plan.bitmap + len(plan.sizes)]
+        total, exact = sums.new_zeros(plan.elements), marks.new_zeros(plan.elements, dtype=torch.bool)
+        there = unpack(marks, plan.elements, plan.bits).nonzero().view(-1)
+        if plan.elements:
+            shape = self._shape(plan, seed)
+            peeled = peel(sums, there, shape)
+            total[there], exact[there] = peeled.values, peeled.found
+            lost = there[~peeled.found]
+            if self.settings.unrecovered == "estimate":
+                total[lost] = estimate(peeled.rest, lost, shape)
+            total.mul_(1 / ranks)
+        self.last = Recovery(plan.elements, len(there), len(there) - int(exact.sum()))
+        return _Recovered(total, exact, flags.bool())
 
     def _keep_lost(
-        self, ordered: Sequence[NamedTensor], sent: Tensor, average: Tensor, there: Tensor, found: Tensor
+        self, sent: _Sent, by_name: Mapping[str, NamedTensor], exact: Tensor, average: Tensor | None
     ) -> None:
-        """Add what was sent and not recovered, less what the average has in its place, to the residuals."""
-        exact = torch.zeros(len(sent), dtype=torch.bool, device=sent.device)
-        exact[there] = found
-        lost = (sent - average).masked_fill_(exact, 0)
-        for tensor, part in zip(ordered, lost.split([t.tensor.numel() for t in ordered]), strict=True):
-            memory = self.residuals.memory(tensor)
-            memory.add_(part.view_as(memory))
+        """Add what was sent and is not exact, less what the average has in its place, to the residuals.
+
+        average: (elements,), or None where another rank has it.
+        """
+        lost = sent.values.new_zeros(sent.plan.elements).index_add_(0, sent.positions, sent.values)
+        lost = (lost if average is None else lost.sub_(average)).masked_fill_(exact, 0)
+        for piece, part in zip(sent.plan.pieces, lost.split(sent.plan.sizes), strict=True):
+            self.residuals.memory(by_name[piece.name]).view(-1)[piece.start : piece.stop].add_(part)
+
+    def _take(self, plan: Plan, by_name: Mapping[str, NamedTensor], peeled: _Recovered) -> None:
+        sizes = torch.tensor(plan.sizes, dtype=torch.int64).to(peeled.broken.device)
+        peeled.total.masked_fill_(peeled.broken.repeat_interleave(sizes), torch.nan)
+        for piece, part in zip(plan.pieces, peeled.total.split(plan.sizes), strict=True):
+            write(by_name[piece.name].tensor, slice(piece.start, piece.stop), part)
+
+    def _shape(self, plan: Plan, seed: int) -> SketchShape:
+        return SketchShape(plan.cells, self.settings.hashing, seed)
 
     def _hash_seed(self, step: int) -> int:
         """New hashes in every exchange, lest the same two elements meet in all cells again and again."""
@@ -202,68 +205,32 @@ class Sketch(Coded):
         digest = hashlib.sha256(f"{self.seed}/{step}/sketch".encode()).digest()
         return int.from_bytes(digest[:4], "big")
 
-    def _plan(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> _Plan:
-        s = self.settings
-        sizes = [prod(shape) for shape in shapes.values()]
-        ratios = [ratio if isinstance(ratio := decision.amount(name), Ratio) else 1.0 for name in shapes]
-        ks = [max(1, ceil(round(ratio * size, 6))) for ratio, size in zip(ratios, sizes, strict=True)]
-        kept = sum(min(ranks * k, size) for k, size in zip(ks, sizes, strict=True))
-        elements, bits = sum(sizes), s.summed_bits or 1
-        if elements > WORD:
-            raise UserError(
-                f"aggregator sketch: {', '.join(shapes)}: {elements} elements in a bucket, but a position is hashed "
-                f"as 32 bits, at most {WORD}; exclude a parameter (placement.exclude)"
-            )
-        wanted = elements / s.elements_per_cell if s.elements_per_cell else s.cells_per_kept * kept
-        bitmap = packed_size(elements, bits)
-        padded = bitmap + len(sizes) if s.summed_bits else -(-(bitmap + len(sizes)) // ranks) * ranks
-        return _Plan(sizes, ks, elements, cells_for(wanted, s.hashing), bits, bitmap, padded)
+    def _plans(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Plan]:
+        return plans(self.settings, shapes, decision, ranks, self.layout)
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        plan, word = self._plan(shapes, decision, ranks), max(4, itemsize)
-        own = sum(plan.ks)
-        union = sum(min(ranks * k, size) for k, size in zip(plan.ks, plan.sizes, strict=True))
-        # selection as Top-K's; marks set, packed and copied; the hashes of what is kept, and its sum
-        prepare = (
-            passes(plan.elements, 3, itemsize),
-            passes(plan.elements, 5, itemsize),
-            passes(plan.elements, 4, 1),
-            _hashed(own),
-            passes(HASHES * own, 4, word + 8),
-        )
-        sketch = Message("all_reduce", plan.cells * word)
-        # the union listed; its hashes, twice with estimates; each of its places is looked at in about four rounds
-        decode = [
-            passes(plan.elements, 4, 1),
-            _hashed(union),
-            Kernel(8.0 * HASHES * union, 4 * (word + 16.0) * HASHES * union, 300),
-        ]
-        decode.append(passes(plan.elements, 8 if self.settings.error_feedback == "all" else 3, itemsize))
-        if self.settings.summed_bits:
-            return Workload((Phase(prepare, (Message("all_reduce", plan.bytes), sketch)),), tuple(decode))
-        part = plan.bytes // ranks
-        first = Phase(prepare, (Message("all_to_all", plan.bytes), sketch))
-        return Workload((first, Phase((passes(plan.bytes, 1.5, 1),), (Message("all_gather", part),))), tuple(decode))
+        return workload(self.settings, self._plans(shapes, decision, ranks), ranks, itemsize, self.layout)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes that all ranks know beforehand."""
+class _Sent(NamedTuple):
+    """What a rank sends of a plan's elements."""
 
-    sizes: list[int]  #: elements by tensor
-    ks: list[int]  #: of these a rank is to send so many
-    elements: int
-    cells: int
-    bits: int  #: an element's in the bitmap
-    bitmap: int  #: its bytes
-    bytes: int  #: with a flag a tensor, and padded
-
-    @property
-    def starts(self) -> list[int]:
-        """Where each tensor begins."""
-        return [sum(self.sizes[:i]) for i in range(len(self.sizes))]
+    plan: Plan
+    packed: Tensor  #: bitmap, a byte a piece that says whether it has a non-finite element, zeros
+    sums: Tensor  #: the sketch
+    values: Tensor  #: what is in it
+    positions: Tensor  #: and where
 
 
-def _hashed(elements: int) -> Kernel:
-    """Three hashes each: about twenty operations on words of eight bytes, each read and written."""
-    return Kernel(bytes=HASHES * 20 * 16.0 * elements, launches=HASHES * 20)
+class _Recovered(NamedTuple):
+    total: Tensor  #: the average, (elements,)
+    exact: Tensor  #: where it is, of the union, (elements,) bool
+    broken: Tensor  #: pieces that have a non-finite element on some rank
+
+
+def _or(rows: Tensor) -> Tensor:
+    """Rows (ranks, bytes) as one, (bytes,)."""
+    first, *others = rows.unbind()
+    for row in others:
+        first |= row
+    return first

@@ -214,7 +214,12 @@ class Group:
 
 
 def _group(names: list[str], ratio: Ratio, numel: int) -> Group:
-    return Group(names, numel, max(1, ceil(round(ratio * numel, 6))))  # 0.07·100 is 7.000000000000001 in binary
+    return Group(names, numel, kept_of(ratio, numel))
+
+
+def kept_of(ratio: Ratio, numel: int) -> int:
+    """k = ⌈ratio·numel⌉, at least 1."""
+    return max(1, ceil(round(ratio * numel, 6)))  # 0.07·100 is 7.000000000000001 in binary
 
 
 def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:

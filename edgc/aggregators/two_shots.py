@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgc.aggregators.aggregator import Last, Works
 from edgc.aggregators.block_code import BlockCode
@@ -25,24 +25,56 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+class Place(NamedTuple):
+    """Elements start to stop (exclusive) of the flattened tensor `name`, in a buffer from its element `begin` on."""
+
+    name: str
+    start: int
+    stop: int
+    begin: int
+
+    @property
+    def within(self) -> slice:
+        """Of the flattened tensor."""
+        return slice(self.start, self.stop)
+
+    @property
+    def there(self) -> slice:
+        """Of the buffer."""
+        return slice(self.begin, self.begin + self.stop - self.start)
+
+
 @dataclass(frozen=True)
 class Group:
-    """Tensors that are coded alike, in one buffer: each begins at a block."""
+    """Tensors that are coded alike, in one buffer with a part for each owner. Each place begins at a block."""
 
     code: BlockCode
     reply: BlockCode  #: of the mean
-    places: Mapping[str, tuple[int, int]]  #: by name: first element in the buffer, and how many
-    ranks: int
-    part: int  #: elements of an owner, a multiple of the block
+    places: tuple[Place, ...]  #: a tensor's own in rising order
+    parts: tuple[int, ...]  #: elements by owner, multiples of the block
 
     @property
     def names(self) -> list[str]:
-        return [*self.places]
+        return [*dict.fromkeys(place.name for place in self.places)]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.parts)
+
+    @property
+    def part(self) -> int:
+        """Elements of an owner, where all have as many."""
+        return self.parts[0]
+
+    @property
+    def numel(self) -> int:
+        """Elements of the buffer."""
+        return sum(self.parts)
 
     @property
     def message_bytes(self) -> int:
         """Of all parts, as a rank sends them to their owners."""
-        return self.ranks * self.code.message_bytes(self.part)
+        return sum(map(self.code.message_bytes, self.parts))
 
     @property
     def reply_bytes(self) -> int:
@@ -51,12 +83,13 @@ class Group:
 
 
 def grouped(code: BlockCode, reply: BlockCode, shapes: Mapping[str, Shape], ranks: int) -> Group:
-    """Where tensors of these shapes lie in a buffer for so many ranks."""
-    places, end = {}, 0
+    """Where tensors of these shapes lie in a buffer for so many ranks, in equal parts."""
+    places, end = [], 0
     for name, shape in shapes.items():
-        places[name] = end, prod(shape)
+        places.append(Place(name, 0, prod(shape), end))
         end += padded(prod(shape), code.block)
-    return Group(code, reply, places, ranks, padded(end, ranks * code.block) // ranks)
+    part = padded(end, ranks * code.block) // ranks
+    return Group(code, reply, tuple(places), (part,) * ranks)
 
 
 def padded(numel: int, block: int) -> int:
@@ -78,7 +111,7 @@ def two_shots(
     """The coded mean and this rank's error (see the module) of each group's buffer, all of the buffer's shape.
 
     Args:
-        wholes: this rank's buffers, ranks × part.
+        wholes: this rank's buffers, ranks × part, in equal parts.
         last: what the all-gather is yielded as.
     """
     sent = [
@@ -93,7 +126,7 @@ def two_shots(
     of_all = received.split([message.shape[1] for message in sent], dim=1)
     for group, whole, message, parts in zip(groups, wholes, sent, of_all, strict=True):
         errors.append(whole - group.code.decode(message, whole.shape[1], whole.dtype))
-        mean = _mean(group.code.decode(parts, whole.shape[1], whole.dtype), whole[comm.rank], comm.rank)
+        mean = mean_of(group.code.decode(parts, whole.shape[1], whole.dtype), whole[comm.rank], comm.rank)
         means.append(mean)
         drawn = noise(group, whole, "mean")
         replies.append(group.reply.encode(mean, None if drawn is None else drawn[comm.rank : comm.rank + 1]))
@@ -115,7 +148,7 @@ def workload(groups: Sequence[Group], itemsize: int) -> Workload:
 
     `itemsize`: bytes of an element of a buffer.
     """
-    numel = sum(group.ranks * group.part for group in groups)
+    numel = sum(group.numel for group in groups)
     message, reply = sum(group.message_bytes for group in groups), sum(group.reply_bytes for group in groups)
     ranks = groups[0].ranks
     # a buffer is made, looked at for its scales, coded; its code is decoded for the error
@@ -127,7 +160,7 @@ def workload(groups: Sequence[Group], itemsize: int) -> Workload:
     return Workload((Phase(encode, (to_owners,)), Phase(mean, (to_all,))), decode)
 
 
-def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:
+def mean_of(parts: Tensor, own: Tensor, rank: int) -> Tensor:
     """The mean (1, part) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
     parts[rank] = own
     total = parts[0].clone()

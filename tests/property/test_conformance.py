@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last, Law, NamedTensor, forget
+from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last, Law, NamedTensor, Tolerance, forget
 from edgc.comm import Sharded
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, available, load
@@ -537,16 +537,22 @@ def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
     assert ((outputs.mean(0) - expected).abs() <= 5 * error + 1e-6).all()
 
 
-@every_case
-def test_an_owner_gets_its_slice_of_the_average(settings: AggregatorSettings) -> None:
-    """Bit for bit what it gets where the average is needed whole; bytes are foretold there, too."""
-    amounts = amounts_for(settings)
+def sharded_layout() -> Sharded:
+    """Three owners, of parts that begin and end inside matrices; one owns next to nothing."""
     numels = {name: math.prod(shape) for name, shape in SHAPES.items()}
-    cuts = {name: numel // 3 for name, numel in numels.items()}  # inside matrices
+    cuts = {name: numel // 3 for name, numel in numels.items()}
     layout = Sharded(
         [{n: (0, cuts[n]) for n in SHAPES}, {n: (cuts[n], numels[n]) for n in SHAPES if n != "bias"}, {"bias": (2, 7)}]
     )
     layout.check(numels, 3)
+    return layout
+
+
+@every_case
+def test_an_owner_gets_its_part_of_the_average(settings: AggregatorSettings) -> None:
+    """Bit for bit what it gets where the average is needed whole, unless others send it its part only. Bytes are
+    foretold either way."""
+    amounts, layout = amounts_for(settings), sharded_layout()
 
     def body(comm: LoopbackCommunicator) -> None:
         whole, sharded = make(settings), make(settings)
@@ -560,8 +566,40 @@ def test_an_owner_gets_its_slice_of_the_average(settings: AggregatorSettings) ->
             foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
             charged = comm.ledger.take()["gradient"].payload_bytes
             assert charged == foretold or (sharded.payload_depends_on_data and charged < foretold)
-            for piece in layout.owned(comm.rank, [*SHAPES]):
+            for piece in () if sharded.shards else layout.owned(comm.rank, [*SHAPES]):
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)
 
     on_ranks(3, body)
+
+
+@pytest.mark.parametrize("settings", [s for s in CASES.values() if AGGREGATORS[s.name].shards], ids=_id)  # type: ignore[attr-defined]
+def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettings) -> None:
+    """mean(gradient + residual before), of each owner's elements, is the owner's output + mean(residual after)."""
+    amounts, layout = amounts_for(settings), sharded_layout()
+
+    def body(comm: LoopbackCommunicator) -> list[tuple[Values, Values, Values, Values]]:
+        aggregator, seen = make(settings), []
+        aggregator.layout = layout
+        for step, amount in enumerate(amounts):
+            values, before = random_values(comm.rank, step), residuals(aggregator)
+            output = step_once(aggregator, comm, values, amount, step)
+            seen.append((values, before, output, residuals(aggregator)))
+        return seen
+
+    ranks = on_ranks(3, body)
+    exact = make(settings).laws.get(Law.EXACT_AT_FULL_AMOUNT, Tolerance())
+    for step, steps in enumerate(zip(*ranks, strict=True)):
+        values, before, outputs, after = zip(*steps, strict=True)
+        for name in SHAPES:
+            out = torch.full(SHAPES[name], torch.nan, dtype=torch.float64)
+            for owner, output in enumerate(outputs):
+                for piece in layout.owned(owner, [name]):
+                    out.view(-1)[piece.start : piece.stop] = output[name].reshape(-1)[piece.start : piece.stop]
+            came_in = mean_over_ranks(values, name) + mean_over_ranks(before, name)
+            if law := make(settings).laws.get(Law.CONSERVES):
+                went_out = out + mean_over_ranks(after, name)
+                torch.testing.assert_close(went_out, came_in, rtol=0, atol=law.within(torch.float64))
+            elif amounts[step] is DENSE:
+                torch.testing.assert_close(out, came_in, rtol=0, atol=exact.within(torch.float64))
+            assert out.isfinite().all(), "each element has an owner"

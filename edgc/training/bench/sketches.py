@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.sketch import Sketch, SketchSettings
+from edgc.aggregators.sketch import Sketch
+from edgc.aggregators.sketch_settings import SketchSettings
 from edgc.aggregators.threshold import from_table
 from edgc.comm.communicator import wire_factor
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks

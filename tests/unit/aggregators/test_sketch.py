@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.aggregators.aggregator import Law, NamedTensor
-from edgc.aggregators.sketch import Sketch, SketchSettings
+from edgc.aggregators.sketch import Sketch
+from edgc.aggregators.sketch_settings import SketchSettings
 from edgc.aggregators.threshold import STEPS, from_table
 from edgc.base.errors import UserError
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
