@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgc.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.base.lazy import torch
-from edgc.comm import Communicator
+from edgc.comm import Communicator, Sharded
 from edgc.comm.telemetry import Region
 from edgc.exchange.entropy import sampled_entropy
 from edgc.exchange.relative_error import OBSERVE, RelativeErrors
@@ -42,7 +42,7 @@ class WindowObserver:
     ) -> None:
         self._aggregator, self._policy = aggregator, policy
         self._comm, self._agreement, self._stages = comm, agreement, stages
-        self._errors = RelativeErrors(comm, agreement)
+        self._errors = RelativeErrors(comm, agreement, lambda: isinstance(aggregator.layout, Sharded))
         self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
         self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last step
         self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
@@ -94,8 +94,11 @@ class WindowObserver:
         with self._comm.ledger.clock.region(ENTROPY):
             first, names = gradients[0], tuple(g.name for g in gradients)
             kind = torch.promote_types(torch.float32, first.tensor.dtype)
-            norms = torch._foreach_norm([g.tensor for g in gradients], 2, dtype=kind)  # type: ignore[attr-defined]
+            parts = [part for g in gradients for part in self._defined(g)]
+            norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
             squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
+            if isinstance(self._aggregator.layout, Sharded):
+                squares *= self._comm.size  # of parts, whose sum is the whole's; ranks take the mean
             self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
             self._normed[first.name] = names
 
@@ -108,11 +111,20 @@ class WindowObserver:
                 residual = self._aggregator.residual(gradient.name)
                 if residual is None or residual.dim() < 2:
                     continue
-                self._errors.add(gradient.name, residual, gradient.tensor, step)
+                self._errors.add(gradient.name, residual, *self._defined(gradient), step)
                 if self._policy.spectrum:
                     spectrum = self._aggregator.spectrum(gradient.name)
                     assert spectrum is not None, "what has a residual was compressed"
                     self._spectra[gradient.name] = spectrum
+
+    def _defined(self, average: NamedTensor) -> list[Tensor]:
+        """What this rank has of an average: all of it, or what it owns, flat and maybe empty."""
+        layout = self._aggregator.layout
+        if not isinstance(layout, Sharded):
+            return [average.tensor]
+        flat = average.tensor.view(-1)
+        pieces = [flat[piece.start : piece.stop] for piece in layout.owned(self._comm.rank, [average.name])]
+        return pieces or [flat[:0]]
 
     def timed(self, backward_seconds: float) -> None:
         """Count one step's backward time of a micro-batch."""

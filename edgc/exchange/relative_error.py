@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edgc.base.lazy import torch
@@ -23,13 +24,14 @@ class RelativeErrors:
     ‖M̄‖² = ‖Ĝ‖² + ‖Ē‖²: exact where the loss is orthogonal to what was kept, as in a low-rank projection.
     """
 
-    def __init__(self, comm: Communicator, agreement: Communicator) -> None:
-        self._comm, self._agreement = comm, agreement
+    def __init__(self, comm: Communicator, agreement: Communicator, sharded: Callable[[], bool]) -> None:
+        """sharded: whether a rank of `comm` has a part of every average only."""
+        self._comm, self._agreement, self._sharded = comm, agreement, sharded
         self._lost: dict[str, Tensor] = {}  # this rank's share of Ē V / √SKETCH, flat
         self._kept: dict[str, Tensor] = {}  # ‖Ĝ‖²
 
     def add(self, name: str, residual: Tensor, average: Tensor, seed: int) -> None:
-        """Sketch a matrix's residual E (this rank's) and decoded average Ĝ; `seed` is equal on all ranks."""
+        """Sketch a matrix's residual E (this rank's) and what it has of the average Ĝ; `seed` is equal on all ranks."""
         columns = residual.numel() // len(residual)
         gaussian = torch.randn(columns, SKETCH, generator=torch.Generator().manual_seed(seed))
         projected = residual.reshape(-1, columns).float() @ gaussian.to(residual.device)
@@ -40,11 +42,13 @@ class RelativeErrors:
         """Relative errors in [0, 1] by name, mean over the agreement's ranks; forgets what it collected."""
         if not self._lost:
             return {}
-        lost = torch.cat(list(self._lost.values()))
-        self._comm.all_reduce(lost, tag=tag).wait()
-        parts = lost.split([len(share) for share in self._lost.values()])
+        kept = torch.stack(list(self._kept.values()))
+        sums = torch.cat([*self._lost.values(), *([kept] if self._sharded() else [])])
+        self._comm.all_reduce(sums, tag=tag).wait()
+        *parts, rest = sums.split([*(len(share) for share in self._lost.values()), len(kept) * self._sharded()])
+        kept = rest if self._sharded() else kept
         squares = torch.stack([part.square().sum() for part in parts])
-        errors = torch.nan_to_num((squares / (squares + torch.stack(list(self._kept.values())))).sqrt())
+        errors = torch.nan_to_num((squares / (squares + kept)).sqrt())
         errors /= self._agreement.size  # tensor-parallel ranks hold other parts of the same parameter
         self._agreement.all_reduce(errors, tag=tag).wait()
         agreed = dict(zip(self._lost, errors.tolist(), strict=True))

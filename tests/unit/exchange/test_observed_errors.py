@@ -10,6 +10,7 @@ import torch
 
 from edgc.aggregators import AGGREGATORS
 from edgc.aggregators.aggregator import NamedTensor
+from edgc.comm import Sharded
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
@@ -119,6 +120,37 @@ def test_a_norm_is_the_root_of_its_mean_square_over_the_window() -> None:
     assert observation.norm == pytest.approx({name: math.sqrt(mean) for name, mean in by_hand.items()}, rel=1e-6)
     assert observation.stage_norm == pytest.approx((math.sqrt(sum(by_hand.values())),), rel=1e-6)
     assert observation.squared_error == observation.payload == {}, "nobody asked for it"
+
+
+@every_method
+def test_shards_show_what_whole_averages_do(method: str) -> None:
+    """Where a rank has a part of every average only. Few bits are rounded once there, not twice: their error is less."""
+    cuts = {name: math.prod(shape) // 3 for name, shape in SHAPES.items()}
+    first = {name: (0, cut) for name, cut in cuts.items()}
+    layout = Sharded([first, {name: (cut, math.prod(SHAPES[name])) for name, cut in cuts.items()}])
+
+    def body(comm: LoopbackCommunicator) -> tuple[Observation, Observation]:
+        found = []
+        for sharded in (False, True):
+            exchange, seen = exchange_on(comm, method)
+            if sharded:
+                exchange.aggregator.layout = layout
+            for step in range(WINDOW):
+                step_once(exchange, step, comm.rank)
+            found.append(seen[0])
+        return found[0], found[1]
+
+    (whole, shards), (_, other) = run_ranks(2, body)
+    assert shards == other, "ranks see the same"
+    once = METHODS[method][0] == "few_bits"
+    for what in ("norm", "relative_error", "entropy", *(() if once else ("squared_error",))):
+        seen, expected = getattr(shards, what), getattr(whole, what)
+        assert seen.keys() == expected.keys()
+        for name in expected:
+            if once and what == "relative_error":
+                assert 0.3 * expected[name] < seen[name] < expected[name], name
+            else:
+                assert seen[name] == pytest.approx(expected[name], rel=1e-5), (what, name)
 
 
 def test_every_stages_norm_is_known_on_all() -> None:
