@@ -124,7 +124,7 @@ def test_a_norm_is_the_root_of_its_mean_square_over_the_window() -> None:
 
 @every_method
 def test_shards_show_what_whole_averages_do(method: str) -> None:
-    """Where a rank has a part of every average only. Few bits are rounded once there, not twice: their error is less."""
+    """Where a rank has a part of every average only. Few bits are rounded once there, not twice: they lose less."""
     cuts = {name: math.prod(shape) // 3 for name, shape in SHAPES.items()}
     first = {name: (0, cut) for name, cut in cuts.items()}
     layout = Sharded([first, {name: (cut, math.prod(SHAPES[name])) for name, cut in cuts.items()}])
