@@ -21,15 +21,16 @@ def sharded(tensor: int, pipeline: int, data: int, precision: str, *methods: str
 @pytest.mark.parametrize(
     ("topology", "precision", "methods"),
     [
-        ((1, 1, 4), "fp32", ("dense", "powersgd", "topk", "edgc")),
-        ((1, 2, 2), "fp32", ("dense", "powersgd")),
+        ((1, 1, 4), "fp32", ("dense:steps=50", "powersgd", "topk", "edgc")),
+        ((1, 2, 2), "fp32", ("dense:steps=50", "powersgd")),
         ((2, 1, 2), "bf16", ("dense", "powersgd")),
     ],
 )
 def test_losses_are_unsharded_trainings_and_denses_are_stock_megatrons(
     topology: tuple[int, int, int], precision: str, methods: tuple[str, ...]
 ) -> None:
-    report = sharded(*topology, precision, "stock", *methods)
+    stocks = methods[0].replace("dense", "stock")
+    report = sharded(*topology, precision, stocks, *methods)
     for method in methods:
         whole, shards = report[method]["none"], report[method]["optimizer"]
         assert shards["losses"] == pytest.approx(whole["losses"], rel=SAME[precision]), method
@@ -37,9 +38,24 @@ def test_losses_are_unsharded_trainings_and_denses_are_stock_megatrons(
         assert shards["checksum"], "replicas hold the same parameters"
         charged, predicted, _ = shards["bytes"]
         assert charged == predicted == whole["bytes"][0] > 0, "the same payload, to owners or to all"
-    dense, stock = report["dense"]["optimizer"], report["stock"]["optimizer"]
+    dense, stock = report[methods[0]]["optimizer"], report[stocks]["optimizer"]
     for what in ("losses", "norms", "validation"):
         assert dense[what] == stock[what]
+
+
+def test_owners_alone_get_what_can_be_cut_into_parts() -> None:
+    """A rank sends its message once, (N − 1)/N of it, and the losses are dense training's, but for what codes lose."""
+    losses = {"int8": 2e-3, "int4": 3e-3, "loco": 3e-3, "bitmap_values": 0.05, "tagc": 0.2, "tagc_released": 0.2}
+    report = sharded(1, 1, 4, "fp32", *(f"{method}:shard" for method in losses), "dense:shard")
+    dense = report.pop("dense:shard")["optimizer"]
+    for method, tolerance in losses.items():
+        found = report[f"{method}:shard"]["optimizer"]
+        assert found["losses"] == pytest.approx(dense["losses"], rel=tolerance), method
+        assert found["checksum"], "replicas hold the same parameters"
+        charged, predicted, _ = found["bytes"]
+        assert charged == predicted > 0
+    handed = {method: report[f"{method}:shard"]["optimizer"]["bytes"][0] / dense["bytes"][0] for method in losses}
+    assert handed["bitmap_values"] < handed["int4"] < handed["int8"] < 0.3 < handed["tagc"], "of what dense hands over"
 
 
 def test_what_travels_of_parameters_and_that_rounding_does_not_add_up() -> None:

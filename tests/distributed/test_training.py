@@ -75,8 +75,20 @@ def test_exported_model_has_the_validation_loss_of_the_run(whole: Path, workspac
 
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, workspace: Workspace) -> None:
-    out = workspace.root / "killed"
-    command = workspace.command("resume", out)
+    killed_and_resumed_equals(whole, "resume", workspace)
+
+
+def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors(workspace: Workspace) -> None:
+    """ZeRO-1 in bf16, gradients in four bits to their owners with error feedback, parameters back in eight."""
+    workspace.experiment("shards", "int4", shard="optimizer", precision="bf16", parameter_wire="int8")
+    done = workspace.run(workspace.command("shards", workspace.root / "whole-shards"))
+    assert done.returncode == 0, done.stderr
+    killed_and_resumed_equals(workspace.root / "whole-shards", "shards", workspace)
+
+
+def killed_and_resumed_equals(whole: Path, experiment: str, workspace: Workspace) -> None:
+    out = workspace.root / f"killed-{experiment}"
+    command = workspace.command(experiment, out)
     process = workspace.start(command)
     wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
     os.killpg(process.pid, signal.SIGKILL)

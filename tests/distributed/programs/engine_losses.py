@@ -33,6 +33,8 @@ SETTINGS = {
     "powersgd": {"policy": {"rank": 4}},
     "powersgd_bf16": {"policy": {"rank": 4}},
     "topk": {"policy": {"ratio": 0.05}},
+    "tagc": {"aggregator": {"min_numel": 0}},
+    "tagc_released": {"aggregator": {"min_numel": 0}},
     "edgc": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_released": {"policy": LIMITS | {"alpha": 1.0, "alignment": False}},
     "edgc_loss": {"policy": LIMITS},
@@ -107,11 +109,11 @@ def run_spec(tensor: int, pipeline: int, data: int, method: dict[str, Any]) -> R
     )
 
 
-def run(engine: MegatronEngine, place: Place, data: int) -> dict[str, Any]:
+def run(engine: MegatronEngine, place: Place, data: int, steps: int = STEPS) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    text = rng.integers(0, 40, (STEPS, GLOBAL, SEQ + 1))
+    text = rng.integers(0, 40, (steps, GLOBAL, SEQ + 1))
     losses, norms, charged, predicted, dense, parameters = [], [], 0, 0, 0, 0
-    for step in range(STEPS):
+    for step in range(steps):
         order = rank_batches(np.arange(GLOBAL), place.data, data, MICRO)
         loss, norm = engine.train_step(step, text[step][order], 1e-2)
         losses.append(mean_over_last_stage(loss, place))
@@ -145,8 +147,9 @@ def predicted_bytes(engine: MegatronEngine) -> int:
         return 0
     names = {p: n for n, p in engine._named.items()}
     aggregator = AGGREGATORS[engine.spec.method.aggregator.name](engine.spec.method.aggregator, seed=engine.spec.seed)
+    aggregator.layout, ranks = exchange.aggregator.layout, exchange.comm.size
     return sum(
-        aggregator.workload({names[p]: tuple(p.shape) for p in group.params}, exchange._decision, 2).payload
+        aggregator.workload({names[p]: tuple(p.shape) for p in group.params}, exchange._decision, ranks).payload
         for group in engine.model.bucket_groups
     )
 

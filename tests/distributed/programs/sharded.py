@@ -1,7 +1,7 @@
 """Losses with and without a sharded optimizer, for the methods named, on one topology.
 
 sharded.py TENSOR PIPELINE DATA PRECISION METHOD…    (METHOD `stock`: megatron's own DDP and distributed optimizer)
-METHOD may end in `:bf16` or `:int8`: how parameters travel.
+METHOD may end in `:bf16` or `:int8`: how parameters travel; in `:steps=N`: that many steps; in `:shard`: sharded only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import engine_losses as losses
-from engine_losses import SETTINGS, VOCAB, MegatronEngine, StockEngine, run_spec
+from engine_losses import SETTINGS, STEPS, VOCAB, MegatronEngine, StockEngine, run_spec
 
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
@@ -23,16 +23,19 @@ def main(tensor: int, pipeline: int, data: int, precision: str, methods: list[st
     place: Place | None = None
     report: dict[str, dict[str, Any]] = {}
     for named in methods:
-        name, _, wire = named.partition(":")
+        name, *options = named.split(":")
+        wire = next((option for option in options if option in ("bf16", "int8")), None)
+        steps = next((int(option.removeprefix("steps=")) for option in options if option.startswith("steps=")), STEPS)
         method = load(Method, "dense" if name == "stock" else name).model_dump()
         plain = run_spec(tensor, pipeline, data, merge(method, SETTINGS.get(name, {}))).model_dump()
-        for shard in ("none", "optimizer") if not wire else ("optimizer",):
-            training = {"shard": shard, "precision": precision} | ({"parameter_wire": wire} if wire else {})
+        for shard in ("optimizer",) if wire or "shard" in options else ("none", "optimizer"):
+            training = {"shard": shard, "precision": precision, "iterations": steps}
+            training |= {"parameter_wire": wire} if wire else {}
             spec = RunSpec.model_validate(merge(plain, {"training": training}))
             place = place or join(spec)
             seed_everything(spec.seed, place)
             engine = (StockEngine if name == "stock" else MegatronEngine)(spec, place, VOCAB)
-            report.setdefault(named, {})[shard] = losses.run(engine, place, data)
+            report.setdefault(named, {})[shard] = losses.run(engine, place, data, steps)
     assert place is not None
     if place.rank == 0:
         print(json.dumps(report))
