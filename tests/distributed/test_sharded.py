@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import links
 import pytest
 from ranks import on_ranks
 
@@ -78,3 +79,11 @@ def test_a_restored_run_is_the_uninterrupted_one() -> None:
     for case, found in report.items():
         assert found["resumed"] == found["whole"], case
         assert found["equal"], case
+
+
+@pytest.mark.skipif(not links.available(), reason="needs root, ip and tc, and a kernel that has namespaces")
+def test_interfaces_send_what_is_charged() -> None:
+    """Padding, parameters and what owners tell others included."""
+    cases = ("exact:dense", "int8:int4", "bf16:bitmap_values", "exact:tagc", "exact:powersgd")
+    for case, found in links.run_on_links("sharded_bytes.py", 4, "1gbit", *cases).items():
+        assert found["gradient"] + found["parameters"] == pytest.approx(found["sent"], rel=0.02), case

@@ -1,0 +1,70 @@
+"""What ranks' interfaces send in steps with shards, against what the ledger says: gradients and parameters.
+
+sharded_bytes.py WIRE:METHOD…    WIRE: how parameters travel. Each process needs an interface eth0 of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, MegatronEngine, run_spec
+
+from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.comm import TorchCommunicator
+from edgc.comm.telemetry import Ledger
+from edgc.config import Cluster, Method, RunSpec, load
+from edgc.config.settings import merge
+from edgc.training.data.dataset import rank_batches
+from edgc.training.node_links import Interface
+
+STEPS = 4
+MODEL = {"hidden_size": 128, "num_heads": 4}  # a megabyte and a half of parameters: messages, not greetings
+
+
+def main(cases: list[str]) -> None:
+    place: Place | None = None
+    report = {}
+    for case in cases:
+        wire, name = case.split(":")
+        training = {"shard": "optimizer", "parameter_wire": wire}
+        plain = run_spec(1, 1, 4, load(Method, name).model_dump()).model_dump()
+        spec = RunSpec.model_validate(merge(plain, {"training": training, "model": MODEL}))
+        place = place or join(spec)
+        seed_everything(spec.seed, place)
+        report[case] = measured(MegatronEngine(spec, place, VOCAB), place)
+    assert place is not None
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+def measured(engine: MegatronEngine, place: Place) -> dict[str, float]:
+    """Bytes of all ranks: what interfaces sent, and what the ledger charged to gradients and to parameters."""
+    cluster = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": place.world}
+    interface = Interface(Cluster.model_validate(cluster | {"links": {}}))
+    text = np.random.default_rng(0).integers(0, 40, (1 + STEPS, GLOBAL, SEQ + 1))
+    order = rank_batches(np.arange(GLOBAL), place.data, place.world, MICRO)
+    engine.train_step(0, text[0][order], 1e-2)  # connections are made
+    engine.ledger.take()
+    dist.barrier()
+    before = interface.sent()
+    for step in range(1, 1 + STEPS):
+        engine.train_step(step, text[step][order], 1e-2)
+    dist.barrier()
+    after = interface.sent()
+    assert before is not None
+    assert after is not None
+    charges = engine.ledger.take()
+    own = [after - before, *(charges[tag].wire_bytes for tag in ("gradient", "parameters"))]
+    sums = torch.tensor(own, dtype=torch.float64)
+    assert dist.group.WORLD is not None
+    TorchCommunicator(dist.group.WORLD, Ledger()).all_reduce(sums).wait()
+    return dict(zip(("sent", "gradient", "parameters"), sums.tolist(), strict=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
