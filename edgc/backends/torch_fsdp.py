@@ -23,12 +23,14 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 
-from edgc.aggregators.aggregator import NamedTensor
+from edgc.aggregators.aggregator import NamedTensor, forget
+from edgc.aggregators.residuals import compute_dtype
 from edgc.backends.any_loop import LoopExchange, MethodLike, build_exchange, check_method, find_method
 from edgc.base.errors import UserError
-from edgc.comm import Communicator, Sharded, TorchCommunicator
+from edgc.comm import Communicator, ReduceOp, Sharded, TorchCommunicator
 from edgc.config import Method
 from edgc.exchange.gradient_exchange import GradientExchange
+from edgc.exchange.observation import AGREE
 from edgc.exchange.parameter_gather import ParameterWire, gather
 
 
@@ -91,26 +93,47 @@ class FSDPExchange(LoopExchange):
     def __init__(self, exchange: GradientExchange, method: Method) -> None:
         super().__init__(exchange, method)
         self._under_way = False
+        self._remembers = bool(exchange.aggregator.state_dict())
+        self._sums: dict[tuple[str, ...], Tensor] = {}  # of what this rank has of averages, by their names
 
     def average(self, gradients: Sequence[NamedTensor]) -> None:
         """Put the average into these tensors; with the first ones of a backward pass, begin a step."""
         if not self._under_way:
             self._under_way = True
+            self._sums = {}
             self._begin_step()
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # after FSDP2's own, which is first
         with torch.autocast(gradients[0].tensor.device.type, enabled=False):
             self._exchange.start(gradients).wait()
 
+    def averaged(self, gradients: Sequence[NamedTensor], own: Tensor) -> None:
+        """`own`: what this rank has of their averages."""
+        if self._remembers:
+            self._sums[tuple(g.name for g in gradients)] = own.sum(dtype=compute_dtype(own))
+
     def _finish(self) -> None:
         self._under_way = False
+        self._forget_overflows()
         self._end_step()
+
+    def _forget_overflows(self) -> None:
+        """Forget the state of modules whose average is not finite on some rank: it must not stay in it for ever."""
+        if not self._sums:
+            return
+        broken = torch.stack([*self._sums.values()]).isfinite().logical_not().float()
+        self._exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
+        names = [name for unit, flag in zip(self._sums, broken.tolist(), strict=True) if flag for name in unit]
+        if names:
+            forget(self._exchange.aggregator, names)
 
     def between(self, unit: _Unit) -> Callable[[Tensor], None]:
         """The hook for what a rank holds after the reduce-scatter within its island."""
 
         def average(held: Tensor) -> None:
             unit.check(held.numel(), shares=1)
-            self.average([NamedTensor(p.name, part) for p, part in unit.own_parts(held)])
+            parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(held)]
+            self.average(parts)
+            self.averaged(parts, held)
 
         return average
 
@@ -200,6 +223,7 @@ class _ReduceScatter(ReduceScatter):
         output_tensor.zero_()
         for p, own in unit.own_parts(output_tensor):
             own.view(-1).copy_(averages[p.name][slice(*p.range(p.rank))])
+        self._exchange.averaged(whole, output_tensor)
         if op == dist.ReduceOp.SUM:
             output_tensor.mul_(ranks)
 

@@ -26,12 +26,13 @@ RESUMED = (
     "int4:resume:int8",
     "powersgd:islands:int8",
 )
+OWNED = ("int4:overflow", "bitmap_values:overflow", "powersgd:overflow")
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     cases = [f"{method}{option}" for option in OPTIONS for method in ("plain", "dense")]
-    return on_ranks("fsdp.py", 4, *cases, *RESUMED, needs="edgc.fsdp")
+    return on_ranks("fsdp.py", 4, *cases, *RESUMED, *OWNED, needs="edgc.fsdp")
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -40,6 +41,20 @@ def test_dense_is_fsdp2s_own_reduction_but_for_the_order_of_sums(report: dict[st
     assert own["losses"] == pytest.approx(plain["losses"], rel=1e-6)
     assert own["parameters"] == pytest.approx(plain["parameters"], rel=1e-6)
     assert own["steps"] == len(own["losses"]), "accumulation exchanges once a step"
+
+
+def test_of_two_ranks_dense_is_fsdp2s_own_reduction_bit_for_bit() -> None:
+    """A sum of two numbers has one order."""
+    found = on_ranks("fsdp.py", 2, "plain", "dense", needs="edgc.fsdp")
+    for what in ("losses", "parameters"):
+        assert found["dense"][what] == found["plain"][what]
+
+
+@pytest.mark.parametrize("case", OWNED)
+def test_an_overflow_is_forgotten(report: dict[str, Any], case: str) -> None:
+    """The program says that gradients after it are finite; error feedback of other steps goes on."""
+    losses = report[case]["losses"]
+    assert losses[-1] < losses[0] - 0.5
 
 
 @pytest.mark.parametrize("case", RESUMED)

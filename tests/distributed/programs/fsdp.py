@@ -2,7 +2,7 @@
 
 fsdp.py CASE…    plain | METHOD[:option…]: keep (reshard_after_forward=False), accumulate, bf16 (mixed precision),
 int8 (parameters travel so), islands (two of two ranks, the method between them; plain:islands is FSDP2's own HSDP),
-resume (half the steps, then another model, restored)
+resume (half the steps, then another model, restored), overflow (a gradient of rank 0, in between)
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def main(cases: list[str]) -> None:
 def run(method: str, *options: str) -> dict[str, Any]:
     model, exchange = build(method, *options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses = [step(model, optimizer, exchange, number, options) for number in range(STEPS)]
+    losses = [step(model, optimizer, exchange, number, options) for number in range(STEPS // 2)]
+    if "overflow" in options:
+        overflow(model, optimizer)
+    losses += [step(model, optimizer, exchange, number, options) for number in range(STEPS // 2, STEPS)]
     report: dict[str, Any] = {"losses": losses, "parameters": checksum(model)}
     if exchange is not None:
         charges = exchange.ledger.take()
@@ -60,7 +63,7 @@ def build(method: str, *options: str) -> tuple[Any, Any]:
     if mesh is not None and method != "plain":
         inner = mesh["within"]
     else:
-        inner = mesh if mesh is not None else init_device_mesh("cpu", (4,))
+        inner = mesh if mesh is not None else init_device_mesh("cpu", (dist.get_world_size(),))
     kind = torch.bfloat16 if "bf16" in options else None
     precision = MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32 if kind else None)
     shards: dict[str, Any] = {"mesh": inner, "mp_policy": precision, "reshard_after_forward": "keep" not in options}
@@ -89,6 +92,16 @@ def step(model: Any, optimizer: Any, exchange: Any, number: int, options: tuple[
     optimizer.zero_grad()
     dist.all_reduce(total)
     return float(total / dist.get_world_size())
+
+
+def overflow(model: Any, optimizer: Any) -> None:
+    """A backward pass whose gradients overflow on one rank, and one that takes what it left in error feedback."""
+    tokens = torch.arange(8).view(2, 4)
+    for factor in (torch.inf if dist.get_rank() == 0 else 1.0, 0.0):
+        optimizer.zero_grad()
+        (model(tokens) * factor).sum().backward()
+    assert all(bool(p.grad.to_local().isfinite().all()) for p in model.parameters()), "an overflow is remembered"
+    optimizer.zero_grad()
 
 
 def resumed(method: str, options: tuple[str, ...]) -> dict[str, Any]:
