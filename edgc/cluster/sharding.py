@@ -45,6 +45,11 @@ class Sharding:
             return sum(map(prod, shapes.values()))
         return sum(piece.numel for piece in layout.owned(0, shapes))  # the first rank has the most
 
+    @property
+    def keeps_exact(self) -> bool:
+        """Whether an owner keeps its parameters beside what they are rounded to."""
+        return self.kind == "optimizer" and (self.wire == "int8" or (self.wire == "bf16" and self.itemsize == 4))
+
     def gather(self, shapes: Mapping[str, Shape]) -> Workload:
         """What it asks of a rank to gather these parameters from their owners."""
         return gather_workload(self.share(shapes), self.ranks, self.itemsize, self.wire)

@@ -90,11 +90,12 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
 def about(plan: Plan, spec: RunSpec, precision: str) -> str:
     """What is planned, in a line."""
     p, shards = spec.parallel, _shards(spec)
-    sharded = f", shard {shards['shard']}, parameters {shards['parameter_wire']}" if shards else ""
+    sharded = f", shard {shards['shard']} with parameters {shards['parameter_wire']}" if shards else ""
     return (
         f"{spec.model.name} on {spec.cluster.name}: {plan.gpus} × {spec.cluster.device_model}, tensor {p.tensor} × "
         f"pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a node, {precision}, "
-        f"{spec.micro_batches} micro-batches of {spec.training.micro_batch}, {spec.training.iterations} iterations{sharded}"
+        f"{spec.micro_batches} micro-batches of {spec.training.micro_batch}, {spec.training.iterations} iterations"
+        f"{sharded}"
     )
 
 

@@ -45,8 +45,8 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
         raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
     if spec.loop == "ddp" and cluster.device != "cpu":
         raise UserError(
-            f"loop = ddp: cluster.device is {cluster.device} ({cluster.name}), and that loop is for CPUs so far; choose "
-            "a cluster with device: cpu, or loop: megatron"
+            f"loop = ddp: cluster.device is {cluster.device} ({cluster.name}), and that loop is for CPUs so far; "
+            "choose a cluster with device: cpu, or loop: megatron"
         )
     if cluster.nodes > 1:
         if job is None or len(job.nodes) != cluster.nodes:
