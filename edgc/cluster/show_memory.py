@@ -53,6 +53,6 @@ def show(found: Sequence[dict[str, Any]], spec: RunSpec, calibration: Calibratio
     console.print(
         "GB a device. adam: its moments, and fp32 copies of bf16 parameters. errors: what the method keeps from step "
         "to step. activ.: activations at the fullest moment. buffers, only with shards: exact copies of rounded "
-        "parameters, or gathered layers and a layer's gradients. Not counted: what CUDA and NCCL take for themselves, "
-        "about 1 to 2 GB."
+        "parameters, or gathered layers and a layer's gradients. Not counted: what an exchange takes after backward, "
+        "when activations are gone, and what CUDA and NCCL take for themselves, about 1 to 2 GB."
     )

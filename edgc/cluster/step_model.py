@@ -16,7 +16,7 @@ from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
 from edgc.cluster.device_and_link import GATHER, Timeline, arrivals, exchange, exchange_beside
 from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.cluster.sharding import Sharding
-from edgc.cluster.step import Step
+from edgc.cluster.step_parts import Step
 from edgc.cluster.transfers import Transfers
 from edgc.comm import Layout
 from edgc.config import Calibration, RunSpec

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from edgc.cluster.ask import of_method
-from edgc.cluster.step import Step
 from edgc.cluster.step_model import StepModel
+from edgc.cluster.step_parts import Step
 from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec

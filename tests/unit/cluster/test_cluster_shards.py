@@ -14,8 +14,8 @@ from edgc.cluster.ask import calibration_of, of_method, question
 from edgc.cluster.memory import CATEGORIES, check_memory, memory
 from edgc.cluster.parameters import count, stage_parameters, vocabulary
 from edgc.cluster.plan import at_rate
-from edgc.cluster.step import Step
 from edgc.cluster.step_model import StepModel
+from edgc.cluster.step_parts import Step
 from edgc.config import Calibration, Method, RunSpec, load
 
 SHARDS = ("none", "optimizer", "full")
