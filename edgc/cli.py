@@ -446,6 +446,12 @@ def plan(
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
     global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="What data-parallel ranks share out: none, optimizer (ZeRO-1), full (FSDP2)")
+    ] = None,
+    parameter_wire: Annotated[
+        str | None, typer.Option(help="How sharded parameters travel: exact, bf16, int8; default: the experiment's")
+    ] = None,
     calibration: Annotated[
         str | None, typer.Option(help="Name of a file in configs/calibrations; default: the devices'")
     ] = None,
@@ -469,7 +475,8 @@ def plan(
         check_path(timeline)
     degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
-    spec = ask.question(model, cluster, link, degrees, batches)
+    shards = {"shard": shard, "parameter_wire": parameter_wire}
+    spec = ask.question(model, cluster, link, degrees, batches | shards)
     rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
     trajectory = Recorded.read(entropy) if entropy else Parametric()
     compute = precision or spec.training.precision

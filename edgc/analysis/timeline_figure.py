@@ -26,6 +26,7 @@ COLOURS = {
     "wire": style.PALETTE[0],
     "decode": style.PALETTE[3],
     "embedding": style.PALETTE[4],
+    "gather": style.PALETTE[5],
     "optimizer": "#404040",
 }
 ROOMS = {"device": (-0.4, 0.5), "link": (0.12, 0.26)}  #: where in a stage's row, and how high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
@@ -21,14 +22,14 @@ def question(
     cluster: str,
     link: str | None = None,
     parallel: Mapping[str, int | None] | None = None,
-    training: Mapping[str, int | None] | None = None,
+    training: Mapping[str, Any] | None = None,
     configs: Path = CONFIGS,
 ) -> RunSpec:
     """The run of method `dense` to predict: as an experiment of this model on this cluster has it, else by defaults.
 
     Args:
         link: rate of a node's link, e.g. 200gbit; None: the cluster file's.
-        parallel, training: degrees and batches that replace those.
+        parallel, training: degrees, and batches or shards, that replace those.
     """
     found = _experiment(model, cluster, configs)
     machines = load(Cluster, cluster, configs)
@@ -38,12 +39,15 @@ def question(
     own_model = load(Model, model, configs)
     degrees = {k: v for k, v in (parallel or {}).items() if v is not None}
     batches = {k: v for k, v in (training or {}).items() if v is not None}
-    if found:
+    plain = found.training.model_dump() if found else {"iterations": ITERATIONS, "micro_batch": 4}
+    plain |= batches
+    full = plain.get("shard") == "full"
+    if full:
+        degrees = {"tensor": 1, "pipeline": 1} | degrees
+    elif found:
         known = found.parallel.model_dump(exclude={"data"} if degrees else None)
         degrees = known | degrees
     degrees = _degrees(degrees, own_model, machines)
-    plain = found.training.model_dump() if found else {"iterations": ITERATIONS, "micro_batch": 4}
-    plain |= batches
     plain.setdefault("global_batch", MICRO_BATCHES * plain["micro_batch"] * degrees["data"])
     return validate(
         RunSpec,
@@ -55,9 +59,17 @@ def question(
             "parallel": degrees,
             "training": plain,
             "seed": 1,
+            "loop": "ddp" if full else "megatron",
         },
         f"{model} on {cluster}",
     )
+
+
+def of_method(spec: RunSpec, method: Method) -> RunSpec:
+    """The same run with another method. Raises `UserError` for one that does not work where anything is sharded."""
+    if spec.training.shard == "none":
+        return spec.model_copy(update={"method": method})
+    return validate(RunSpec, spec.model_dump() | {"method": method.model_dump()}, f"method {method.name}")
 
 
 def calibration_of(cluster: Cluster, name: str | None = None, configs: Path = CONFIGS) -> Calibration:

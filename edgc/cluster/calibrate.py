@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 
 from edgc.base import files
 from edgc.base.errors import UserError
-from edgc.cluster.compute import seconds
+from edgc.cluster.compute import optimizer_parts, seconds
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step_model import StepModel
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
@@ -104,7 +104,7 @@ def _plain(method: Method) -> bool:
 
 def _stages(one: Timed) -> Stages:
     spec, stages = one.spec, min(one.stages.values(), key=lambda stages: sum(map(_work, stages)))
-    each = spec.micro_batches
+    each, parts = spec.micro_batches, optimizer_parts(spec)
     return validate(
         Stages,
         {
@@ -114,7 +114,7 @@ def _stages(one: Timed) -> Stages:
             "precision": spec.training.precision,
             "forward_s": [stage["forward"] / each for stage in stages],
             "backward_s": [stage["backward"] / each for stage in stages],
-            "optimizer_s": [stage["optimizer"] + stage["other"] for stage in stages],
+            "optimizer_s": [parts * (stage["optimizer"] + stage["other"]) for stage in stages],
         },
         f"stages of {spec.model.name}",
     )

@@ -41,8 +41,14 @@ def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precis
         asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
         if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
             each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, strict=True)
-            return [StageSeconds(f / v, b / v, o / v, 0.0) for (f, b, o), v in zip(each, speed, strict=True)]
+            parts = optimizer_parts(spec)
+            return [StageSeconds(f / v, b / v, o / v / parts, 0.0) for (f, b, o), v in zip(each, speed, strict=True)]
     return [_computed(spec, calibration, transfers, precision, stage, v) for stage, v in enumerate(speed)]
+
+
+def optimizer_parts(spec: RunSpec) -> int:
+    """Into how many parts the optimizer's work is split."""
+    return 1 if spec.training.shard == "none" else spec.parallel.data
 
 
 def speeds(calibration: Calibration, stages: int) -> tuple[float, ...]:
@@ -82,9 +88,16 @@ def _computed(
     if stage == p.pipeline - 1:
         head = 2 * b * s * h * rows / t / gemm + 16 * b * s * rows / t / memory
         forward, backward, sent = forward + head, backward + 2 * head + reduction, sent + reduction
-    parameters = count(stage_parameters(model, rows, t, p.pipeline, stage))
+    parameters = count(stage_parameters(model, rows, t, p.pipeline, stage)) / optimizer_parts(spec)
     optimizer = ADAM_BYTES * parameters / memory + ADAM_LAUNCHES * 1e-6 * calibration.launch_us
     return StageSeconds(forward, backward, optimizer, sent)
+
+
+def head_share(spec: RunSpec) -> float:
+    """Share of a whole model's operations, of forward and of backward, that the output layer takes."""
+    model, rows = spec.model, vocabulary(spec)
+    layers = model.num_layers * (24 * model.hidden_size + 4 * model.seq_length)
+    return 2 * rows / (layers + 2 * rows)
 
 
 def seconds(kernels: Iterable[Kernel], calibration: Calibration) -> float:

@@ -5,7 +5,7 @@ The order is that of `edgc.exchange.turns`, which training is driven by too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +15,8 @@ from edgc.cluster.transfers import Group, Transfer, Transfers
 from edgc.exchange.turns import Turns
 
 Room = Literal["device", "link"]
+EXCHANGE = ("encode", "wire", "decode")  #: what an exchange's kernels, messages and last kernels are called
+GATHER = ("gather", "gather", "gather")  #: those of a gather of parameters
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Span:
     """Something that took place, in seconds from the step's begin."""
 
     room: Room
-    what: str  #: backward, encode, wire, decode
+    what: str  #: forward, backward, encode, wire, decode, gather
     begin: float
     end: float
 
@@ -43,7 +45,7 @@ class Timeline:
     now: float
     spans: list[Span] = field(default_factory=list)
     link_free: float = 0.0
-    payload: int = 0  #: bytes handed to collectives
+    payload: int = 0  #: bytes of gradients handed to collectives
     _arrivals: list[float] = field(default_factory=list)
 
     @classmethod
@@ -59,8 +61,8 @@ class Timeline:
             self.spans.append(Span("device", what, self.now, self.now + seconds))
             self.now += seconds
 
-    def send(self, messages: Sequence[Message]) -> float:
-        """Hand messages to the link; when the last of them has arrived."""
+    def send(self, messages: Sequence[Message], what: str = "wire") -> float:
+        """Hand messages to the link; when the last of them has arrived. They are of gradients if they are `wire`."""
         arrives = self.now
         for message in messages:
             before = self._arrivals[-self.in_flight] if len(self._arrivals) >= self.in_flight else 0.0
@@ -68,8 +70,8 @@ class Timeline:
             self.link_free = begin + transfer.link
             arrives = max(arrives, begin + transfer.seconds)
             self._arrivals.append(arrives)
-            self.payload += message.payload
-            self.spans.append(Span("link", "wire", begin, begin + transfer.seconds))
+            self.payload += message.payload if what == "wire" else 0
+            self.spans.append(Span("link", what, begin, begin + transfer.seconds))
         return arrives
 
     def wait(self, until: float) -> None:
@@ -96,13 +98,20 @@ class _Arrival:
         self.timeline.wait(self.at)
 
 
+def arrivals(timeline: Timeline, workload: Workload, called: tuple[str, str, str] = EXCHANGE) -> Iterator[float]:
+    """Do what a workload describes; yields when each phase's messages arrive, to go on no earlier than then."""
+    encode, wire, decode = called
+    for phase in workload.phases:
+        timeline.compute(encode, timeline.kernels(phase.kernels))
+        yield timeline.send(phase.messages, wire)
+    timeline.compute(decode, timeline.kernels(workload.decode))
+
+
 def steps(timeline: Timeline, workload: Workload) -> Exchange:
     """A bucket's exchange as its workload describes it, in the steps that an aggregator would take."""
-    for number, phase in enumerate(workload.phases, start=1):
-        timeline.compute("encode", timeline.kernels(phase.kernels))
-        arrival = _Arrival(timeline, timeline.send(phase.messages))
+    for number, at in enumerate(arrivals(timeline, workload), start=1):
+        arrival = _Arrival(timeline, at)
         yield Last(arrival) if number == len(workload.phases) else arrival
-    timeline.compute("decode", timeline.kernels(workload.decode))
 
 
 def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from edgc.cluster.ask import of_method
 from edgc.cluster.compute import check_precision
 from edgc.cluster.memory import check_memory
 from edgc.cluster.step_model import StepModel
@@ -31,7 +32,7 @@ class Forecast:
     title: str
     iteration_s: float  #: mean over the run
     floor_s: float  #: without exchange of gradients
-    settled: dict[str, float]  #: parts of a step once the policy has settled, in seconds
+    settled: dict[str, float]  #: parts of a step once the policy has settled, in seconds; `gather` only with shards
     latency_s: dict[str, float]  #: communication latency by definition, mean over the run
     days: float
     amounts: tuple[float | None, ...]  #: mean rank, ratio or bits by stage, once settled; None: has no number
@@ -94,10 +95,11 @@ def plan(
 ) -> Plan:
     """Forecasts of all `methods`, of which `dense` must be one, for what `spec` trains and where.
 
-    Raises `UserError` where the model does not fit, or the calibration does not know a rate.
+    Raises `UserError` where the model does not fit, the calibration does not know a rate, or a method does not work
+    with shards.
     """
     check_precision(calibration, precision)
-    specs = {m.name: spec.model_copy(update={"method": m}) for m in methods}
+    specs = {m.name: of_method(spec, m) for m in methods}
     for own in specs.values():
         check_memory(own, calibration, precision)
     models = {name: StepModel(own, calibration, precision) for name, own in specs.items()}
@@ -113,7 +115,7 @@ def plan(
             title=m.title,
             iteration_s=runs[m.name].seconds / runs[m.name].iterations,
             floor_s=models[m.name].floor,
-            settled=_parts(runs[m.name]),
+            settled=_parts(runs[m.name], models[m.name].sharding.kind != "none"),
             latency_s={kind: runs[m.name].mean(kind) for kind in runs[m.name].compressed.step.latencies},
             days=runs[m.name].seconds / 86400,
             amounts=runs[m.name].compressed.amounts,
@@ -146,9 +148,10 @@ def _saved(seconds: float, baseline: float) -> float:
     return 100 * (1 - seconds / baseline) if baseline else 0.0
 
 
-def _parts(run: WholeRun) -> dict[str, float]:
+def _parts(run: WholeRun, sharded: bool) -> dict[str, float]:
     step = run.compressed.step
     names = ("compute", "bubble", "encode", "wire", "decode", "exposed", "embedding", "optimizer", "other_traffic")
+    names += ("gather", "gather_exposed") if sharded else ()
     return {name: getattr(step, name) for name in names} | {"seconds": step.seconds}
 
 

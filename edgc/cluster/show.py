@@ -16,6 +16,7 @@ from edgc.cluster.plan import Forecast, Plan
 from edgc.config import Calibration, RunSpec
 
 REST, EXCHANGE = ("compute", "bubble", "optimizer"), ("encode", "wire", "decode", "exposed")  #: parts of a step
+GATHERS = {"gather": "In all", "gather_exposed": "Exposed"}  #: parts that a step has where parameters are sharded
 LATENCIES = {
     "wire": "wire",
     "exchange": "encode + wire + decode",
@@ -32,6 +33,7 @@ def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str) -
         "cluster": spec.cluster.name,
         "link_gbit": spec.cluster.link_gbit,
         "parallel": spec.parallel.model_dump(),
+        **_shards(spec),
         "precision": precision,
         "calibration": {"name": calibration.name, "source": calibration.source},
         "verdict": plan.verdict,
@@ -43,6 +45,12 @@ def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str) -
         **({} if forecast is None else _headline(forecast)),
         "methods": [asdict(each) | {"break_even_gbit": _finite(each.break_even_gbit)} for each in plan.forecasts],
     }
+
+
+def _shards(spec: RunSpec) -> dict[str, Any]:
+    """How parameters are sharded and travel; nothing where they are not."""
+    t = spec.training
+    return {} if t.shard == "none" else {"shard": t.shard, "parameter_wire": t.parameter_wire}
 
 
 def _headline(forecast: Forecast) -> dict[str, Any]:
@@ -81,11 +89,13 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
 
 def about(plan: Plan, spec: RunSpec, precision: str) -> str:
     """What is planned, in a line."""
-    p = spec.parallel
+    p, shards = spec.parallel, _shards(spec)
+    sharded = f", shard {shards['shard']} with parameters {shards['parameter_wire']}" if shards else ""
     return (
         f"{spec.model.name} on {spec.cluster.name}: {plan.gpus} × {spec.cluster.device_model}, tensor {p.tensor} × "
         f"pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a node, {precision}, "
         f"{spec.micro_batches} micro-batches of {spec.training.micro_batch}, {spec.training.iterations} iterations"
+        f"{sharded}"
     )
 
 
@@ -116,6 +126,8 @@ def _tables(plan: Plan) -> Iterator[Table]:
     rest = {part.capitalize(): _part(part) for part in REST}
     yield _table("A step once the policy has settled (s), without its exchange of gradients", each, ranks | rest)
     yield _table("Its exchange of gradients (s)", each, {part.capitalize(): _part(part) for part in EXCHANGE})
+    if "gather" in base.settled:
+        yield _table("Its gathers of parameters (s)", each, {name: _part(part) for part, name in GATHERS.items()})
     seconds = {heading: _latency(kind) for kind, heading in LATENCIES.items()}
     yield _table("Communication latency of a step, mean over the run (s)", each, seconds)
     less = {heading: _reduction(kind) for kind, heading in LATENCIES.items()}

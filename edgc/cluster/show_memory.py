@@ -9,8 +9,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from edgc.cluster.memory import GB, memory_by_stage
+from edgc.cluster.ask import of_method
+from edgc.cluster.memory import CATEGORIES, GB, memory_by_stage
 from edgc.config import Calibration, Method, RunSpec
+
+HEADINGS = dict(zip(CATEGORIES, ("param.", "grad.", "adam", "errors", "activ.", "buffers"), strict=True))
 
 
 def rows(spec: RunSpec, methods: Iterable[Method], calibration: Calibration, precision: str) -> list[dict[str, Any]]:
@@ -20,33 +23,36 @@ def rows(spec: RunSpec, methods: Iterable[Method], calibration: Calibration, pre
         {
             "method": method.name,
             "stage": stage,
-            "model_gbyte": needed.model / GB,
-            "method_gbyte": needed.method / GB,
-            "activations_gbyte": needed.activations / GB,
+            **{f"{name}_gbyte": getattr(needed, name) / GB for name in CATEGORIES},
             "total_gbyte": needed.total / GB,
             "device_gbyte": has,
             "fits": None if has is None else needed.total <= GB * has,
         }
         for method in methods
-        for stage, needed in enumerate(memory_by_stage(spec.model_copy(update={"method": method}), precision))
+        for stage, needed in enumerate(memory_by_stage(of_method(spec, method), precision))
     ]
 
 
 def show(found: Sequence[dict[str, Any]], spec: RunSpec, calibration: Calibration, precision: str) -> None:
     """Print it."""
-    p, has = spec.parallel, calibration.memory_gbyte
+    p, t, has = spec.parallel, spec.training, calibration.memory_gbyte
     device = calibration.device_model + (f" of {has:g} GB" if has is not None else ", whose memory is not known")
     console = Console(highlight=False)
     console.print(
         f"[bold]{spec.model.name}, {precision}, tensor {p.tensor} × pipeline {p.pipeline} × data {p.data}, micro-batch "
-        f"{spec.training.micro_batch}, on {device}[/bold]"
+        f"{t.micro_batch}, shard {t.shard}, on {device}[/bold]"
     )
-    table = Table("method", "stage", "model", "method", "activ.", "total", "fits", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("method", overflow="fold")
+    for heading in ("stage", *HEADINGS.values(), "total", "fits"):
+        table.add_column(heading, no_wrap=True, justify="right")
     for row in found:
-        sizes = (f"{row[name]:.2f}" for name in ("model_gbyte", "method_gbyte", "activations_gbyte", "total_gbyte"))
+        sizes = (f"{row[f'{name}_gbyte']:.2f}" for name in (*HEADINGS, "total"))
         table.add_row(row["method"], str(row["stage"]), *sizes, {True: "yes", False: "no", None: "?"}[row["fits"]])
     console.print(table)
     console.print(
-        "GB a device. model: parameters, gradients, Adam. method: what it keeps from step to step. activ.: activations "
-        "at the fullest moment. Not counted: what CUDA and NCCL take for themselves, about 1 to 2 GB."
+        "GB a device. adam: its moments, and fp32 copies of bf16 parameters. errors: what the method keeps from step "
+        "to step. activ.: activations at the fullest moment. buffers, only with shards: exact copies of rounded "
+        "parameters, or gathered layers and a layer's gradients. Not counted: what an exchange takes after backward, "
+        "when activations are gone, and what CUDA and NCCL take for themselves, about 1 to 2 GB."
     )

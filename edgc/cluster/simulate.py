@@ -22,8 +22,8 @@ from edgc.config.simulation import Assumption
 def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[dict[str, Any]]:
     """A row a model, set of assumptions, method, and point of a sweep.
 
-    `sweep`: none, link, rank, or map (links by latencies). The code that made them is written to
-    `<results>/<experiment>/manifest.json`.
+    `sweep`: none, link, rank, or map (links by latencies). Only with shards: `gather_s`, `gather_exposed_s`. The code
+    that made them is written to `<results>/<experiment>/manifest.json`.
     """
     rows = list(_rows(experiment, Parametric(), configs))
     files.write_json(results / experiment.name / "manifest.json", code_base())

@@ -1,20 +1,24 @@
-"""One training step on a cluster: its time, where the time goes, and each definition of communication latency."""
+"""One training step on a cluster, for any decisions of a run's policy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
 from edgc.aggregators.workload import Workload, orthonormalisations, passes, products
+from edgc.cluster import full_shards
 from edgc.cluster import pipeline_schedule as schedule
+from edgc.cluster.buckets import fill, units
 from edgc.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
-from edgc.cluster.device_and_link import Span, Timeline, exchange, exchange_beside
+from edgc.cluster.device_and_link import GATHER, Timeline, arrivals, exchange, exchange_beside
 from edgc.cluster.parameters import Shape, count, stage_parameters, vocabulary
+from edgc.cluster.sharding import Sharding
+from edgc.cluster.step_parts import Step
 from edgc.cluster.transfers import Transfers
+from edgc.comm import Layout
 from edgc.config import Calibration, RunSpec
 from edgc.config.method import MECHANISMS
 from edgc.config.model import TIED
@@ -25,38 +29,6 @@ from edgc.policies.policy import Decision
 from edgc.synchronisation.synchronisation import Moment
 
 BUCKET_PARAMETERS = (40_000_000, 1_000_000)  #: megatron's default: the larger of this, and of that a data-parallel rank
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step's seconds, the mean from one exchange to the next. Where a stage is meant it is the one that is last."""
-
-    seconds: float
-    compute: float  #: forward and backward of that stage
-    bubble: float  #: its device waits for other stages, before its exchange begins
-    encode: float
-    wire: float  #: its gradients' messages on the link
-    decode: float
-    exposed: float  #: by how much the step would be shorter without the gradients' exchange
-    embedding: float  #: the tied embedding's second exchange
-    optimizer: float
-    other_traffic: float  #: messages of that stage for tensor parallelism, and to its neighbours in the pipeline
-    payload_bytes: float  #: that one of its ranks hands to collectives, a step
-    stage: int  #: that stage
-    summed: float  #: when the tied embedding is summed, and then the optimizer steps
-    ends: tuple[float, ...]  #: the end of backward, by stage
-    tasks: tuple[schedule.Task, ...]
-    spans: tuple[tuple[Span, ...], ...]  #: of the exchange, by stage
-
-    @property
-    def latencies(self) -> dict[str, float]:
-        """Seconds of communication under each definition in use; papers rarely say which they mean."""
-        return {
-            "wire": self.wire,
-            "exchange": self.encode + self.wire + self.decode,
-            "exposed": self.exposed,
-            "everything": self.wire + self.embedding + self.other_traffic,
-        }
 
 
 class StepModel:
@@ -76,7 +48,9 @@ class StepModel:
         p = spec.parallel
         rows = vocabulary(spec)
         self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
+        self.sharding = Sharding.of(spec, self.precision)
         self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
+        self._layouts: dict[tuple[str, ...], Layout] = {}  # by the parameters of a bucket
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
 
     def compresses(self, stage: int, decision: Decision) -> bool:
@@ -87,7 +61,7 @@ class StepModel:
     def elsewhere(self, spec: RunSpec, calibration: Calibration) -> StepModel:
         """The same run with other rates, or on a cluster whose links have another one."""
         other = copy(self)
-        for name in ("floor", "_pipeline"):
+        for name in ("floor", "_pipeline", "_last_gather"):
             other.__dict__.pop(name, None)
         other.spec, other.calibration = spec, calibration
         other.transfers = Transfers.of(spec, calibration)
@@ -118,18 +92,14 @@ class StepModel:
     def _exchange(self, stage: int, decision: Decision, sampled: float, look: float) -> Timeline:
         """A stage's exchange at its place in the step."""
         synchronisation, (tasks, ends) = self.spec.method.synchronisation, self._pipeline
+        if self.sharding.kind == "full":
+            return self._layer_by_layer(decision, sampled, look)
         after_all = synchronisation.moment is Moment.OPTIMIZER
         timeline = self._timeline(stage, self.floor if after_all else ends[stage])
         buckets = self._buckets(stage, decision)
         if self.spec.method.overlap:
             timeline.now -= sum(backward for backward, _ in buckets)
-        if sampled:
-            elements = sum(prod(shape) for shape in self.compressible[stage].values())
-            timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
-        if look:
-            timeline.compute("encode", look)
-        if self.spec.parallel.data > 1:
-            timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged(stage)))))
+        self._prepare(timeline, stage, sampled, look)
         if synchronisation.moment is Moment.NEXT_STEP:
             forward = max(task.end for task in tasks if task.stage == stage and task.kind == "forward")
             rest = self.floor - ends[stage]
@@ -138,11 +108,48 @@ class StepModel:
             exchange(timeline, buckets)
         return timeline
 
+    def _prepare(self, timeline: Timeline, stage: int, sampled: float, look: float) -> None:
+        """What a stage's device does before its first bucket is encoded."""
+        if sampled:
+            elements = sum(prod(shape) for shape in self.compressible[stage].values())
+            timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+        if look:
+            timeline.compute("encode", look)
+        if self.spec.parallel.data > 1:
+            synchronisation = self.spec.method.synchronisation
+            timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged(stage)))))
+
+    def _layer_by_layer(self, decision: Decision | None, sampled: float = 0.0, look: float = 0.0) -> Timeline:
+        """A whole step where all is sharded; without a decision nothing is reduced."""
+        modules = full_shards.Modules.of(self.spec, self.stages[0], self.sharding, self.shapes[0])
+        streams, timeline = self.spec.cluster.device == "cuda", self._timeline(0, 0.0)
+        for _ in range(self.spec.micro_batches - 1):
+            full_shards.run(timeline, [*modules.forward(), *modules.backward()], streams)
+        full_shards.run(timeline, modules.forward(), streams)
+        reductions = []
+        if decision is not None:
+            self._prepare(timeline, 0, sampled, look)
+            reductions = [workload for _, workload in self._buckets(0, decision)]
+        full_shards.run(timeline, modules.backward(reductions), streams)
+        return timeline
+
     @cached_property
     def floor(self) -> float:
         """Seconds of a step without any exchange of gradients among data-parallel ranks."""
         _, ends = self._pipeline
-        return max(ends) + self._embedding + self._optimizer
+        return max(ends) + self._embedding + self._optimizer + self._last_gather
+
+    @cached_property
+    def _last_gather(self) -> float:
+        """Seconds in which ranks gather what others have updated, after the optimizer; the slowest stage's."""
+        if self.sharding.kind != "optimizer":
+            return 0.0
+        timelines = [self._timeline(stage, 0.0) for stage in range(len(self.stages))]
+        for timeline, shapes in zip(timelines, self.shapes, strict=True):
+            for bucket in self._cut(shapes):
+                for arrival in arrivals(timeline, self.sharding.gather(bucket), GATHER):
+                    timeline.wait(arrival)
+        return max(timeline.now for timeline in timelines)
 
     def exchange_seconds(self, stage: int, decision: Decision) -> float:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
@@ -167,7 +174,9 @@ class StepModel:
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
-        """All tasks, and when each stage's backward ends."""
+        """All tasks (none where layers are simulated), and when each stage's backward ends, without the exchange."""
+        if self.sharding.kind == "full":
+            return (), (self._layer_by_layer(None).now,)
         hops = self._hops
         forward, backward = [s.forward for s in self.stages], [s.backward for s in self.stages]
         tasks = schedule.run(
@@ -211,8 +220,7 @@ class StepModel:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""
         key = (stage, decision.default, *decision.by_parameter.items())
         if key not in self._workloads:
-            shapes = self._exchanged(stage)
-            cut = self._cut(shapes) if self.spec.method.overlap else [shapes]
+            cut = self._cut(self._exchanged(stage))
             self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
         buckets = self._workloads[key]
         overlapped = self.stages[stage].backward / self.chunks if self.spec.method.overlap else 0.0
@@ -220,19 +228,13 @@ class StepModel:
         return [(each * parameters, workload) for parameters, workload in buckets]
 
     def _cut(self, shapes: dict[str, Shape]) -> list[dict[str, Shape]]:
-        """Buckets as megatron fills them, from the last parameter to the first."""
-        full = self.spec.training.bucket_parameters or max(
-            BUCKET_PARAMETERS[0], BUCKET_PARAMETERS[1] * self.spec.parallel.data
-        )
-        buckets: list[dict[str, Shape]] = []
-        filled = full
-        for name, shape in reversed(shapes.items()):
-            if filled >= full:
-                buckets.append({})
-                filled = 0
-            buckets[-1][name] = shape
-            filled += prod(shape)
-        return buckets
+        """What is exchanged together: all, or where it overlaps, megatron's buckets; with full shards, each module."""
+        if self.sharding.kind == "full":
+            return units(shapes)
+        if not self.spec.method.overlap:
+            return [shapes]
+        size = max(BUCKET_PARAMETERS[0], BUCKET_PARAMETERS[1] * self.spec.parallel.data)
+        return fill(shapes, self.spec.training.bucket_parameters or size)
 
     def _workload(self, shapes: Mapping[str, Shape], stage: int, decision: Decision) -> Workload:
         ranks = self.spec.parallel.data
@@ -240,6 +242,10 @@ class StepModel:
             return Workload()
         may = self.compressible[stage]
         amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
+        key = tuple(shapes)
+        if key not in self._layouts:
+            self._layouts[key] = self.sharding.layout(shapes)
+        self._aggregator.layout = self._layouts[key]
         return self._aggregator.workload(shapes, Decision(DENSE, amounts), ranks)
 
     def _exchanged(self, stage: int) -> dict[str, Shape]:
@@ -251,7 +257,8 @@ class StepModel:
         moment = self.spec.method.synchronisation.moment
         if moment is Moment.NEXT_STEP:  # from the end of one backward to that of the next
             return timeline.now - self._pipeline[1][stage]
-        return timeline.now + self._embedding + (self._optimizer if moment is Moment.BACKWARD else 0.0)
+        after = self._optimizer + self._last_gather if moment is Moment.BACKWARD else 0.0
+        return timeline.now + self._embedding + after
 
     @property
     def _optimizer(self) -> float:
@@ -267,11 +274,12 @@ class StepModel:
             total = self.floor + (total - self.floor) / period
         compute = self.spec.micro_batches * (own.forward + own.backward)
         to_next, to_last = self._hops
+        exposed_gathers = ends[last] - compute if self.sharding.kind == "full" else self._last_gather
         to_neighbours = to_next * (last < len(timelines) - 1) + to_last * (last > 0)
         return Step(
             seconds=total,
             compute=compute,
-            bubble=max(0.0, ends[last] - compute),
+            bubble=0.0 if self.sharding.kind == "full" else max(0.0, ends[last] - compute),
             encode=timeline.total("encode") / period,
             wire=timeline.total("wire") / period,
             decode=timeline.total("decode") / period,
@@ -279,6 +287,8 @@ class StepModel:
             embedding=self._embedding,
             optimizer=self._optimizer,
             other_traffic=self.spec.micro_batches * (own.tensor_traffic + to_neighbours),
+            gather=timeline.total("gather") + self._last_gather,
+            gather_exposed=exposed_gathers,
             payload_bytes=timeline.payload / period,
             stage=last,
             summed=timeline.now if synchronisation.moment is Moment.BACKWARD else max(ends),

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgc.cluster.step_model import Step, StepModel
+from edgc.cluster.step_model import StepModel
+from edgc.cluster.step_parts import Step
 from edgc.cluster.trajectory import Trajectory
 from edgc.policies import POLICIES
 from edgc.policies.amounts import Rank, plain

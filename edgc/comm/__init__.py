@@ -1,7 +1,7 @@
 """Collectives of a group of ranks, over torch.distributed or among threads; every byte and second is charged here."""
 
 from edgc.comm.communicator import GRADIENT, ChargedCommunicator, Communicator, Work, wire_factor
-from edgc.comm.layout import Layout, Piece, Replicated, Sharded
+from edgc.comm.layout import Layout, Piece, Replicated, Sharded, cut_evenly, cut_rows
 from edgc.comm.torch_group import TorchCommunicator
 from edgc.comm.uneven import ReduceOp
 
@@ -16,5 +16,7 @@ __all__ = [
     "Sharded",
     "TorchCommunicator",
     "Work",
+    "cut_evenly",
+    "cut_rows",
     "wire_factor",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 
@@ -64,3 +65,32 @@ class Sharded:
 
 
 Layout = Replicated | Sharded
+
+
+def cut_evenly(numels: Mapping[str, int], ranks: int) -> Sharded:
+    """Tensors laid end to end and cut into equal parts, through tensors too: as megatron shards a bucket.
+
+    numels: elements by name, in order. The last ranks own less where parts do not come out even.
+    """
+    share = max(1, -(-sum(numels.values()) // ranks))
+    ranges: list[dict[str, tuple[int, int]]] = [{} for _ in range(ranks)]
+    begin = 0
+    for name, numel in numels.items():
+        end = begin + numel
+        for rank in range(begin // share, -(-end // share)):
+            ranges[rank][name] = (max(begin, rank * share) - begin, min(end, (rank + 1) * share) - begin)
+        begin = end
+    return Sharded(ranges)
+
+
+def cut_rows(shapes: Mapping[str, Sequence[int]], ranks: int) -> Sharded:
+    """Every tensor cut into equal numbers of rows, its first dimension: as FSDP2 shards a module's parameters.
+
+    The last ranks own fewer rows, or none, where they do not come out even.
+    """
+    ranges: list[dict[str, tuple[int, int]]] = [{} for _ in range(ranks)]
+    for name, (first, *others) in shapes.items():
+        rows, row = -(-first // ranks), prod(others)
+        for rank, own in enumerate(ranges):
+            own[name] = (min(first, rank * rows) * row, min(first, (rank + 1) * rows) * row)
+    return Sharded(ranges)

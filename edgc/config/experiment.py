@@ -148,8 +148,8 @@ class Experiment(Named):
             )
         if self.mode == "simulate" and "dense" not in self.methods:
             raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
-        if self.loop == "ddp" and self.mode != "time":
-            raise ValueError("loop: ddp is for mode: time only; its replicas are neither evaluated nor saved")
+        if self.loop == "ddp" and self.mode == "train":
+            raise ValueError("loop: ddp is for mode: time or simulate; its replicas are neither evaluated nor saved")
         if self.judgement.gaps_from and self.mode != "time":
             raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":

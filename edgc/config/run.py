@@ -81,9 +81,9 @@ class RunSpec(Settings):
     def _loop_fits(self) -> RunSpec:
         p, hook = self.parallel, isinstance(self.method.aggregator, TorchPowerSGDSettings)
         if self.loop == "ddp" and (p.tensor > 1 or p.pipeline > 1):
-            raise ValueError(f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}")
-        if self.loop == "ddp" and self.cluster.device != "cpu":
-            raise ValueError(f"loop ddp: cluster.device {self.cluster.device}; it is for CPUs so far")
+            raise ValueError(
+                f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}; use 1 for both"
+            )
         if self.loop != "ddp" and hook:
             raise ValueError(f"method {self.method.name} is a hook of PyTorch's: it needs loop: ddp")
         return self

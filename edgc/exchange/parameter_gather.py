@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from edgc.aggregators.block_code import BlockCode
+from edgc.aggregators.workload import Kernel, Message, Phase, Workload, passes
 from edgc.base.lazy import torch
 from edgc.comm import Communicator
 
@@ -35,6 +36,19 @@ def gather(output: Tensor, own: Tensor, comm: Communicator, wire: ParameterWire)
         received = sent.new_empty(comm.size * sent.numel())
         comm.all_gather(received, sent, tag=TAG).wait()
         output.view(-1).copy_(_decoded(received.view(comm.size, -1), own.numel(), wire).reshape(-1))
+
+
+def gather_workload(numel: int, ranks: int, itemsize: int, wire: ParameterWire) -> Workload:
+    """What `gather` of `numel` parameters of every rank asks of a device and the link. itemsize: of a parameter."""
+    if wire == "int8":
+        sent = INT8.message_bytes(numel + -numel % INT8.block)
+    else:
+        sent = (2 if wire == "bf16" else itemsize) * numel
+    message = Message("all_gather", sent)
+    if sent == itemsize * numel:
+        return Workload((Phase((passes(numel, 2, itemsize),), (message,)),))
+    rounded = itemsize * numel + sent  # read and written
+    return Workload((Phase((Kernel(bytes=rounded),), (message,)),), (Kernel(bytes=ranks * rounded),))
 
 
 def _encoded(own: Tensor, wire: ParameterWire) -> Tensor:

@@ -43,6 +43,11 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
     cluster = spec.cluster
     if spec.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
+    if spec.loop == "ddp" and cluster.device != "cpu":
+        raise UserError(
+            f"loop = ddp: cluster.device is {cluster.device} ({cluster.name}), and that loop is for CPUs so far; "
+            "choose a cluster with device: cpu, or loop: megatron"
+        )
     if cluster.nodes > 1:
         if job is None or len(job.nodes) != cluster.nodes:
             here = "this is no SLURM job" if job is None else f"job {job.job_id} has {len(job.nodes)}"

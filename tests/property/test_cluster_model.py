@@ -20,7 +20,8 @@ from edgc.cli import app
 from edgc.cluster.ask import calibration_of, chosen, question
 from edgc.cluster.memory import check_memory, memory
 from edgc.cluster.plan import at_rate, plan
-from edgc.cluster.step_model import Step, StepModel
+from edgc.cluster.step_model import StepModel
+from edgc.cluster.step_parts import Step
 from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load

@@ -9,6 +9,7 @@ import pandas as pd
 from edgc.analysis.frames import LATENCIES
 from edgc.analysis.render import cell, percent
 from edgc.analysis.study import Study
+from edgc.config import Experiment
 
 TITLE = "Training time and communication latency, simulated"
 
@@ -40,6 +41,18 @@ CAPTION = {
     "Latency: all traffic": "wire, the tied embedding's exchange, tensor and pipeline parallelism",
 }
 
+SHARDS = {
+    "Gather": "parameters come back from their owners in a step, once the policy has settled: seconds on the link, and "
+    "of rounding them",
+    "Gather, exposed": "by how much the step would be shorter without that",
+    "Latency: all traffic": f"{CAPTION['Latency: all traffic']}, gathers of parameters",
+}
+
+
+def caption(experiment: Experiment) -> dict[str, str]:
+    """`CAPTION`, with what only a sharded training has."""
+    return CAPTION if experiment.training.shard == "none" else CAPTION | SHARDS
+
 
 def build(study: Study) -> pd.DataFrame:
     """Rows of the frame `forecasts` that belong to no sweep."""
@@ -67,6 +80,9 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Pays below (Gbit/s)"] = table["break_even_gbit"].map(cell)
     shown["Days"] = table["days"].map(cell)
     shown["GPU-hours"] = table["gpu_hours"].map(lambda hours: f"{hours:.0f}")
+    if "gather_s" in table:
+        shown["Gather (s)"] = table["gather_s"].map(cell)
+        shown["Gather, exposed (s)"] = table["gather_exposed_s"].map(cell)
     for kind in LATENCIES:
         heading = f"Latency: {LATENCY_HEADINGS[kind]} (s)"
         shown[heading] = [_latency(row[f"latency_{kind}_s"], row[f"latency_{kind}_percent"]) for row in rows]

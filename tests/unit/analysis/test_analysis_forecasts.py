@@ -96,6 +96,18 @@ def test_sweeps_are_in_figures_and_not_in_the_table(several: Study) -> None:
         assert ax.get_legend_handles_labels()[1]
 
 
+def test_gathers_have_columns_where_parameters_are_sharded_only(several: Study, tmp_path: Path) -> None:
+    training = several.experiment.training.model_copy(update={"shard": "optimizer"})
+    sharded = study(row("dense", 0.0, 0.0, gather_s=0.25, gather_exposed_s=0.125))
+    sharded = replace(sharded, experiment=sharded.experiment.model_copy(update={"training": training}))
+    for name, each in {"whole": several, "sharded": sharded}.items():
+        write_table("forecast", each, tmp_path / name)
+        text = (tmp_path / name / "forecast.md").read_text()
+        assert not unexplained(text)
+        assert ("gather" in text.lower()) == (name == "sharded")
+    assert forecast.present(forecast.build(sharded))["Gather, exposed (s)"].tolist() == ["0.125"]
+
+
 def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(several: Study, tmp_path: Path) -> None:
     for name in SIMULATED_TABLES:
         write_table(name, several, tmp_path)

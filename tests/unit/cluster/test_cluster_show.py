@@ -11,11 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from edgc.cli import app
-from edgc.cluster.show import EXCHANGE, LATENCIES, REST, number, percent, rounded
+from edgc.cluster.memory import CATEGORIES
+from edgc.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
 
 METHODS = ["dense_bf16_overlap", "diloco", "delayed", "powersgd", "edgc", "edgc_pipeline", "edgc_measured", "topk"]
+WHOLE = {"diloco", "delayed", "edgc_pipeline"}  #: those of them that full shards, or any, are not for
 PLANS = {
     "a cluster": ["--model", "gpt2-2.5b", "--cluster", "v100x32"],
+    "shards": ["--model", "gpt2-2.5b", "--cluster", "v100x32", "--shard", "optimizer", "--parameter-wire", "int8"],
+    "full shards": ["--model", "gpt2-345m", "--cluster", "v100x32", "--shard", "full", "--global-batch", "512"],
     "a slow link": ["--model", "gpt2-12.1b", "--cluster", "h100x64", "--precision", "tf32", "--link", "10mbit"],
 }
 
@@ -40,7 +44,8 @@ def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
 
 @pytest.mark.parametrize("asked", PLANS.values(), ids=PLANS)
 def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> None:
-    command = ["plan", *asked, *(word for name in METHODS for word in ("--method", name))]
+    methods = [name for name in METHODS if "--shard" not in asked or name not in WHOLE]
+    command = ["plan", *asked, *(word for name in methods for word in ("--method", name))]
     text, plain = printed(*command), json.loads(printed(*command, "--json"))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -57,7 +62,7 @@ def numbers(method: dict[str, Any], plan: dict[str, Any]) -> set[str]:
     gpus = math.prod(plan["parallel"].values())
     found = {number(method["iteration_s"], 4), rounded(24 * gpus * (base["days"] - method["days"]))}
     three = [method["days"], method["break_even_gbit"], *method["amounts"], *method["latency_s"].values()]
-    three += [method["settled"][part] for part in (*REST, *EXCHANGE)]
+    three += [method["settled"][part] for part in (*REST, *EXCHANGE, *GATHERS) if part in method["settled"]]
     found |= {number(value) for value in three if value is not None} | {str(method["highest_rank"] or "–")} - {"–"}
     found |= {rounded(method[f"{what}_percent"], 1) for what in ("saving", "saving_fp32", "low", "high")}
     return found | {rounded(method["latency_reduction_percent"][kind], 1) for kind in LATENCIES}
@@ -85,9 +90,9 @@ def test_memory_fits_a_terminal_and_says_what_does_not_fit() -> None:
     shown = [line.split() for line in text.splitlines() if re.search(r"(yes|no)\s*$", line)]
     assert [(line[0], int(line[1])) for line in shown] == [(row["method"], row["stage"]) for row in rows]
     for line, row in zip(shown, rows, strict=True):
-        parts = [row[name] for name in ("model_gbyte", "method_gbyte", "activations_gbyte", "total_gbyte")]
+        parts = [row[f"{name}_gbyte"] for name in (*CATEGORIES, "total")]
         assert line[2:] == [*(f"{part:.2f}" for part in parts), "yes" if row["total_gbyte"] <= 32 else "no"]
-        assert row["total_gbyte"] == pytest.approx(sum(parts[:3]))
+        assert row["total_gbyte"] == pytest.approx(sum(parts[:-1]))
         assert (row["method_gbyte"] > 0) == (row["method"] == "powersgd")
     larger = ["plan", "--memory", "--model", "gpt2-12.1b", "--cluster", "v100x32", "--method", "powersgd", "--json"]
     assert not all(row["fits"] for row in json.loads(printed(*larger)))

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from edgc.analysis.collect import gather
+from edgc.analysis.frames import frame
+from edgc.analysis.reference_values import load_reference
+from edgc.analysis.study import Study
+from edgc.analysis.write import write_table
 from edgc.base import files
 from edgc.cluster.simulate import write_forecasts
 from edgc.config import Experiment, load_experiment
@@ -24,6 +32,24 @@ def small() -> Experiment:
     }
     changed = {"methods": ["dense", "dense_bf16", "powersgd"], "simulation": simulation, "figures": []}
     return validate(Experiment, plain | changed, "a test")
+
+
+@pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
+def test_a_sharded_experiment_goes_from_its_file_to_its_table(shard: str, tmp_path: Path) -> None:
+    plain = load_experiment("paper-v100-simulated").model_dump(exclude_none=True, exclude={"overrides", "variants"})
+    training = plain["training"] | {"shard": shard, "parameter_wire": "exact" if shard == "none" else "int8"}
+    changed = {"methods": ["dense", "dense_bf16", "powersgd"], "training": training, "tables": [], "figures": []}
+    changed["simulation"] = {"assumptions": [{"title": "as it is"}], "links": ["10gbit"], "ranks": [8]}
+    if shard == "full":
+        changed |= {"loop": "ddp", "models": ["gpt2-345m"], "parallel": {"data": 32}}
+        training |= {"micro_batch": 1, "global_batch": 64}
+    experiment = validate(Experiment, plain | changed, "a test")
+    rows = write_forecasts(experiment, tmp_path)
+    assert {row["sweep"] for row in rows} == {"none", "link", "rank"}
+    assert all(("gather_s" in row) == (shard != "none") for row in rows)
+    frames = replace(gather([], tmp_path), forecasts=frame("forecasts", rows))
+    write_table("forecast", Study(experiment, frames, load_reference()), tmp_path)
+    assert ("Gather, exposed" in (tmp_path / "forecast.md").read_text()) == (shard != "none")
 
 
 @pytest.fixture(scope="module")

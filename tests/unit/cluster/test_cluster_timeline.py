@@ -22,8 +22,10 @@ METHODS = ("dense", "dense_bf16_overlap", "powersgd")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: str) -> None:
-    spec, method = question("gpt2-2.5b", "v100x32"), load(Method, name)
+@pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
+def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: str, shard: str) -> None:
+    model, batches = ("gpt2-345m", {"micro_batch": 1, "global_batch": 64}) if shard == "full" else ("gpt2-2.5b", {})
+    spec, method = question(model, "v100x32", training={"shard": shard, **batches}), load(Method, name)
     rates = calibration_of(spec.cluster)
     rows = timeline(spec, [method], rates, Parametric(), "fp32")
     step = simulate(StepModel(spec.model_copy(update={"method": method}), rates, "fp32"), Parametric()).compressed.step
@@ -36,6 +38,7 @@ def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: st
         model = StepModel(spec, rates, "fp32")
         assert backward == pytest.approx(spec.micro_batches * model.stages[stage].backward)
     assert {"wire", "forward", "backward", "optimizer"} <= {row["what"] for row in rows}
+    assert any(row["what"] == "gather" for row in rows) == (shard != "none")
 
 
 def test_every_span_is_drawn() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.comm import Piece, Sharded
+from edgc.comm import Piece, Sharded, cut_evenly, cut_rows
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 
 NUMELS = {"weight": 12, "bias": 3, "nothing": 0}
@@ -61,3 +61,25 @@ def test_a_reduce_scatter_in_the_order_of_owners_gives_each_what_it_owns() -> No
             assert torch.equal(part, total[piece.name][piece.start : piece.stop])
 
     run_ranks(3, body)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 40])
+def test_a_bucket_is_cut_evenly_through_its_tensors(ranks: int) -> None:
+    numels = {"weight": 24, "empty": 0, "bias": 3, "other": 10}
+    cut = cut_evenly(numels, ranks)
+    cut.check(numels, ranks)
+    sizes, share = cut.sizes([*numels]), -(-37 // ranks)
+    assert sizes == [min(share, max(0, 37 - rank * share)) for rank in range(ranks)]
+    laid = [(name, element) for name, numel in numels.items() for element in range(numel)]
+    owned = [(p.name, e) for own in cut.by_owner([*numels]) for p in own for e in range(p.start, p.stop)]
+    assert owned == laid, "end to end, in the ranks' order"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+def test_rows_are_cut_as_torch_chunks_them(ranks: int) -> None:
+    tensors = {"weight": torch.arange(30).view(5, 6), "bias": torch.arange(4), "empty": torch.empty(0, 3)}
+    cut = cut_rows({name: tuple(t.shape) for name, t in tensors.items()}, ranks)
+    cut.check({name: t.numel() for name, t in tensors.items()}, ranks)
+    for name, tensor in tensors.items():
+        for rank, chunk in enumerate(tensor.chunk(ranks)):
+            assert tensor.flatten()[slice(*cut.ranges[rank][name])].equal(chunk.flatten())

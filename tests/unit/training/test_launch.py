@@ -38,6 +38,8 @@ def test_several_nodes_and_missing_gpus_are_refused() -> None:
         check_machine(spec(nodes=3), Allocation("7", ("a", "b"), None))
     with pytest.raises(UserError, match=r"cluster\.processes_per_node = 4000 .*GPUs"):
         check_machine(spec(device="cuda", processes_per_node=4000), None)
+    with pytest.raises(UserError, match=r"loop = ddp: cluster\.device is cuda .* choose .* device: cpu"):
+        check_machine(spec(device="cuda").model_copy(update={"loop": "ddp"}), None)
 
 
 def report(run: Path, rank: int, time: float, message: str, known: bool = False) -> None:
