@@ -3,6 +3,7 @@
 from edgc.aggregators.alternating import Alternating
 from edgc.aggregators.batched import Batched
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
+from edgc.aggregators.dct import Dct
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
 from edgc.aggregators.few_bits import FewBits
@@ -20,6 +21,7 @@ AGGREGATORS = {
     "dense": Dense,
     "alternating": Alternating,
     "batched": Batched,
+    "dct": Dct,
     "dgc": DGC,
     "few_bits": FewBits,
     "global_qsgd": GlobalQSGD,
