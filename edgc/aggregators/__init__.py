@@ -4,6 +4,7 @@ from edgc.aggregators.alternating import Alternating
 from edgc.aggregators.batched import Batched
 from edgc.aggregators.bitmap_values import BitmapValues
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
+from edgc.aggregators.dct import Dct
 from edgc.aggregators.dense import Dense
 from edgc.aggregators.dgc import DGC
 from edgc.aggregators.few_bits import FewBits
@@ -22,6 +23,7 @@ AGGREGATORS = {
     "alternating": Alternating,
     "batched": Batched,
     "bitmap_values": BitmapValues,
+    "dct": Dct,
     "dgc": DGC,
     "few_bits": FewBits,
     "global_qsgd": GlobalQSGD,

@@ -127,6 +127,8 @@ class Aggregator(ABC):
     #: Whether it sends owners only their parts, if the layout is sharded: what they get is then another average than
     #: where it is needed whole. Its laws hold there, too.
     shards: ClassVar[bool] = False
+    #: Whether `factors` is asked for; set it before the first exchange.
+    keeps_factors: bool = False
     #: Exchanges after which what it launches and sends repeats, at equal decisions.
     period: ClassVar[int] = 1
     #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
@@ -181,6 +183,13 @@ class Aggregator(ABC):
 
     def spectrum(self, name: str) -> Tensor | None:
         """Singular values of the last average of a matrix (r, falling, float64); None: it was dense, or not told."""
+        return None
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
+        """P (m×r, orthonormal columns) and R (n×r) of which the last average of a matrix is P Rᵀ, until the next one.
+
+        None where it is no such product, and where `keeps_factors` is not set.
+        """
         return None
 
     def squared_errors(

@@ -49,6 +49,8 @@ class LowRank(LowRankCosts):
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
+        for tensor in tensors if self.keeps_factors else ():
+            self._products.pop(tensor.name, None)
         bucket = self._split(tensors, decision, comm)
         if bucket is None:  # dense from the tensors' own memory
             yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
@@ -77,6 +79,8 @@ class LowRank(LowRankCosts):
         seed, *streams = map(_crc, (f"{self._seed}/{step}", *names))
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
         self._factors.keep(dict(zip(names, rights, strict=True)))
+        if self.keeps_factors:
+            self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 
     def _starts(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
         """Q to begin with, `rows[i]`×r each, for left factors m×r."""
@@ -85,6 +89,9 @@ class LowRank(LowRankCosts):
     def spectrum(self, name: str) -> Tensor | None:
         q_nr = self._factors.get(name)
         return None if q_nr is None else singular_values(q_nr)
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
+        return self._products.get(name)
 
     def squared_errors(
         self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str

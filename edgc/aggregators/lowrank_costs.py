@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgc.aggregators.factor_means import FactorMean
 from edgc.aggregators.lowrank_settings import LowRankSettings
@@ -16,6 +16,9 @@ from edgc.aggregators.workload import Shape, Workload, orthonormalisations, pass
 from edgc.policies.amounts import DENSE, Amount, Rank
 from edgc.policies.policy import Decision
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 class LowRankCosts(Ranked):
     """State, effective ranks and workload of `LowRank`."""
@@ -26,6 +29,7 @@ class LowRankCosts(Ranked):
         super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
         self._settings, self._seed = settings, seed
         self._factors = WarmFactors(seed, settings.warm_start)
+        self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
         self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
         self.depends_on_owner = self._left.coded or self._right.coded

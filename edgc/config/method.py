@@ -138,3 +138,18 @@ class Method(Named):
                     "or use synchronisation: {name: every_step}"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _synchronisation_takes_the_parts(self) -> Method:
+        chosen = self.synchronisation
+        if chosen == EVERY_STEP:
+            return self
+        if self.control:
+            raise ValueError(
+                f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "  # type: ignore[attr-defined]
+                f"{chosen.name}; use synchronisation: {{name: every_step}}"  # type: ignore[attr-defined]
+            )
+        laws = MECHANISMS[self.aggregator.name](self.aggregator).laws  # type: ignore[attr-defined]
+        if why := chosen.refuses(self.aggregator, laws, self.policy):  # type: ignore[attr-defined]
+            raise ValueError(f"synchronisation {chosen.name} {why}")  # type: ignore[attr-defined]
+        return self

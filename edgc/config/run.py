@@ -111,6 +111,30 @@ class RunSpec(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _optimizer_fits(self) -> RunSpec:
+        optimizer, method, tensor = self.training.optimizer, self.method, self.parallel.tensor
+        synchronisation = f"method {method.name}: synchronisation {method.synchronisation.name}"
+        if optimizer == "muon":
+            for setting, value, wrong, allowed in (
+                ("loop", self.loop, self.loop == "ddp", "megatron"),
+                ("parallel.tensor", tensor, tensor > 1, "1"),
+                ("training.shard", self.training.shard, self.training.shard != "none", "none"),
+            ):
+                if wrong:
+                    raise ValueError(
+                        f"training.optimizer muon: needs whole matrices under megatron, but {setting} is {value}; use "
+                        f"{setting}: {allowed}, or optimizer: adamw"
+                    )
+            if method.synchronisation.updates:
+                raise ValueError(
+                    f"training.optimizer muon: {synchronisation} updates parameters itself, and the others by AdamW; "
+                    "use optimizer: adamw"
+                )
+        if method.synchronisation.whole_matrices and tensor > 1:
+            raise ValueError(f"{synchronisation} needs whole matrices, but parallel.tensor is {tensor}; use 1")
+        return self
+
     @property
     def micro_batches(self) -> int:
         """Micro-batches a data-parallel rank runs in a step."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from edgc.config.muon import Muon
 from edgc.config.settings import Settings
 from edgc.exchange.parameter_gather import ParameterWire
 from edgc.policies.windowed_settings import Estimator
@@ -63,6 +64,12 @@ class Training(Settings):
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW β₁")
     beta2: float = Field(0.999, ge=0, lt=1, description="AdamW β₂")
     eps: float = Field(1e-8, gt=0, description="AdamW ε")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw",
+        exclude_if=lambda optimizer: optimizer == "adamw",
+        description="adamw: of all parameters; muon: Muon of hidden matrices, AdamW of vectors and embeddings",
+    )
+    muon: Muon = Field(Muon(), exclude_if=lambda muon: muon == Muon(), description="Muon's settings")  # type: ignore[call-arg]
     clip: NonNegativeFloat = Field(1.0, description="Global gradient norm limit; 0: none")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="Precision of compute; gradients are fp32")
     bucket_parameters: PositiveInt | None = Field(
@@ -88,6 +95,14 @@ class Training(Settings):
     checkpoint_interval: PositiveInt = Field(10000, description="Steps between checkpoints")
     tensorboard: bool = Field(False, description="Write TensorBoard events to the run's folder")
     probe: Probe = Field(Probe(), description="A full look at the gradients; by default none")  # type: ignore[call-arg]
+
+    @model_validator(mode="after")
+    def _muon_is_used(self) -> Training:
+        if self.optimizer != "muon" and self.muon != Muon():  # type: ignore[call-arg]
+            raise ValueError(
+                f"muon: is for optimizer: muon, not {self.optimizer}; leave it out, or set optimizer: muon"
+            )
+        return self
 
     @model_validator(mode="after")
     def _cosine_falls(self) -> Training:

@@ -83,6 +83,12 @@ class GradientExchange:
         """The clock that the exchange's regions are charged to."""
         return self.comm.ledger.clock
 
+    @property
+    def compressing(self) -> bool:
+        """Whether the policy compresses in this step, wherever placement and the aggregator let it."""
+        decided = self.policy.decide(self._step)
+        return any(amount is not DENSE for amount in (decided.default, *decided.by_parameter.values()))
+
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
         self._turns = Turns()  # whatever an error left of the last step

@@ -54,6 +54,10 @@ class FixedSettings(PolicySettings):
     def changes(self) -> Sequence[int]:
         return (self.start_step,) if self.start_step else ()
 
+    @property
+    def dense_before(self) -> int:
+        return self.start_step
+
 
 class Fixed(Policy):
     """PowerSGD's and Top-K's own policy: nothing is observed, nothing changes."""

@@ -44,6 +44,11 @@ class PolicySettings(BaseModel, ABC):
         return ()
 
     @property
+    def dense_before(self) -> int:
+        """0-based step before which everything travels dense on all stages, whatever is observed."""
+        return 0
+
+    @property
     def needs_costs(self) -> bool:
         """Whether the policy needs `Context.costs`: exchanges timed before training."""
         return False

@@ -5,8 +5,9 @@
 
 A step of training, as an engine drives it:
 
-    begin_step → forward (`forward_done`), backward (`bucket`) → before_optimizer → the optimizer, if it says so
-    → agreed_norm → after_optimizer → end_step
+    begin_step → forward (`forward_done`), backward (`bucket`) → before_optimizer → gradients of tied parameters are
+    summed → if it says so: the optimizer, of all but `own` parameters, and `update` → agreed_norm → after_optimizer
+    → end_step
 
 The settings say what the cluster model, the policies and `edgc plan` must know, without torch; the class does it.
 """
@@ -14,17 +15,19 @@ The settings say what the cluster model, the policies and `edgc plan` must know,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from edgc.aggregators.aggregator import Last, NamedTensor
+from edgc.aggregators.aggregator import AggregatorSettings, Last, Law, NamedTensor
 from edgc.aggregators.workload import Kernel, Shape
 from edgc.comm import Work
 from edgc.exchange.gradient_exchange import GradientExchange
+from edgc.policies.policy import PolicySettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,12 +42,9 @@ class Moment(Enum):
 
 
 class Update(Enum):
-    """What changes the parameters in a step.
+    """What changes the parameters in a step."""
 
-    Optimizer-coupled methods (DeMo, Dion, 1-bit Adam) belong here: a third value, an update of their own.
-    """
-
-    OPTIMIZER = "optimizer"  #: the engine's optimizer, with the gradients as they now are
+    OPTIMIZER = "optimizer"  #: the engine's optimizer, with the gradients as they now are; `update` of `own` parameters
     NONE = "none"  #: nothing: this step leaves the parameters and the optimizer as they are
 
 
@@ -56,8 +56,16 @@ class SynchronisationSettings(BaseModel):
     moment: ClassVar[Moment]
     #: Whether replicas' parameters differ between exchanges; then gradient norms do, too.
     local: ClassVar[bool] = False
+    #: Whether it updates parameters itself (`Synchronisation.own`).
+    updates: ClassVar[bool] = False
+    #: Whether it looks at matrices as wholes, which tensor parallelism cuts.
+    whole_matrices: ClassVar[bool] = False
     #: Why it cannot be a DDP communication hook; empty: it can.
     no_hook: ClassVar[str] = ""
+
+    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+        """Why it cannot work with these, and what it works with; None: it can. `laws`: the aggregator's."""
+        return None
 
     @property
     def period(self) -> int:
@@ -81,13 +89,39 @@ class SynchronisationSettings(BaseModel):
         return 0
 
 
+@dataclass(frozen=True)
+class AdamState:
+    """AdamW's state of a parameter."""
+
+    m: Tensor  #: first moment, not corrected for its start at 0
+    v: Tensor  #: second moment
+    steps: int  #: that made them
+    beta1: float
+    beta2: float
+    eps: float
+
+
 class Replica(Protocol):
     """What a synchronisation sees of this rank's share of the model."""
 
+    #: The learning rate of this step, from `begin_step` on.
+    lr: float
     #: What the optimizer updates, at least fp32, by name.
     parameters: Mapping[str, Tensor]
     #: The gradients' memory, equal in order on all ranks. Free for anything else once the optimizer has stepped.
     buckets: Sequence[Sequence[NamedTensor]]
+
+    def weight_decay(self, name: str) -> float:
+        """The optimizer's, of this parameter."""
+        ...
+
+    def adam(self, name: str) -> AdamState | None:
+        """AdamW's state of a parameter, not copied; None before its first step."""
+        ...
+
+    def stages_of(self, name: str) -> int:
+        """How many pipeline stages hold a part of this parameter's gradient: two of the tied embedding's."""
+        ...
 
     def changed(self) -> None:
         """Take over `parameters` that were changed in place: copies in lower precision are made anew."""
@@ -110,6 +144,9 @@ class Synchronisation(ABC):
     """
 
     Settings: ClassVar[type[SynchronisationSettings]]
+    #: Names of the parameters that `update` updates in this step, in the optimizer's place; after `begin_step`. On all
+    #: pipeline stages there are some, or on none. Their gradients' memory holds what was exchanged, and is not clipped.
+    own: Collection[str] = ()
 
     def __init__(self, settings: Any, exchange: GradientExchange, iterations: int) -> None:
         """`settings`: of its own class. `iterations`: steps of the whole run."""
@@ -128,6 +165,9 @@ class Synchronisation(ABC):
     def before_optimizer(self, step: int, replica: Replica) -> Update:
         """All buckets are waited for; gradients of tied parameters are not summed over stages yet."""
         return Update.OPTIMIZER
+
+    def update(self, step: int, replica: Replica) -> None:
+        """Update `own` parameters; all others the optimizer has. Left out if the norm of anything is not finite."""
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """The step's gradient norm as all ranks see it. Not finite: all of them stop, and nothing is exchanged."""

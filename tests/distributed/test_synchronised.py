@@ -7,7 +7,11 @@ from functools import cache
 import pytest
 from ranks import on_ranks
 
-CASES = ["every_step", "delayed", "delayed_lowrank", "diloco", "diloco_lowrank", "diloco_bf16"]
+CASES = [
+    *("every_step", "delayed", "delayed_lowrank", "diloco", "diloco_lowrank", "diloco_bf16"),
+    *("muon", "muon_bf16", "dion", "orth_dion_bf16", "demo", "onebit_adam", "cdadam"),
+]
+LATE = {"delayed": 4, "delayed_lowrank": 4, "diloco": 5, "diloco_lowrank": 5, "diloco_bf16": 5}
 
 
 @cache
@@ -21,6 +25,7 @@ def test_replicas_are_equal_where_they_should_be_and_shown_equal_everywhere(case
     found = report()[case]
     assert found["equal"] == found["expected"]
     assert found["shown"]
+    assert found["tied"]
     assert found["restored"]
 
 
@@ -33,7 +38,7 @@ def test_resumed_in_the_middle_of_a_period_is_uninterrupted_bit_for_bit(case: st
 def test_all_ranks_stop_in_the_same_step(case: str) -> None:
     """At once, one step late, or with the outer step that follows."""
     (step,) = set(report()[case]["stopped"])
-    assert step == {"every_step": 3, "delayed": 4, "delayed_lowrank": 4}.get(case, 5)
+    assert step == LATE.get(case, 3)
 
 
 def test_bytes_are_sent_when_the_synchronisation_says() -> None:

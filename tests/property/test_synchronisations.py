@@ -1,7 +1,7 @@
 """Laws that every registered synchronisation keeps, with several aggregators, on a small model of its own.
 
 A new synchronisation is tested by being in `SYNCHRONISATIONS`. Ranks are threads; the model is linear, its optimizer
-momentum SGD, so that parameters and optimizer state both matter to what is resumed.
+AdamW, so that parameters and optimizer state both matter to what is resumed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,31 @@ from edgc.aggregators.aggregator import NamedTensor
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.comm.telemetry import Charge
 from edgc.config import Method, available, load
+from edgc.config.settings import merge
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.amounts import DENSE
 from edgc.policies.policy import Context, Decision
 from edgc.synchronisation import SYNCHRONISATIONS
-from edgc.synchronisation.synchronisation import Moment, Synchronisation, SynchronisationSettings, Update
+from edgc.synchronisation.synchronisation import (
+    AdamState,
+    Moment,
+    Synchronisation,
+    SynchronisationSettings,
+    Update,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHAPES = {"w": (12, 10), "b": (12,), "v": (8, 12)}
 BUCKETS = (("w", "b"), ("v",))
 STEPS, PERIOD = 11, 3  # the last period is cut short
 METHODS = {"dense": {}, "powersgd": {"rank": 2}, "topk": {"ratio": 0.2}}
+#: Changes to a method for synchronisations that refuse it as it is; the first that none refuses.
+CHANGES: tuple[dict[str, Any], ...] = (
+    {},
+    {"aggregator": {"error_feedback": False}},
+    {"policy": {"start_step": 4}},
+)
 
 
 def cases() -> dict[str, SynchronisationSettings]:
@@ -48,29 +61,53 @@ every_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys(
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
+def fitting(settings: SynchronisationSettings, name: str) -> Method:
+    """The method, changed if the synchronisation would refuse it."""
+    plain = merge(load(Method, name, CONFIGS).model_dump(), {"policy": METHODS[name]})
+    for changes in CHANGES:
+        if set(changes.get("aggregator", {})) <= set(plain["aggregator"]):
+            method = Method.model_validate(merge(plain, changes))
+            laws = AGGREGATORS[method.aggregator.name](method.aggregator).laws
+            if settings.refuses(method.aggregator, laws, method.policy) is None:
+                return method
+    raise AssertionError(f"{settings} refuses {name}, whatever is changed")
+
+
 class ToyReplica:
     """y = V (W x + b), trained on random data of this rank's own; a `Replica` and its engine in one."""
 
     def __init__(self, comm: LoopbackCommunicator, settings: SynchronisationSettings, method: str) -> None:
         generator = torch.Generator().manual_seed(0)
         self.parameters = {n: torch.randn(s, generator=generator) / 4 for n, s in SHAPES.items()}
-        self.velocity = {n: torch.zeros(s) for n, s in SHAPES.items()}
+        self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=0.01, weight_decay=0.1)
+        self.lr = 0.01
         self.gradients = {n: torch.zeros(s) for n, s in SHAPES.items()}
         self.buckets = [[NamedTensor(n, self.gradients[n]) for n in names] for names in BUCKETS]
         self.comm, self.tied, self.rounded = comm, 0, 0
-        chosen = load(Method, method, CONFIGS)
-        policy = chosen.policy.model_copy(update=METHODS[method])
+        chosen = fitting(settings, method)
         kind = AGGREGATORS[chosen.aggregator.name]
         self.shapes = compressible(SHAPES, kind.amount)
         exchanges = settings.exchanges(STEPS)
         self.exchange = GradientExchange(
             kind(chosen.aggregator, seed=1),
-            POLICIES[policy.name](policy, Context(0, 1, exchanges, self.shapes)),
+            POLICIES[chosen.policy.name](chosen.policy, Context(0, 1, exchanges, self.shapes)),
             comm,
             comm,
             self.shapes,
         )
         self.synchronisation: Synchronisation = SYNCHRONISATIONS[settings.name](settings, self.exchange, STEPS)  # type: ignore[attr-defined]
+
+    def weight_decay(self, name: str) -> float:
+        return 0.1
+
+    def adam(self, name: str) -> AdamState | None:
+        state = self.optimizer.state.get(self.parameters[name])
+        if not state:
+            return None
+        return AdamState(state["exp_avg"], state["exp_avg_sq"], int(state["step"]), 0.9, 0.999, 1e-8)
+
+    def stages_of(self, name: str) -> int:
+        return 1
 
     def changed(self) -> None:
         self.rounded += 1
@@ -100,8 +137,9 @@ class ToyReplica:
         norm = float(torch.stack([g.square().sum() for g in self.gradients.values()]).sum().sqrt())
         if math.isfinite(norm) and update is Update.OPTIMIZER:
             for name, parameter in self.parameters.items():
-                self.velocity[name].mul_(0.5).add_(self.gradients[name])
-                parameter.sub_(self.velocity[name], alpha=0.05)
+                parameter.grad = None if name in synchronisation.own else self.gradients[name]
+            self.optimizer.step()
+            synchronisation.update(step, self)
         agreed = synchronisation.agreed_norm(step, norm)
         if math.isfinite(agreed):
             synchronisation.after_optimizer(step, self)
@@ -110,13 +148,14 @@ class ToyReplica:
 
     def state_dict(self) -> dict[str, Any]:
         own = self.synchronisation.state_dict()
-        ours = {"parameters": self.parameters, "velocity": self.velocity, "exchange": self.exchange.state_dict()}
+        ours = {"parameters": self.parameters, "optimizer": self.optimizer.state_dict()}
+        ours["exchange"] = self.exchange.state_dict()
         return ours | {"synchronisation": own, "ledger": self.comm.ledger.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for mine, saved in ((self.parameters, state["parameters"]), (self.velocity, state["velocity"])):
-            for name, value in saved.items():
-                mine[name].copy_(value)
+        for name, value in state["parameters"].items():
+            self.parameters[name].copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
         self.exchange.load_state_dict(state["exchange"])
         self.synchronisation.load_state_dict(state["synchronisation"])
         self.comm.ledger.load_state_dict(state["ledger"])
@@ -203,15 +242,18 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
             payload.append(0 if charge is None else charge.payload_bytes)
         replica.synchronisation.drain()
         left = comm.ledger.take().get("gradient")
-        amounts = replica.exchange.policy.decide(0)
-        aggregator = replica.exchange.aggregator
-        decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
-        each = sum(
-            aggregator.workload({n: SHAPES[n] for n in names}, Decision(DENSE, decided), 2).payload for names in BUCKETS
-        )
-        assert sum(payload) + (0 if left is None else left.payload_bytes) == settings.exchanges(STEPS) * each
+        aggregator, policy = replica.exchange.aggregator, replica.exchange.policy
+
+        def foretold(exchange: int) -> int:
+            amounts = policy.decide(exchange)
+            decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
+            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
+            return sum(aggregator.workload(shapes, Decision(DENSE, decided), 2).payload for shapes in buckets)
+
+        expected = [foretold(step // settings.period) * settings.exchanges_after(step, STEPS) for step in range(STEPS)]
+        assert sum(payload) + (0 if left is None else left.payload_bytes) == sum(expected)
         if settings.moment is not Moment.NEXT_STEP:
-            assert payload == [each * settings.exchanges_after(step, STEPS) for step in range(STEPS)]
+            assert payload == expected
         state = replica.synchronisation.state_dict()
         tensors = [t for by_name in state.values() if isinstance(by_name, dict) for t in by_name.values()]
         assert settings.state_bytes(SHAPES) == sum(t.numel() * t.element_size() for t in tensors)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
@@ -27,6 +26,7 @@ from edgc.backends.megatron.ddp import (
     tied_gradient,
 )
 from edgc.backends.megatron.gpt_model import build_model, global_names, is_split
+from edgc.backends.megatron.optimizer import Optimizer
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
 from edgc.backends.megatron.replica import MegatronReplica
@@ -70,13 +70,8 @@ class MegatronEngine:
         self.synchronisation = self._build_synchronisation()
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
-        self.optimizer: Any = get_megatron_optimizer(
-            self._optimizer_config(),
-            [self.model],
-            use_gloo_process_groups=False,  # type: ignore[list-item]
-        )
-        for group in self.optimizer.param_groups:
-            group["fused"] = True  # for torch's AdamW, which megatron takes where no other fused one is installed
+        self._updates = Optimizer(spec.training, self.model, self._named)
+        self.optimizer: Any = self._updates.chained
         groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
         gathers = [gather for group in groups for gather in group.gathers]
         self._shards = Shards(gathers, self.optimizer) if self._sharded else None
@@ -138,7 +133,7 @@ class MegatronEngine:
         buckets = [group.gradients for group in groups if group.gradients]
         tied = tied_gradient(self.model) if self._embedding is not None and self.place.num_stages > 1 else None
         named = {name: p for name, p in self._named.items() if name not in self._fused}
-        return MegatronReplica(named, buckets, tied, self._embedding)
+        return MegatronReplica(named, buckets, tied, self._embedding, self._updates)
 
     def _build_exchange(self) -> GradientExchange:
         method, place = self.spec.method, self.place
@@ -182,22 +177,6 @@ class MegatronEngine:
         member = self.place.first_stage or self.place.last_stage
         return TorchCommunicator(self._groups.embd, self.ledger) if member and self.place.num_stages > 1 else None
 
-    def _optimizer_config(self) -> OptimizerConfig:
-        t = self.spec.training
-        return OptimizerConfig(
-            optimizer="adam",
-            lr=t.lr,
-            min_lr=t.min_lr,
-            weight_decay=t.weight_decay,
-            adam_beta1=t.beta1,
-            adam_beta2=t.beta2,
-            adam_eps=t.eps,
-            clip_grad=t.clip,
-            bf16=t.precision == "bf16",
-            params_dtype=torch.bfloat16 if t.precision == "bf16" else torch.float32,
-            use_distributed_optimizer=self._sharded,
-        )
-
     @property
     def _sharded(self) -> bool:
         return self.spec.training.shard == "optimizer"
@@ -236,22 +215,20 @@ class MegatronEngine:
         self.model.train()
         self.model.zero_grad_buffer()
         self.optimizer.zero_grad()
-        self._step, self._forwards_left = step, len(micro_batches)
+        self._step, self._forwards_left, self.replica.lr = step, len(micro_batches), lr
         self.synchronisation.begin_step(step, self.replica)
         with self.clock.region("forward"), backward_region(self.clock):
             losses = self._run_schedule(micro_batches, forward_only=False)
         with self.clock.region("optimizer"):
-            for group in self.optimizer.param_groups:  # what megatron's OptimizerParamScheduler would set
-                group["lr"] = lr * group.get("lr_mult", 1.0)
-                group["weight_decay"] = self.spec.training.weight_decay * group.get("wd_mult", 1.0)
+            self._updates.set_rate(lr)
             # megatron's `optimizer.step()` in its parts, to look at the norm before anything is changed by it
             self.optimizer.prepare_grads()
-            clip = self.spec.training.clip
-            grad_norm = float(self.optimizer.clip_grad_norm(clip) if clip else self.optimizer.get_grad_norm())
+            grad_norm = self._updates.clip(self.synchronisation.own)
             if math.isfinite(grad_norm) and self._update is Update.OPTIMIZER:
                 if self._shards is not None:
                     self._shards.restore()
                 self.optimizer.step_with_ready_grads()
+                self.synchronisation.update(step, self.replica)
         agreed = self.synchronisation.agreed_norm(step, grad_norm)
         if math.isfinite(agreed):
             self.synchronisation.after_optimizer(step, self.replica)

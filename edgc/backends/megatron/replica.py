@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from edgc.aggregators.aggregator import NamedTensor
+from edgc.backends.megatron.optimizer import Optimizer
 from edgc.comm import Communicator
+from edgc.config.model import TIED
+from edgc.synchronisation.synchronisation import AdamState
 
 
 class MegatronReplica:
@@ -17,6 +20,7 @@ class MegatronReplica:
         named: the exchanged parameters. buckets: the memory of their gradients.
         tied: the gradient of the embedding that the first and the last stage share; `embedding`: the group of those
             two stages. None on other stages, and where there is one stage.
+        updates: what updates `named`.
     """
 
     def __init__(
@@ -25,14 +29,28 @@ class MegatronReplica:
         buckets: Sequence[Sequence[NamedTensor]],
         tied: torch.Tensor | None,
         embedding: Communicator | None,
+        updates: Optimizer,
     ) -> None:
-        self._tied, self._embedding = tied, embedding
+        self._tied, self._embedding, self._updates = tied, embedding, updates
+        self.lr = 0.0
         # megatron's attributes: an fp32 copy; of sharded ones this rank's part only, which nobody changes from here
         copied = {n: p for n, p in named.items() if hasattr(p, "main_param") and not hasattr(p, "main_param_sharded")}
         values = named | {n: p.main_param for n, p in copied.items()}  # type: ignore[attr-defined]
         self.parameters: Mapping[str, torch.Tensor] = {name: value.detach() for name, value in values.items()}
         self.buckets: Sequence[Sequence[NamedTensor]] = buckets
         self._rounded = {name: parameter.detach() for name, parameter in copied.items()}
+
+    def weight_decay(self, name: str) -> float:
+        """The optimizer's, of this parameter."""
+        return self._updates.weight_decay(name)
+
+    def adam(self, name: str) -> AdamState | None:
+        """AdamW's state of a parameter, not copied; None before its first step."""
+        return self._updates.adam(name)
+
+    def stages_of(self, name: str) -> int:
+        """Two for the embedding that two stages share."""
+        return 2 if self._tied is not None and name in TIED else 1
 
     def changed(self) -> None:
         """Round the fp32 copies into the model's parameters, where it has others."""

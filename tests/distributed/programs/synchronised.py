@@ -19,11 +19,14 @@ from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, mean_over_last_stage, repli
 from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.config import Method, RunSpec, load
+from edgc.config.model import TIED
 from edgc.config.settings import merge
 from edgc.training.data.dataset import rank_batches
 
 STEPS, CUTS, PERIOD = 8, (2, 4, 6), 3  # exchanges after steps 2, 5 and 7
 LOWRANK = {"aggregator": {"name": "lowrank"}, "policy": {"name": "fixed", "rank": 4}}
+EMBEDDINGS = {"exclude": ["word_embeddings", "position_embeddings", "output_layer"]}
+RANK = {"policy": {"rank": 4}, "placement": EMBEDDINGS}
 CASES = {
     "every_step": ("powersgd", {"policy": {"rank": 4}}),
     "delayed": ("delayed", {}),
@@ -31,6 +34,13 @@ CASES = {
     "diloco": ("diloco", {"synchronisation": {"every": PERIOD}}),
     "diloco_lowrank": ("diloco", LOWRANK | {"synchronisation": {"every": PERIOD}}),
     "diloco_bf16": ("diloco", {"synchronisation": {"every": PERIOD}}),  # whose optimizer has fp32 copies
+    "muon": ("dense", {}),
+    "muon_bf16": ("dense", {}),
+    "dion": ("dion", RANK),
+    "orth_dion_bf16": ("orth_dion", RANK),
+    "demo": ("demo", {}),
+    "onebit_adam": ("onebit_adam", {"policy": {"start_step": 3}}),
+    "cdadam": ("cdadam", {}),
 }
 
 
@@ -40,6 +50,7 @@ def main(tensor: int, pipeline: int, data: int, cases: list[str]) -> None:
         name, changes = CASES[case]
         plain = run_spec(tensor, pipeline, data, merge(load(Method, name).model_dump(), changes)).model_dump()
         own = {"iterations": STEPS, "precision": "bf16" if case.endswith("bf16") else "fp32"}
+        own |= {"optimizer": "muon"} if case.startswith("muon") else {}
         spec = RunSpec.model_validate(plain | {"training": plain["training"] | own})
         place = place or join(spec)
         report[case] = laws(spec, place)
@@ -86,6 +97,7 @@ def laws(spec: RunSpec, place: Place) -> dict[str, Any]:
             shown &= replicas_agree(whole)
         restored &= torch.equal(own, parameters(whole))
     last = parameters(whole)
+    tied = copies_agree(whole)
 
     resumed = True
     for cut in CUTS:
@@ -105,12 +117,21 @@ def laws(spec: RunSpec, place: Place) -> dict[str, Any]:
         "equal": equal,
         "expected": [not settings.local or settings.exchanges_after(step, STEPS) for step in range(STEPS)],
         "shown": everywhere(shown),
+        "tied": everywhere(tied),
         "restored": everywhere(restored),
         "resumed": everywhere(resumed),
         "payload": [payload for _, _, payload in seen],
         "losses": [loss for loss, _, _ in seen],
         "stopped": stopped_at(spec, place),
     }
+
+
+def copies_agree(engine: MegatronEngine) -> bool:
+    """Whether the first and the last stage hold the same word embedding."""
+    (mine,) = [p.detach().clone() for name, p in engine._named.items() if name in TIED]
+    other = mine.clone()
+    dist.all_reduce(other, op=dist.ReduceOp.MAX, group=engine._groups.embd)
+    return torch.equal(mine, other)
 
 
 def everywhere(own: bool) -> bool:
