@@ -32,7 +32,7 @@ class RunSpec(Settings):
     loop: Literal["megatron", "ddp"] = Field(
         "megatron",
         description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, or under FSDP2 if training.shard is full; for timing only",
+        "DistributedDataParallel, or under FSDP2 if training.shard is full",
     )
 
     @model_validator(mode="after")
@@ -84,8 +84,13 @@ class RunSpec(Settings):
             raise ValueError(f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}")
         if self.loop == "ddp" and self.cluster.device != "cpu":
             raise ValueError(f"loop ddp: cluster.device {self.cluster.device}; it is for CPUs so far")
-        if self.loop != "ddp" and hook:
-            raise ValueError(f"method {self.method.name} is a hook of PyTorch's: it needs loop: ddp")
+        if hook and (self.loop != "ddp" or self.training.shard != "none"):
+            raise ValueError(
+                f"method {self.method.name} is a hook of PyTorch's DDP: it needs loop: ddp and training.shard: none, "
+                f"but has loop: {self.loop} and shard: {self.training.shard}"
+            )
+        if self.loop == "ddp" and self.training.probe.looks:
+            raise ValueError("training.probe: loop ddp has none; leave it out, or use loop: megatron")
         return self
 
     @model_validator(mode="after")
