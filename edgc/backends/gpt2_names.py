@@ -57,7 +57,7 @@ def _renamed(whole: Mapping[str, torch.Tensor], num_heads: int) -> dict[str, tor
             target, transposed = LAYER[module]
             if module.endswith("linear_qkv"):
                 tensor = _split_qkv(tensor, num_heads)
-            state[f"transformer.h.{layer}.{target}.{kind}"] = tensor.T.contiguous() if transposed else tensor
+            state[f"transformer.h.{layer}.{target}.{kind}"] = tensor.t().contiguous() if transposed else tensor
     return state
 
 
