@@ -7,20 +7,19 @@ from typing import Any
 
 import torch
 
-#: method: what the exchange keeps, of which error feedback is the most; other: buffers of the model.
-CATEGORIES = ("parameters", "gradients", "optimizer", "method", "other")
+from edgc.comm.telemetry import HELD
 
-Held = Mapping[str, Iterable[torch.Tensor]]  #: by category
+Held = Mapping[str, Iterable[torch.Tensor]]  #: by category, of `HELD`
 
 
 def sizes(held: Held) -> dict[str, int]:
-    """Bytes of the memory that these tensors lie in, padding included, by `CATEGORIES`.
+    """Bytes of the memory that these tensors lie in, padding included, by category.
 
     What several share counts once, for the first category that it is found in.
     """
     counted: set[int] = set()
-    found = dict.fromkeys(CATEGORIES, 0)
-    for category in CATEGORIES:
+    found = dict.fromkeys(HELD, 0)
+    for category in HELD:
         for tensor in held[category]:
             storage = local(tensor).untyped_storage()
             if storage.data_ptr() not in counted:

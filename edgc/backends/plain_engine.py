@@ -148,7 +148,7 @@ class PlainEngine(ABC):
         return float(total[0] / total[1])
 
     def held(self) -> memory.Held:
-        """This rank's tensors that stay from step to step, by `memory.CATEGORIES`."""
+        """This rank's tensors that stay from step to step, by category."""
         return {
             "parameters": self._named.values(),
             "gradients": [p.grad for p in self._named.values() if p.grad is not None],

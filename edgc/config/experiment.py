@@ -34,6 +34,9 @@ class Judgement(Settings):
         None,
         description="mode time only: experiment whose published table `accuracy` tells the loss gaps of these methods",
     )
+    gaps_of: dict[str, str] = Field(
+        {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
+    )
 
 
 def _or_of_another(schema: dict[str, Any]) -> None:
@@ -121,6 +124,8 @@ class Experiment(Named):
             names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {names} names one twice")
+        if unknown := set(self.judgement.gaps_of) - set(self.methods):
+            raise ValueError(f"judgement.gaps_of {sorted(unknown)}: not among methods {list(self.methods)}")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
         for name, changes in self.variants.items():

@@ -20,9 +20,19 @@ def pair() -> dict[str, Any]:
     return on_ranks("plain_loop.py", 2, "megatron:dense", "zero1:dense", "ddp:dense", "fsdp:dense", "fsdp:dense:int8")
 
 
+#: A case, the one that it is equal to, and how far rounding may take them apart in twenty steps.
+EQUAL = (
+    ("fsdp:powersgd", "ddp:powersgd", 1e-5),
+    ("fsdp:bf16_fp32sum", "ddp:bf16_fp32sum", 1e-5),
+    ("zero1:int8", "megatron:int8", 1e-4),
+    ("zero1:int4", "megatron:int4", 1e-3),
+)
+
+
 @pytest.fixture(scope="module")
 def four() -> dict[str, Any]:
-    return on_ranks("plain_loop.py", 4, "megatron:powersgd", "zero1:powersgd", *RESUMED)
+    equal = [case for pair in EQUAL for case in pair[:2]]
+    return on_ranks("plain_loop.py", 4, "megatron:powersgd", "zero1:powersgd", *equal, *RESUMED)
 
 
 def test_dense_losses_are_megatrons_but_for_rounding(pair: dict[str, Any]) -> None:
@@ -72,3 +82,11 @@ def test_shards_divide_memory_by_the_number_of_ranks(
 def test_a_restored_engine_goes_on_bit_for_bit(four: dict[str, Any], case: str) -> None:
     assert four[case]["resumed"] == {what: four[case][what] for what in ("losses", "norms")}
     assert four[case]["losses"][-1] < four[case]["losses"][0] - 0.5
+
+
+@pytest.mark.parametrize(("case", "other", "tolerance"), EQUAL)
+def test_what_is_not_trained_twice_loses_as_much(
+    four: dict[str, Any], case: str, other: str, tolerance: float
+) -> None:
+    """The experiment `sharded-quality` takes one's loss for the other's."""
+    assert four[case]["losses"] == pytest.approx(four[other]["losses"], rel=tolerance)

@@ -92,3 +92,26 @@ def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:
     assert done.returncode == EXIT_BAD_INPUT
     assert "loop ddp, method powersgd: training.precision bf16" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_layouts_take_turns_in_one_session(workspace: Workspace) -> None:
+    layouts = {"plain": {"loop": "ddp"}, "zero1": {"training": {"shard": "optimizer"}}, "fsdp": LAYOUTS["fsdp"]}
+    timing = {"rates": ["none"], "rounds": 1, "steps": 2, "settle": 1, "warmup": 1, "foreign_load": 1.0}
+    workspace.write(
+        "experiments", "layouts", title="layouts", shows="a test", minutes=1, mode="time", models=["tiny"],
+        methods=["dense", *layouts], variants={name: {"of": "dense", "title": name} for name in layouts},
+        overrides=layouts, corpus="words", cluster="pair", parallel={"data": 2}, timing=timing,
+        training={"iterations": 4, "micro_batch": 2, "global_batch": 4},
+    )  # fmt: skip
+    done = workspace.edgc("time", "layouts", "--corpus", str(workspace.corpus))
+    assert done.returncode == 0, done.stderr
+    folders = (workspace.root / "results" / "layouts" / "runs").iterdir()
+    runs = {read_json(folder / "spec.json")["method"]["name"]: folder for folder in folders}
+    held = {name: read_json(folder / "status.json")["memory_bytes"]["largest"] for name, folder in runs.items()}
+    steps = {name: read_jsonl(folder / "steps.jsonl") for name, folder in runs.items()}
+    assert set(runs) == {"dense", *layouts}
+    assert held["fsdp"]["parameters"] < 0.6 * held["plain"]["parameters"]
+    assert held["zero1"]["optimizer"] < 0.6 * held["dense"]["optimizer"]
+    for name, rows in steps.items():
+        assert len(rows) == 4
+        assert (rows[-1]["t_gather"] > 0) == (rows[-1]["parameters_bytes"] > 0) == (name in ("zero1", "fsdp"))

@@ -227,7 +227,7 @@ class MegatronEngine:
         return self._data_parallel.group
 
     def held(self) -> memory.Held:
-        """This rank's tensors that stay from step to step, by `memory.CATEGORIES`."""
+        """This rank's tensors that stay from step to step, by category."""
         codecs = (self._p2p._forward, self._p2p._backward)
         buffers: Any = self.model.buffers  # a list of megatron's, in place of torch's method
         return {
