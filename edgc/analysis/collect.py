@@ -102,7 +102,9 @@ def _status(folder: Path) -> dict[str, Any]:
     if (folder / "status.json").is_file():
         status = files.read_json(folder / "status.json")
         memory = status.pop("memory_bytes", {})
-        return status | {name: value for who in memory for name, value in _flatten(f"memory_{who}", memory[who]).items()}
+        return status | {
+            name: value for who in memory for name, value in _flatten(f"memory_{who}", memory[who]).items()
+        }
     if (folder / "manifest.json").is_file():
         return {"status": UNFINISHED, "message": "ended, or was ended, without a status; see its stdout.log"}
     return {"status": NOT_RUN}

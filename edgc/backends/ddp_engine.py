@@ -34,7 +34,9 @@ class DDPEngine(PlainEngine):
         t, method = self.spec.training, self.spec.method
         size = t.bucket_parameters
         cap = 4 * size / MEGABYTE if method.overlap and size else ONE_BUCKET
-        model = DistributedDataParallel(module, bucket_cap_mb=cap, gradient_as_bucket_view=True, broadcast_buffers=False)
+        model = DistributedDataParallel(
+            module, bucket_cap_mb=cap, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
         _settle(model)
         if isinstance(method.aggregator, TorchPowerSGDSettings):
             self._theirs = _hook_state(self.spec, method.aggregator, model)

@@ -18,7 +18,7 @@ def sizes(held: Held) -> dict[str, int]:
     What several share counts once, for the first category that it is found in.
     """
     counted: set[int] = set()
-    found = dict.fromkeys(HELD, 0)
+    found: dict[str, int] = dict.fromkeys(HELD, 0)
     for category in HELD:
         for tensor in held[category]:
             storage = local(tensor).untyped_storage()

@@ -1,4 +1,4 @@
-"""A GPT-2 in a plain PyTorch loop on data-parallel ranks: what DDP and FSDP2 share, with the values megatron starts from."""
+"""A GPT-2 in a plain PyTorch loop on data-parallel ranks: what DDP and FSDP2 share."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ REGIONS: tuple[Region, ...] = get_args(Region)
 
 #: What a rank's memory is for, from step to step. method: what the exchange keeps, of which error feedback is the most;
 #: other: buffers of the model.
-HELD = ("parameters", "gradients", "optimizer", "method", "other")
+HELD: tuple[str, ...] = ("parameters", "gradients", "optimizer", "method", "other")
 
 
 class StepClock:

@@ -1,4 +1,4 @@
-"""The plain loop trains as megatron's does, replicated and sharded; a restored engine goes on as if nothing had been."""
+"""The plain loop trains as megatron's does, replicated and sharded; a restored engine goes on bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pair() -> dict[str, Any]:
 #: A case, the one that it is equal to, and how far rounding may take them apart in twenty steps.
 EQUAL = (
     ("fsdp:powersgd", "ddp:powersgd", 1e-5),
-    ("fsdp:bf16_fp32sum", "ddp:bf16_fp32sum", 1e-5),
+    ("fsdp:bf16_fp32sum", "ddp:bf16_fp32sum", 1e-4),
     ("zero1:int8", "megatron:int8", 1e-4),
     ("zero1:int4", "megatron:int4", 1e-3),
 )
@@ -60,9 +60,7 @@ def test_the_ledger_has_gradients_and_gathers(pair: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("report", "ranks"), [("pair", 2), ("four", 4)])
-def test_shards_divide_memory_by_the_number_of_ranks(
-    report: str, ranks: int, request: pytest.FixtureRequest
-) -> None:
+def test_shards_divide_memory_by_the_number_of_ranks(report: str, ranks: int, request: pytest.FixtureRequest) -> None:
     found = request.getfixturevalue(report)
     memory: dict[str, dict[str, int]] = {}
     for case, one in found.items():
@@ -85,8 +83,6 @@ def test_a_restored_engine_goes_on_bit_for_bit(four: dict[str, Any], case: str) 
 
 
 @pytest.mark.parametrize(("case", "other", "tolerance"), EQUAL)
-def test_what_is_not_trained_twice_loses_as_much(
-    four: dict[str, Any], case: str, other: str, tolerance: float
-) -> None:
+def test_what_is_not_trained_twice_loses_as_much(four: dict[str, Any], case: str, other: str, tolerance: float) -> None:
     """The experiment `sharded-quality` takes one's loss for the other's."""
     assert four[case]["losses"] == pytest.approx(four[other]["losses"], rel=tolerance)

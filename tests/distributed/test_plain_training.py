@@ -1,4 +1,4 @@
-"""`edgc train` in the plain loop, replicated and sharded: what is exported is what was evaluated; killed and resumed."""
+"""`edgc train` in the plain loop, replicated and sharded: exported as evaluated, killed and resumed."""
 
 from __future__ import annotations
 

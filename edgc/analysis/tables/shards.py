@@ -13,10 +13,10 @@ from edgc.comm.telemetry import HELD
 TITLE = "Bytes and memory by layout"
 
 CAPTION = {
-    "Layout": "DDP, megatron: every rank holds everything (PyTorch's DDP in the plain loop, megatron-core's); ZeRO-1: a "
-    "rank keeps the optimizer's state of its share; FSDP2: also parameters and gradients of its share only",
-    "All bytes": "sum over ranks, mean over steps, of a timing over those that count; MB = 10⁶ bytes. Link rates change "
-    "none of them",
+    "Layout": "DDP (plain loop) and megatron: a rank holds everything; ZeRO-1 (megatron's loop): a rank keeps the "
+    "optimizer's state of its share only; FSDP2 (plain loop): parameters and gradients, too",
+    "All bytes": "sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes. Links of "
+    "any rate have the same",
     "Gradients: payload": "bytes that the method hands to collectives",
     "Gradients: wire": "what ring algorithms send for them",
     "Parameters: payload": "the same of parameters that their owners send to the others",
@@ -60,7 +60,8 @@ def paragraph(table: pd.DataFrame) -> str:
         return "No run says what memory its ranks hold."
     sentences = []
     for model, rows in known.groupby("model", sort=False):
-        least, most = rows.loc[rows["memory_mb"].idxmin()], rows.loc[rows["memory_mb"].idxmax()]
+        ordered = rows.sort_values("memory_mb", kind="stable")
+        least, most = ordered.iloc[0], ordered.iloc[-1]
         sentences.append(
             f"{model}: a rank holds least with {_named(least)}, {cell(least['memory_mb'])} MB, and most with "
             f"{_named(most)}, {cell(most['memory_mb'])} MB."
