@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2LMHeadModel
 
 from edgc.aggregators.controls import TorchPowerSGDSettings
-from edgc.backends import memory
 from edgc.backends.any_loop import Costs, LoopExchange
+from edgc.backends.held import Held, inside
 from edgc.backends.plain_engine import PlainEngine
 from edgc.backends.torch_ddp import compress
 from edgc.config import RunSpec
@@ -47,9 +47,9 @@ class DDPEngine(PlainEngine):
     def accumulates(self, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self.model.no_sync()
 
-    def held(self) -> memory.Held:
+    def held(self) -> Held:
         theirs = vars(self._theirs) if self._theirs else {}
-        return {**super().held(), "method": memory.inside((self.hook, theirs))}
+        return {**super().held(), "method": inside((self.hook, theirs))}
 
 
 def _settle(model: DistributedDataParallel) -> None:

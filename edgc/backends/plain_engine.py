@@ -14,11 +14,10 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import GPT2LMHeadModel
 
-from edgc.backends import memory
 from edgc.backends.any_loop import Costs, LoopExchange
 from edgc.backends.gpt2 import build_gpt2
+from edgc.backends.held import Held, inside, local
 from edgc.backends.megatron.process import Place
-from edgc.backends.memory import local
 from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
 from edgc.exchange.gradient_exchange import GradientExchange
@@ -147,13 +146,13 @@ class PlainEngine(ABC):
         self.ledger.forget()  # what an evaluation gathers is not the next step's
         return float(total[0] / total[1])
 
-    def held(self) -> memory.Held:
+    def held(self) -> Held:
         """This rank's tensors that stay from step to step, by category."""
         return {
             "parameters": self._named.values(),
             "gradients": [p.grad for p in self._named.values() if p.grad is not None],
-            "optimizer": memory.inside(dict(self.optimizer.state)),
-            "method": memory.inside(self.hook),
+            "optimizer": inside(dict(self.optimizer.state)),
+            "method": inside(self.hook),
             "other": self.model.buffers(),
         }
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from edgc.backends.memory import Held, sizes
+from edgc.backends.held import Held, sizes
 from edgc.base import files
 from edgc.comm import GRADIENT
 from edgc.comm.telemetry import REGIONS, Charge

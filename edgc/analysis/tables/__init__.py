@@ -29,5 +29,5 @@ MORE_TABLES = (
     "observations",
     "learning_rates",
     "time_to_loss",
-    "shards",
+    "layout_costs",
 )

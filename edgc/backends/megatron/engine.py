@@ -18,7 +18,7 @@ from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.aggregators.aggregator import Aggregator
-from edgc.backends import memory
+from edgc.backends.held import Held, inside
 from edgc.backends.megatron.backward_region import backward_region
 from edgc.backends.megatron.ddp import (
     CompressedBucketGroup,
@@ -226,7 +226,7 @@ class MegatronEngine:
         """The data-parallel ranks."""
         return self._data_parallel.group
 
-    def held(self) -> memory.Held:
+    def held(self) -> Held:
         """This rank's tensors that stay from step to step, by category."""
         codecs = (self._p2p._forward, self._p2p._backward)
         buffers: Any = self.model.buffers  # a list of megatron's, in place of torch's method
@@ -234,7 +234,7 @@ class MegatronEngine:
             "parameters": self.model.parameters(),
             "gradients": [buffer.grad_data for buffer in buffers],
             "optimizer": kept(self.optimizer, self._gathers),
-            "method": memory.inside((self.exchange.aggregator, self.synchronisation, codecs)),
+            "method": inside((self.exchange.aggregator, self.synchronisation, codecs)),
             "other": self.model.module.buffers(),
         }
 

@@ -13,7 +13,7 @@ import torch
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
-from edgc.backends.memory import inside
+from edgc.backends.held import inside
 from edgc.comm import Communicator, Sharded
 from edgc.exchange.parameter_gather import ParameterWire, gather, rounds
 

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
+from edgc.backends.held import sizes
 from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.backends.memory import sizes
 from edgc.config import Method, RunSpec, load
 from edgc.config.settings import merge
 from edgc.training.data.dataset import rank_batches

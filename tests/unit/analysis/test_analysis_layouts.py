@@ -10,7 +10,7 @@ import pytest
 from edgc.analysis.collect import gather
 from edgc.analysis.frames import Frames
 from edgc.analysis.study import Study
-from edgc.analysis.tables import links, shards
+from edgc.analysis.tables import layout_costs, links
 from edgc.analysis.write import write_table
 from edgc.base import files
 from edgc.comm.telemetry import HELD
@@ -46,7 +46,7 @@ def study(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
             steps = files.read_jsonl(folder / "steps.jsonl")
             files.write_jsonl(folder / "steps.jsonl", [step | sent for step in steps])
         made = Study(tiny_experiment(LAYOUTS), gather(specs, tmp_path), tiny_reference([]))
-    experiment = made.experiment.model_copy(update={"tables": ("shards",)})
+    experiment = made.experiment.model_copy(update={"tables": ("layout_costs",)})
     return replace(made, experiment=experiment, frames=in_layouts(made.frames))
 
 
@@ -58,22 +58,22 @@ def in_layouts(frames: Frames) -> Frames:
 
 
 def test_a_row_a_method_with_its_layout_bytes_and_memory(study: Study, tmp_path: Path) -> None:
-    table = shards.build(study)
+    table = layout_costs.build(study)
     assert list(table["layout"]) == ["megatron", "ZeRO-1", "FSDP2"]
     assert list(table["gradient_payload_mb"]) == pytest.approx([1e-4] * 3)
     assert (list(table["parameters_payload_mb"]), list(table["parameters_wire_mb"])) == ([3.0] * 3, [9.0] * 3)
     assert [table[f"memory_{what}_mb"].iloc[0] for what in HELD] == [1, 2, 3, 4, 5]
     assert set(table["memory_mb"]) == {15.0}
-    assert "under FSDP2 parameters are 90 % of the bytes sent" in shards.paragraph(table)
-    write_table("shards", study, tmp_path)
-    assert not unexplained((tmp_path / "shards.md").read_text(encoding="utf-8"))
+    assert "under FSDP2 parameters are 90 % of the bytes sent" in layout_costs.paragraph(table)
+    write_table("layout_costs", study, tmp_path)
+    assert not unexplained((tmp_path / "layout_costs.md").read_text(encoding="utf-8"))
 
 
 def test_records_without_memory_are_told_as_such(tmp_path: Path) -> None:
-    table = shards.build(session({"dense": {"none": (0.1, 0.1)}}))
+    table = layout_costs.build(session({"dense": {"none": (0.1, 0.1)}}))
     assert table["memory_mb"].isna().all()
-    assert shards.paragraph(table) == "No run says what memory its ranks hold."
-    assert (shards.present(table)["Memory: all (MB)"] == "–").all()
+    assert layout_costs.paragraph(table) == "No run says what memory its ranks hold."
+    assert (layout_costs.present(table)["Memory: all (MB)"] == "–").all()
 
 
 def test_a_method_is_held_against_its_loops_floor_and_its_layouts_dense() -> None:
