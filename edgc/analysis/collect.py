@@ -100,7 +100,11 @@ def _device(device: Mapping[str, Any] | None) -> str | None:
 def _status(folder: Path) -> dict[str, Any]:
     """What status.json says. Without one the run never began, or ended before it could write it."""
     if (folder / "status.json").is_file():
-        return files.read_json(folder / "status.json")
+        status = files.read_json(folder / "status.json")
+        memory = status.pop("memory_bytes", {})
+        return status | {
+            name: value for who in memory for name, value in _flatten(f"memory_{who}", memory[who]).items()
+        }
     if (folder / "manifest.json").is_file():
         return {"status": UNFINISHED, "message": "ended, or was ended, without a status; see its stdout.log"}
     return {"status": NOT_RUN}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from edgc.base.errors import UserError
-from edgc.comm.telemetry import REGIONS
+from edgc.comm.telemetry import HELD, REGIONS
 
 #: Columns that say which run a row of any frame belongs to.
 IDENTITY = ("run_id", "model", "method", "title", "seed", "device")
@@ -20,7 +20,9 @@ OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_byte
 #: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), the share of the
 #: machine's cores that others used during the cell, and how much longer than at their best they took right before it
 SESSION = ("rate", "round", "counted", "foreign_load", "slower")
-STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES)
+STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES, "parameters_payload_bytes")
+#: bytes that rank 0, and the rank that holds most, keep from step to step
+MEMORY = {who: tuple(f"memory_{who}.{what}" for what in HELD) for who in ("first", "largest")}
 
 #: Definitions of communication latency in a forecast.
 LATENCIES = ("wire", "exchange", "exposed", "everything")
@@ -41,6 +43,8 @@ COLUMNS = {
         "evaluation_seconds",
         "checkpoint_seconds",
         "num_parameters",
+        *MEMORY["first"],
+        *MEMORY["largest"],
     ),
     "steps": (
         *IDENTITY,
@@ -198,7 +202,7 @@ FRAMES = tuple(own.name for own in fields(Frames))
 
 
 #: Columns that are younger than some records: what they count there was not to be had.
-YOUNGER = ("t_gather", "parameters_bytes")
+YOUNGER = ("t_gather", "parameters_bytes", "parameters_payload_bytes")
 
 
 def frame(kind: str, records: list[dict]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from edgc.analysis.layouts import layout
 from edgc.analysis.study import Line, Study, lines
 from edgc.config.cluster import bits_per_second
 from edgc.config.timing import UNSHAPED
@@ -33,7 +34,7 @@ class Session:
         self._counted = dict(list(steps[steps["counted"] == 1].groupby(["model", "method", "device", "rate"])))
         ended = [line for line in self.lines if line.device and not line.done.empty]
         baseline = study.experiment.judgement.baseline
-        self._floor = {(line.model, line.device): line for line in ended if role(line) == FLOOR}
+        self._floor = {(line.model, line.device, layout(line).loop): line for line in ended if role(line) == FLOOR}
         self._dense = [line for line in ended if role(line) == DENSE]
         self._baseline = {(line.model, line.device): line for line in ended if line.method == baseline}
 
@@ -54,16 +55,20 @@ class Session:
         return self._counted.get((line.model, line.method, line.device, rate), self._none)
 
     def floor(self, line: Line) -> Line | None:
-        """The line without any exchange on the same model and hardware, if it ended as it should."""
-        return self._floor.get((line.model, line.device))
+        """The line without any exchange on the same model, hardware and loop, if it ended as it should."""
+        return self._floor.get((line.model, line.device, layout(line).loop))
 
     def baseline(self, line: Line) -> Line | None:
         """The experiment's baseline on the same model and hardware, if it ended as it should."""
         return self._baseline.get((line.model, line.device))
 
     def fastest_dense(self, line: Line, rate: str) -> Line | None:
-        """Of the dense methods there, the one with the lowest median step: what a user has without compression."""
-        there = [other for other in self._dense if (other.model, other.device) == (line.model, line.device)]
+        """Of the dense methods there, the one with the lowest median step: what a user has without compression.
+
+        Of those in the same layout: a user shards what does not fit, and compresses or not.
+        """
+        own = (line.model, line.device, layout(line))
+        there = [other for other in self._dense if (other.model, other.device, layout(other)) == own]
         medians = [(self.steps(other, rate)["t_step"].median(), other) for other in there]
         measured = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
         return min(measured, key=lambda pair: pair[0])[1] if measured else None

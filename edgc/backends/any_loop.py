@@ -23,19 +23,24 @@ from edgc.exchange.costs import measure
 from edgc.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.policies import POLICIES
 from edgc.policies.policy import Context
+from edgc.policies.stage_alignment import ExchangeCost
 
 #: The files of a checkout's methods, whatever the current folder is.
 BESIDE = Path(edgc.__file__).parent.parent / "configs"
 
+#: By pipeline stage, of which there is one.
+Costs = list[ExchangeCost | None]
 MethodLike = str | Path | Method | Mapping[str, Any]
 
 
 class LoopExchange:
     """A GradientExchange in a loop that is not ours: it counts steps, and takes losses and checkpoints."""
 
-    def __init__(self, exchange: GradientExchange, method: Method) -> None:
+    def __init__(self, exchange: GradientExchange, method: Method, costs: Costs) -> None:
         self.step = 0  #: steps so far
         self.ledger = exchange.comm.ledger
+        self.costs = costs  #: what exchanges took before training; empty where the policy does not ask for it
+        self.decided: list[dict[str, Any]] = []  #: records of what the policy decided at the last step's end
         self._exchange, self._method = exchange, method
         self._losses: list[Tensor] = []
 
@@ -55,9 +60,14 @@ class LoopExchange:
         self._exchange.begin_step(self.step)
 
     def _end_step(self) -> None:
-        self._exchange.end_step(torch.stack(self._losses).mean() if self._losses else None)
+        self.decided = self._exchange.end_step(torch.stack(self._losses).mean() if self._losses else None)
         self.step += 1
         self._losses = []
+
+    @property
+    def exchange(self) -> GradientExchange:
+        """What it drives."""
+        return self._exchange
 
     def decisions(self) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds for the next step."""
@@ -124,17 +134,21 @@ def build_exchange(
     everything: Mapping[str, tuple[int, ...]],
     iterations: int,
     seed: int,
-) -> GradientExchange:
-    """One stage's exchange of tensors of these shapes over `group`. Times exchanges where the policy needs it."""
+    costs: Costs | None,
+) -> tuple[GradientExchange, Costs]:
+    """One stage's exchange of tensors of these shapes over `group`, and what exchanges took.
+
+    These are timed where the policy needs it, unless `costs` are known.
+    """
     comm = TorchCommunicator(group, Ledger(StepClock(cuda=device.type == "cuda")))
     kind = MECHANISMS[method.aggregator.name]
     shapes = compressible(everything, kind.amount, method.placement.exclude)
-    costs = []
-    if method.policy.needs_costs:
+    costs = list(costs or ())
+    if method.policy.needs_costs and not costs:
         costs = [measure(kind(method.aggregator, seed=seed), everything, shapes, comm, comm, device)]
         comm.ledger.take()  # not a step's traffic
     context = Context(0, 1, iterations, shapes, shapes, costs)
     policy = POLICIES[method.policy.name](method.policy, context)
     if policy.note and comm.rank == 0:
         warnings.warn(f"method {method.name}: {policy.note}", stacklevel=3)
-    return GradientExchange(kind(method.aggregator, seed=seed), policy, comm, comm, shapes)
+    return GradientExchange(kind(method.aggregator, seed=seed), policy, comm, comm, shapes), costs

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from edgc.aggregators.aggregator import NamedTensor, forget
 from edgc.aggregators.residuals import compute_dtype
-from edgc.backends.any_loop import LoopExchange, MethodLike, build_exchange, check_method, find_method
+from edgc.backends.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
 from edgc.base.errors import UserError
 from edgc.config import Method
 from edgc.exchange.gradient_exchange import Bucket, GradientExchange
@@ -32,6 +32,7 @@ def compress(
     iterations: int,
     seed: int = 0,
     scaler: torch.amp.GradScaler | None = None,
+    costs: Costs | None = None,
     **changes: Any,
 ) -> "DDPExchange":
     """Let a method average `model`'s gradients from now on, in place of DDP's all-reduce. Collective over its group.
@@ -43,6 +44,8 @@ def compress(
         seed: of random first factors; equal on all ranks.
         scaler: scales the loss. The exchange then sees gradients in their own unit, so that what it remembers of them
             holds when the scale changes.
+        costs: of an earlier start of the same run (`DDPExchange.costs`), so that its policy does not time exchanges
+            anew. None: exchanges are timed where the policy needs it.
         changes: laid over the method's settings: `policy={"rank": 8}`.
 
     Raises:
@@ -59,8 +62,9 @@ def compress(
     }
     assert model.process_group is not None
     shapes = {name: tuple(parameter.shape) for parameter, name in names.items()}
-    built = build_exchange(model.process_group, next(iter(names)).device, chosen, shapes, iterations, seed)
-    exchange = DDPExchange(built, names, chosen, scaler)
+    device = next(iter(names)).device
+    built, costs = build_exchange(model.process_group, device, chosen, shapes, iterations, seed, costs)
+    exchange = DDPExchange(built, names, chosen, scaler, costs)
     model.register_comm_hook(exchange, DDPExchange.average)
     return exchange
 
@@ -79,8 +83,9 @@ class DDPExchange(LoopExchange):
         names: Mapping[Tensor, str],
         method: Method,
         scaler: torch.amp.GradScaler | None,
+        costs: Costs,
     ) -> None:
-        super().__init__(exchange, method)
+        super().__init__(exchange, method, costs)
         self._names, self._scaler = names, scaler
         self._remembers = bool(exchange.aggregator.state_dict())
         self._scale: Tensor | None = None

@@ -25,7 +25,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 
 from edgc.aggregators.aggregator import NamedTensor, forget
 from edgc.aggregators.residuals import compute_dtype
-from edgc.backends.any_loop import LoopExchange, MethodLike, build_exchange, check_method, find_method
+from edgc.backends.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
 from edgc.base.errors import UserError
 from edgc.comm import Communicator, ReduceOp, Sharded, TorchCommunicator
 from edgc.config import Method
@@ -42,6 +42,7 @@ def compress(
     seed: int = 0,
     between: dist.ProcessGroup | None = None,
     parameter_wire: ParameterWire | None = None,
+    costs: Costs | None = None,
     **changes: Any,
 ) -> FSDPExchange:
     """Let a method average `model`'s gradients from now on, in place of FSDP2's reduce-scatter. Collective.
@@ -56,6 +57,8 @@ def compress(
             island, and by the method between islands. Parameters must be equal to begin with.
         parameter_wire: how parameters travel for forward and backward; the shards stay as they are. None: as FSDP2
             gathers them, which no ledger counts.
+        costs: of an earlier start of the same run (`FSDPExchange.costs`), so that its policy does not time exchanges
+            anew. None: exchanges are timed where the policy needs it.
         changes: laid over the method's settings: `policy={"rank": 8}`.
 
     Raises:
@@ -68,8 +71,8 @@ def compress(
     group, device = _shards_over(units), units[0].device
     shapes = {p.name: (p.own_shape if between else p.shape) for unit in units for p in unit.parameters}
     held = {name: shape for name, shape in shapes.items() if prod(shape)}
-    built = build_exchange(between or group, device, chosen, held, iterations, seed)
-    exchange = FSDPExchange(built, chosen)
+    built, costs = build_exchange(between or group, device, chosen, held, iterations, seed, costs)
+    exchange = FSDPExchange(built, chosen, costs)
     shards = TorchCommunicator(group, exchange.ledger)
     if between is None:
         built.aggregator.layout = _layout(units, dist.get_world_size(group))
@@ -90,8 +93,8 @@ class FSDPExchange(LoopExchange):
     come in the order of backward, equal on all ranks.
     """
 
-    def __init__(self, exchange: GradientExchange, method: Method) -> None:
-        super().__init__(exchange, method)
+    def __init__(self, exchange: GradientExchange, method: Method, costs: Costs) -> None:
+        super().__init__(exchange, method, costs)
         self._under_way = False
         self._remembers = bool(exchange.aggregator.state_dict())
         self._sums: dict[tuple[str, ...], Tensor] = {}  # of what this rank has of averages, by their names

@@ -18,6 +18,10 @@ Region = Literal[
 ]  # fmt: skip
 REGIONS: tuple[Region, ...] = get_args(Region)
 
+#: What a rank's memory is for, from step to step. method: what the exchange keeps, of which error feedback is the most;
+#: other: buffers of the model.
+HELD: tuple[str, ...] = ("parameters", "gradients", "optimizer", "method", "other")
+
 
 class StepClock:
     """Splits a step into regions that never overlap, so that their seconds add up to the step's.

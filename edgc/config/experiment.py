@@ -34,6 +34,9 @@ class Judgement(Settings):
         None,
         description="mode time only: experiment whose published table `accuracy` tells the loss gaps of these methods",
     )
+    gaps_of: dict[str, str] = Field(
+        {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
+    )
 
 
 def _or_of_another(schema: dict[str, Any]) -> None:
@@ -60,7 +63,8 @@ class Experiment(Named):
         "simulate: the cluster model",
     )
     loop: Literal["megatron", "ddp"] = Field(
-        "megatron", description="What trains; ddp (mode time only): a plain loop under PyTorch's DDP"
+        "megatron",
+        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full",
     )
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
     methods: tuple[str, ...] = Field(min_length=1, description="Files in configs/methods, or names of variants")
@@ -90,7 +94,9 @@ class Experiment(Named):
         "predicts of this one is written down before this one runs, and shown beside what was measured",
     )
     overrides: dict[str, dict[str, Any]] = Field(
-        {}, description="By method: settings that replace parts of its RunSpec, e.g. {topk: {training: {lr: 1e-3}}}"
+        {},
+        description="By method: settings that replace parts of its RunSpec: method, training, loop; "
+        "e.g. {topk: {training: {lr: 1e-3}}}",
     )
     tasks: tuple[str, ...] = Field((), description="Files in configs/tasks")
     task_limit: PositiveInt | None = Field(None, description="Examples per task; null: all")
@@ -118,6 +124,8 @@ class Experiment(Named):
             names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {names} names one twice")
+        if unknown := set(self.judgement.gaps_of) - set(self.methods):
+            raise ValueError(f"judgement.gaps_of {sorted(unknown)}: not among methods {list(self.methods)}")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
         for name, changes in self.variants.items():
@@ -126,10 +134,12 @@ class Experiment(Named):
                     f"variants.{name} needs `of`, a file in configs/methods, and a title; its name is {name}"
                 )
         for method, changes in self.overrides.items():
-            if other := set(changes) - {"method", "training"}:
-                raise ValueError(f"overrides.{method} changes {sorted(other)}; only method and training may differ")
+            if other := set(changes) - {"method", "training", "loop"}:
+                raise ValueError(
+                    f"overrides.{method} changes {sorted(other)}; only method, training and loop may differ"
+                )
             for group, settings in changes.items():
-                if not isinstance(settings, dict):
+                if group != "loop" and not isinstance(settings, dict):
                     raise ValueError(f"overrides.{method}.{group} = {shown(settings)}: must be settings by name")
             if changes.get("method", {}).get("name", method) != method:
                 raise ValueError(
@@ -148,8 +158,6 @@ class Experiment(Named):
             )
         if self.mode == "simulate" and "dense" not in self.methods:
             raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
-        if self.loop == "ddp" and self.mode == "train":
-            raise ValueError("loop: ddp is for mode: time or simulate; its replicas are neither evaluated nor saved")
         if self.judgement.gaps_from and self.mode != "time":
             raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":
@@ -212,7 +220,7 @@ class Experiment(Named):
                     yield validate(RunSpec, merge(base, changes), where)
 
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """By name: the method's settings, and what it changes of the training."""
+        """By name: the method's settings, and what it changes of the training and the loop."""
         for name in self.methods:
             changes = merge({"method": self._method(name, configs), "training": {}}, self.overrides.get(name, {}))
             if not self.learning_rates:
@@ -221,7 +229,7 @@ class Experiment(Named):
                 named = {"name": f"{name}_lr{lr:g}", "title": f"{changes['method']['title']}, lr {lr:g}"}
                 rate = {"lr": lr, "min_lr": self.training.min_lr / self.training.lr * lr}
                 method, training = merge(changes["method"], named), merge(changes["training"], rate)
-                yield named["name"], {"method": method, "training": training}
+                yield named["name"], changes | {"method": method, "training": training}
 
     def _method(self, name: str, configs: Path) -> dict[str, Any]:
         if name not in self.variants:

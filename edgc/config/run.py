@@ -32,7 +32,7 @@ class RunSpec(Settings):
     loop: Literal["megatron", "ddp"] = Field(
         "megatron",
         description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, or under FSDP2 if training.shard is full; for timing only",
+        "DistributedDataParallel, or under FSDP2 if training.shard is full",
     )
 
     @model_validator(mode="after")
@@ -84,8 +84,18 @@ class RunSpec(Settings):
             raise ValueError(
                 f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}; use 1 for both"
             )
-        if self.loop != "ddp" and hook:
-            raise ValueError(f"method {self.method.name} is a hook of PyTorch's: it needs loop: ddp")
+        if hook and (self.loop != "ddp" or self.training.shard != "none"):
+            raise ValueError(
+                f"method {self.method.name} is a hook of PyTorch's DDP: it needs loop: ddp and training.shard: none, "
+                f"but has loop: {self.loop} and shard: {self.training.shard}"
+            )
+        if self.loop == "ddp" and (why := self.method.synchronisation.no_hook):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"loop ddp: method {self.method.name} has synchronisation {self.method.synchronisation.name}, which "  # type: ignore[attr-defined]
+                f"{why}: it cannot be a hook; use a method with synchronisation every_step, or loop: megatron"
+            )
+        if self.loop == "ddp" and self.training.probe.looks:
+            raise ValueError("training.probe: loop ddp has none; leave it out, or use loop: megatron")
         return self
 
     @model_validator(mode="after")
@@ -100,6 +110,8 @@ class RunSpec(Settings):
             return self
         if (needed := {"optimizer": "megatron", "full": "ddp"}[t.shard]) != self.loop:
             raise ValueError(f"training.shard {t.shard}: loop {self.loop} does not shard like this; use loop: {needed}")
+        if t.shard == "full" and self.parallel.data < 2:
+            raise ValueError("training.shard full: there is nothing to shard over; use parallel.data of at least 2")
         if method.synchronisation != EVERY_STEP:
             raise ValueError(
                 f"training.shard {t.shard}: method {method.name} has synchronisation {method.synchronisation.name}, "

@@ -10,6 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from edgc.dry.notes import place
 
+#: In this order: a tensor counts for the first that it is found in. `activations` is what is left at the peak, with
+#: temporary buffers.
+CATEGORIES = ("parameters", "gradients", "optimizer", "method", "activations")
+
 FIRST = 0x7F00_0000_0000  #: addresses begin here: no real tensor of a CPU lies there
 ALIGNED = 512  #: bytes, as torch's allocator rounds on CUDA
 GROWTH = 1.002  #: all blocks are noted when bytes have grown by so much: there are too many to note them at every one

@@ -15,10 +15,9 @@ import torch
 from edgc.base import files
 from edgc.config import Cluster
 from edgc.dry import device_guard, process_group
-from edgc.dry.categories import CATEGORIES, tensors
 from edgc.dry.cuda import Cuda
 from edgc.dry.data_sheets import MODELS
-from edgc.dry.device_memory import Memory
+from edgc.dry.device_memory import CATEGORIES, Memory
 from edgc.dry.launches import Launches
 from edgc.dry.mail import Mail
 from edgc.dry.notes import Notes
@@ -150,7 +149,7 @@ class StandIn:
         whole = {"steps": self.notes.step, "peak_bytes": self.memory.peak, "memory": {}}
         if self.engine is not None:
             *names, rest = CATEGORIES
-            whole["memory"] = self.memory.by_category({name: tensors(self.engine)[name] for name in names}, rest)
+            whole["memory"] = self.memory.by_category({name: self.engine.held()[name] for name in names}, rest)
             self.engine = None
         return self.notes.to_plain() | whole
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from edgc.cluster.memory import memory_by_stage
 from edgc.config import RunSpec
-from edgc.dry.categories import CATEGORIES
 from edgc.dry.data_sheets import MODELS
+from edgc.dry.device_memory import CATEGORIES
 from edgc.dry.job import Records, stage_of
 
 COUNTED = 4  #: last steps of a run, over which a step's numbers are means: two windows of a short run

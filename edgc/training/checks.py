@@ -38,6 +38,21 @@ def check_corpus(spec: RunSpec, corpus: dict[str, Any]) -> None:
         )
 
 
+def check_loop(spec: RunSpec) -> None:
+    """Refuse what megatron's loop has and the plain one has not."""
+    t = spec.training
+    overlaps = spec.method.overlap and t.shard == "full"
+    for setting, wrong, why, instead in (
+        ("training.precision", t.precision != "fp32", f"{t.precision}: it computes in fp32", "fp32"),
+        ("training.recompute", t.recompute, "true: it keeps activations", "false"),
+        ("method.overlap", overlaps, "true: under FSDP2 a layer's exchange ends before backward goes on", "false"),
+    ):
+        if spec.loop == "ddp" and wrong:
+            raise UserError(
+                f"loop ddp, method {spec.method.name}: {setting} {why}; set it to {instead}, or use loop: megatron"
+            )
+
+
 def check_machine(spec: RunSpec, job: Allocation | None) -> None:
     """Refuse before anything starts what cannot work here: nodes that this job has not, missing GPUs, a taken port …"""
     cluster = spec.cluster

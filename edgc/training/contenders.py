@@ -22,6 +22,7 @@ from edgc.config.timing import UNSHAPED
 from edgc.exchange.costs import link_speed
 from edgc.training.batches import Batches
 from edgc.training.data.dataset import open_corpus
+from edgc.training.engines import build_engine
 from edgc.training.load import Watch, own_seconds
 from edgc.training.loop import divergence, write_manifest
 from edgc.training.node_links import network_of
@@ -32,7 +33,7 @@ from edgc.training.step import take_step
 from edgc.training.stopping import Stopping
 
 if TYPE_CHECKING:
-    from edgc.training.step import Engine
+    from edgc.training.engines import Engine
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
 
@@ -65,17 +66,6 @@ def time_methods(session: Session, folder: Path, corpus_dir: Path) -> None:
     if place.rank == 0:
         files.write_json(folder / "status.json", {"status": reason or "done"})
     leave()
-
-
-def build_engine(spec: RunSpec, place: Place, vocab_size: int) -> Engine:
-    """What trains in the run's loop; only what it needs is imported, which takes seconds."""
-    if spec.loop == "ddp":
-        from edgc.backends.ddp_engine import DDPEngine
-
-        return DDPEngine(spec, place, vocab_size)
-    from edgc.backends.megatron.engine import MegatronEngine
-
-    return MegatronEngine(spec, place, vocab_size)
 
 
 class Contender:
@@ -142,6 +132,7 @@ class Contender:
     def end(self, links: Links, reason: str | None) -> None:
         """Write where the records come from, and how it ended."""
         write_manifest(self.spec, self._run_dir, self._corpus, self.engine, links.rates[0][1], rates=links.records())
+        self._recorder.memory(self.engine.held())
         status = "diverged" if self._message else reason or "done"
         iterations, parameters = self.spec.training.iterations, self.engine.num_parameters
         self._recorder.write_status(status, self._step, iterations, self._message, num_parameters=parameters)

@@ -18,7 +18,7 @@ from edgc.cluster.slurm.allocation import Allocation
 from edgc.config import RunSpec
 from edgc.training import stopping
 from edgc.training.agent import run_node
-from edgc.training.checks import check_corpus, check_folder, check_machine
+from edgc.training.checks import check_corpus, check_folder, check_loop, check_machine
 from edgc.training.data.dataset import open_corpus
 from edgc.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.training.load import check_quiet
@@ -40,6 +40,7 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         status = run_dir / "status.json"
         corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
         check_folder(spec, run_dir, corpus.manifest)
+        check_loop(spec)
         ended = files.read_json(status) if status.exists() else {"status": None}
         if ended["status"] == "done" and (run_dir / "export").is_dir():
             return
@@ -57,6 +58,7 @@ def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
         for spec in session.runs:
             corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
             check_corpus(spec, corpus.manifest)
+            check_loop(spec)
         job = allocation.allocation()
         check_machine(session.runs[0], job)  # before any earlier record goes
         if job is None:

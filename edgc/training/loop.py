@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgc.backends.megatron import checkpoint, hf_export
-from edgc.backends.megatron.engine import MegatronEngine
 from edgc.backends.megatron.process import Place, join, leave
 from edgc.base import files
 from edgc.base.errors import Diverged
@@ -19,6 +18,7 @@ from edgc.exchange.costs import from_plain, link_speed, to_plain
 from edgc.policies.stage_alignment import ExchangeCost
 from edgc.training.batches import Batches
 from edgc.training.data.dataset import open_corpus
+from edgc.training.engines import build_engine
 from edgc.training.environment import network_environment
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
@@ -26,7 +26,7 @@ from edgc.training.step import take_step
 from edgc.training.stopping import Stopping
 
 if TYPE_CHECKING:
-    from edgc.training.step import Engine
+    from edgc.training.engines import Engine
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
 COSTS = "exchange_costs.json"
@@ -42,7 +42,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
     vocab_size = corpus.manifest["vocab_size"]
     place = join(spec)
-    engine = MegatronEngine(spec, place, vocab_size, read_costs(run_dir))
+    engine = build_engine(spec, place, vocab_size, read_costs(run_dir))
     batches = Batches(spec, corpus, place.data)
     recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
     iterations, exchange = spec.training.iterations, engine.exchange
@@ -76,6 +76,8 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         if due(finished, spec.training.eval_interval, iterations):
             with recorder.aside("evaluation"):
                 recorder.evaluation(finished, engine.evaluate(batches.validation()))
+        if finished == iterations:
+            recorder.memory(engine.held())
         reason = stopping.due(finished) if finished < iterations else None
         if reason or due(finished, spec.training.checkpoint_interval, iterations):
             with recorder.aside("checkpoint"):
@@ -102,7 +104,7 @@ def due(finished: int, interval: int, iterations: int) -> bool:
     return finished % interval == 0 or finished == iterations
 
 
-def restore(spec: RunSpec, run_dir: Path, place: Place, engine: MegatronEngine, recorder: Recorder) -> int:
+def restore(spec: RunSpec, run_dir: Path, place: Place, engine: Engine, recorder: Recorder) -> int:
     """Load the newest whole checkpoint and drop the records made after it. Returns the finished steps, 0 for none."""
     found = checkpoint.latest(run_dir / "checkpoint", place.world, spec.spec_id)
     step = 0

@@ -12,16 +12,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from edgc.backends.held import Held, sizes
 from edgc.base import files
 from edgc.comm import GRADIENT
 from edgc.comm.telemetry import REGIONS, Charge
 from edgc.config import RunSpec
+from edgc.exchange.parameter_gather import TAG as PARAMETERS
 from edgc.training.node_links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
-#: other tag it is what was sent.
-TAGS = ("agree", "observe", "embedding", "pipeline", "parameters")
-SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS))
+#: other tag it is what was sent. `parameters_payload_bytes`: what was handed over of parameters.
+TAGS = ("agree", "observe", "embedding", "pipeline", PARAMETERS)
+PAYLOAD = f"{PARAMETERS}_payload_bytes"
+SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS), PAYLOAD)
 ASIDE = ("startup", "evaluation", "checkpoint")
 
 
@@ -38,6 +41,7 @@ class Recorder:
         self.training_seconds = 0.0  #: sum of step times
         self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
         self.validation_loss = math.nan  #: nats a token, of the last evaluation
+        self.memory_bytes: dict[str, dict[str, int]] = {}  #: of rank 0 and of the rank that holds most, by category
         self._board = self._open_board(spec)
         self._interface = Interface(spec.cluster)
         self._sent: int | None = None
@@ -70,6 +74,7 @@ class Recorder:
         gradient = charges.get(GRADIENT, Charge())
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
         sums += [charges.get(tag, Charge()).wire_bytes for tag in TAGS]
+        sums.append(charges.get(PARAMETERS, Charge()).payload_bytes)
         if (sent := self._interface.sent()) is not None and self._sent is not None:
             sums.append(sent - self._sent)
             self._sent = sent
@@ -138,6 +143,12 @@ class Recorder:
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "evals.jsonl", [record])
 
+    def memory(self, held: Held) -> None:
+        """Count what ranks keep from step to step; call it after a step. Collective."""
+        everybody: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everybody, sizes(held))
+        self.memory_bytes = {"first": everybody[0], "largest": max(everybody, key=lambda own: sum(own.values()))}
+
     def decisions(self, records: list[dict[str, Any]], first_of_stage: bool) -> None:
         """Append the decisions of all stages (each stage's first rank has them). Collective."""
         everybody: list[list[dict[str, Any]]] = [[] for _ in range(dist.get_world_size())]
@@ -176,12 +187,14 @@ class Recorder:
             "training_seconds": self.training_seconds,
             "aside_seconds": dict(self.aside_seconds),
             "validation_loss": self.validation_loss,
+            "memory_bytes": self.memory_bytes,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave; seconds spent aside since the launch are added to it."""
         self.wire_bytes, self.training_seconds = state["wire_bytes"], state["training_seconds"]
         self.validation_loss = state["validation_loss"]
+        self.memory_bytes = state.get("memory_bytes", {})  # none in older checkpoints
         for what, seconds in state["aside_seconds"].items():
             self.aside_seconds[what] += seconds
 
@@ -193,6 +206,7 @@ class Recorder:
         record = {"status": status, "step": step, "iterations": iterations, "message": message, **more}
         record |= {"validation_loss": finite, "training_seconds": self.training_seconds}
         record |= {f"{what}_seconds": seconds for what, seconds in self.aside_seconds.items()}
+        record |= {"memory_bytes": self.memory_bytes} if self.memory_bytes else {}
         files.write_json(self._run_dir / "status.json", record)
 
 

@@ -10,10 +10,7 @@ from edgc.training.learning_rate import learning_rate
 from edgc.training.recorder import Recorder
 
 if TYPE_CHECKING:
-    from edgc.backends.ddp_engine import DDPEngine
-    from edgc.backends.megatron.engine import MegatronEngine
-
-    Engine = MegatronEngine | DDPEngine
+    from edgc.training.engines import Engine
 
 
 def take_step(

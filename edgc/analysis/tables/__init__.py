@@ -29,4 +29,5 @@ MORE_TABLES = (
     "observations",
     "learning_rates",
     "time_to_loss",
+    "layout_costs",
 )

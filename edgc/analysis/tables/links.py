@@ -28,9 +28,10 @@ CAPTION = {
     "minus the noise; “within noise”: between; “too few rounds”: one round has no error",
     "Step": "median (20–80 % quantiles)",
     "Exposed": "what the exchange adds to a step: a round's median step less the floor's, mean over rounds. The floor "
-    "is the method without any exchange",
+    "is the method without any exchange, in the same loop",
     "Baseline": "the experiment's",
-    "Fastest dense": "the dense method with the lowest median step at that rate: what a user has without compression",
+    "Fastest dense": "the dense method with the lowest median step at that rate: what a user has without compression. "
+    "Where methods shard differently, of those that shard alike",
     "Step saved against …": "how much less the mean of the rounds' median steps is than the reference's ± two standard "
     "errors over rounds, in points (of two rounds: their difference). The floor's is the most that any exchange could "
     "save",
@@ -39,7 +40,7 @@ CAPTION = {
     f"difference of both medians ({TWO_ERRORS:g} × 20–80 % width / √steps each, added in squares)",
     "Loss gap": "to the baseline, mean ± standard deviation over n pairs of seeds, as published by the experiment that "
     "`judgement.gaps_from` names; – where it has none. Overlap changes no number: with it, the gap is that of the "
-    "method without",
+    "method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
     "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends below "
     "the margin",
     "Break-even": "where the largest saving of any method falls to zero, linear in the logarithm of the rate; a saving "
@@ -124,7 +125,8 @@ def gap_of(line: Line, study: Study) -> dict[str, object]:
     unknown = {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
     if study.gaps is None:
         return unknown
-    same = (line.method, line.method.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
+    equal = study.experiment.judgement.gaps_of.get(line.method, line.method)
+    same = (equal, equal.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
     table = study.gaps[(study.gaps["model"] == line.model) & study.gaps["method"].isin(same)]
     found = table[table["pairs"] > 0]
     if found.empty:

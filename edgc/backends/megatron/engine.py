@@ -17,6 +17,7 @@ from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.aggregators.aggregator import Aggregator
+from edgc.backends.held import Held, inside
 from edgc.backends.megatron.backward_region import backward_region
 from edgc.backends.megatron.ddp import (
     CompressedBucketGroup,
@@ -30,7 +31,7 @@ from edgc.backends.megatron.optimizer import Optimizer
 from edgc.backends.megatron.pipeline import ChargedP2P
 from edgc.backends.megatron.process import Place
 from edgc.backends.megatron.replica import MegatronReplica
-from edgc.backends.megatron.shards import Shards, owners
+from edgc.backends.megatron.shards import Shards, kept, owners
 from edgc.comm import Communicator, Layout, Replicated, TorchCommunicator
 from edgc.comm.telemetry import Ledger, StepClock
 from edgc.config import RunSpec
@@ -73,8 +74,8 @@ class MegatronEngine:
         self._updates = Optimizer(spec.training, self.model, self._named)
         self.optimizer: Any = self._updates.chained
         groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
-        gathers = [gather for group in groups for gather in group.gathers]
-        self._shards = Shards(gathers, self.optimizer) if self._sharded else None
+        self._gathers = [gather for group in groups for gather in group.gathers]
+        self._shards = Shards(self._gathers, self.optimizer) if self._sharded else None
         self._embedding = self._embedding_group()
         self.replica = self._build_replica()
         self._step, self._update, self._forwards_left = 0, Update.OPTIMIZER, 0
@@ -203,6 +204,18 @@ class MegatronEngine:
     def group(self) -> dist.ProcessGroup:
         """The data-parallel ranks."""
         return self._data_parallel.group
+
+    def held(self) -> Held:
+        """This rank's tensors that stay from step to step, by category."""
+        codecs = (self._p2p._forward, self._p2p._backward)
+        buffers: Any = self.model.buffers  # a list of megatron's, in place of torch's method
+        return {
+            "parameters": self.model.parameters(),
+            "gradients": [buffer.grad_data for buffer in buffers],
+            "optimizer": kept(self.optimizer, self._gathers),
+            "method": inside((self.exchange.aggregator, self.synchronisation, codecs)),
+            "other": self.model.module.buffers(),
+        }
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
         """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.

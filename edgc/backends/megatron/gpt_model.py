@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import re
 from collections.abc import Iterator
 
@@ -14,11 +12,9 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from edgc.backends.initial_values import initial_value
 from edgc.backends.megatron.process import Place
 from edgc.config import RunSpec
-
-INIT_STD = 0.02  # GPT-2's, as in Radford et al. 2019; residual projections are scaled by 1/sqrt(2·layers)
-RESIDUAL_PROJECTIONS = ("linear_proj.weight", "linear_fc2.weight")
 
 
 def transformer_config(spec: RunSpec) -> TransformerConfig:
@@ -82,7 +78,7 @@ def global_names(
 
 
 def initialise(model: torch.nn.Module, seed: int, num_layers: int) -> None:
-    """GPT-2's initial values in place, drawn per parameter from (seed, name): equal for every topology.
+    """GPT-2's initial values in place, equal for every topology.
 
     A tensor-parallel rank draws the whole matrix and keeps its part.
     """
@@ -90,18 +86,8 @@ def initialise(model: torch.nn.Module, seed: int, num_layers: int) -> None:
     stages = parallel_state.get_pipeline_model_parallel_world_size()
     with torch.no_grad():
         for name, parameter in global_names(model, stage, stages, num_layers):
-            if parameter.dim() == 1:
-                parameter.fill_(1.0 if name.endswith("layernorm.weight") else 0.0)
-                continue
-            std = INIT_STD / math.sqrt(2 * num_layers) if name.endswith(RESIDUAL_PROJECTIONS) else INIT_STD
-            parameter.copy_(_shard(_draw(name, seed, _whole_shape(parameter), std), parameter))
-
-
-def _draw(name: str, seed: int, shape: list[int], std: float) -> torch.Tensor:
-    tied = name.replace("output_layer.weight", "embedding.word_embeddings.weight")
-    digest = hashlib.sha256(f"{seed}:{tied}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
-    return torch.randn(shape, generator=generator) * std
+            whole = initial_value(name, _whole_shape(parameter), seed, num_layers)
+            parameter.copy_(_shard(whole, parameter))
 
 
 def is_split(parameter: torch.nn.Parameter) -> bool:

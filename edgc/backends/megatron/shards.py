@@ -6,13 +6,14 @@ its part. Parts begin and end inside of matrices (pinned megatron-core 0.16.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
+from edgc.backends.held import inside
 from edgc.comm import Communicator, Sharded
 from edgc.exchange.parameter_gather import ParameterWire, gather, rounds
 
@@ -92,3 +93,11 @@ class Shards:
 
     def _copies(self) -> list[torch.Tensor]:
         return [copy for part in self._parts for group in part.shard_fp32_from_float16_groups for copy in group]
+
+
+def kept(optimizer: Any, gathers: Sequence[Gather]) -> Iterator[torch.Tensor]:
+    """What a rank keeps for updates: moments, fp32 copies of bf16 parameters, and parameters that are sent rounded."""
+    yield from inside([bucket.exact for bucket in gathers])
+    for one in getattr(optimizer, "chained_optimizers", [optimizer]):
+        yield from inside((dict(one.optimizer.state), [group["params"] for group in one.param_groups]))
+        yield from inside(getattr(one, "fp32_from_float16_groups", []))

@@ -182,7 +182,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "override of nothing": (put("overrides.adam", {}), ["overrides", "adam", "dense", "topk"]),
     "override of the comparison": (
         put("overrides.topk.seed", 7),
-        ["overrides.topk", "seed", "method and training"],
+        ["overrides.topk", "seed", "method, training and loop"],
     ),
     "override of a whole group": (put("overrides.topk.method", True), ["overrides.topk.method", "True", "settings"]),
     "override by another method": (

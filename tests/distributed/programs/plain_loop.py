@@ -1,0 +1,118 @@
+"""Losses, bytes and memory of engines on two to four ranks, by case, and what a restored engine goes on to.
+
+plain_loop.py CASE…    CASE: LAYOUT:METHOD[:option…]
+LAYOUT: megatron, zero1 (megatron with a sharded optimizer), ddp, fsdp
+options: int8 (parameters travel so), dropout, resume (half the steps, saved, restored into another engine)
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
+
+from edgc.backends.held import sizes
+from edgc.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.config import Method, RunSpec, load
+from edgc.config.settings import merge
+from edgc.training.data.dataset import rank_batches
+from edgc.training.engines import build_engine
+
+if TYPE_CHECKING:
+    from edgc.training.engines import Engine
+
+RANKS = int(os.environ["WORLD_SIZE"])
+STEPS = 20
+LAYOUTS = {
+    "megatron": {},
+    "zero1": {"training": {"shard": "optimizer"}},
+    "ddp": {"loop": "ddp"},
+    "fsdp": {"loop": "ddp", "training": {"shard": "full"}},
+}
+
+
+def main(cases: list[str]) -> None:
+    place: Place | None = None
+    report = {}
+    for case in cases:
+        spec = spec_of(*case.split(":"))
+        place = place or join(spec)
+        report[case] = whole(spec, place)
+        if "resume" in case:
+            report[case]["resumed"] = resumed(spec, place)
+    assert place is not None
+    if place.rank == 0:
+        print(json.dumps(report))
+    leave()
+
+
+def spec_of(layout: str, name: str, *options: str) -> RunSpec:
+    method = merge(load(Method, name).model_dump(), SETTINGS.get(name, {}))
+    plain = merge(run_spec(1, 1, RANKS, method).model_dump(), {"training": {"iterations": STEPS, "clip": 0.5}})
+    plain["cluster"]["processes_per_node"] = RANKS
+    if "int8" in options:
+        plain["training"]["parameter_wire"] = "int8"
+    if "dropout" in options:
+        plain["model"]["dropout"] = 0.1
+    return RunSpec.model_validate(merge(plain, LAYOUTS[layout]))
+
+
+def whole(spec: RunSpec, place: Place) -> dict[str, Any]:
+    engine = build(spec, place)
+    found = steps(engine, place, range(STEPS))
+    text = batch(0)[rank_batches(np.arange(GLOBAL), place.data, RANKS, MICRO)]
+    memory = sizes(engine.held())
+    found["validation"] = engine.evaluate([text, text])
+    assert not engine.ledger.take(), "an evaluation's traffic is nobody's"
+    assert sizes(engine.held()) == memory, "an evaluation leaves nothing"
+    return found | {"memory": memory, "parameters": engine.num_parameters}
+
+
+def resumed(spec: RunSpec, place: Place) -> dict[str, Any]:
+    first = build(spec, place)
+    before = steps(first, place, range(STEPS // 2))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = build(spec, place, {"seed": spec.seed + 1})
+    second.load_state_dict(torch.load(file, weights_only=True))
+    after = steps(second, place, range(STEPS // 2, STEPS))
+    return {what: before[what] + after[what] for what in ("losses", "norms")}
+
+
+def build(spec: RunSpec, place: Place, changes: dict[str, Any] | None = None) -> Engine:
+    changed = spec.model_copy(update=changes or {})
+    seed_everything(changed.seed, place)
+    return build_engine(changed, place, VOCAB)
+
+
+def batch(step: int) -> np.ndarray:
+    return np.random.default_rng(step).integers(0, 40, (GLOBAL, SEQ + 1))
+
+
+def steps(engine: Engine, place: Place, which: range) -> dict[str, Any]:
+    losses, norms, charges = [], [], {}
+    for step in which:
+        engine.clock.start()
+        loss, norm = engine.train_step(
+            step, batch(step)[rank_batches(np.arange(GLOBAL), place.data, RANKS, MICRO)], 1e-2
+        )
+        engine.end_step(loss)
+        seconds = engine.clock.stop()
+        charges = engine.ledger.take()
+        dist.all_reduce(loss)
+        losses.append(float(loss) / RANKS)
+        norms.append(norm)
+    sent = {tag: {"payload": charge.payload_bytes, "wire": charge.wire_bytes} for tag, charge in charges.items()}
+    return {"losses": losses, "norms": norms, "sent": sent, "regions": sorted(seconds)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

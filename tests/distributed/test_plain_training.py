@@ -1,0 +1,117 @@
+"""`edgc train` in the plain loop, replicated and sharded: exported as evaluated, killed and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_training import kill_workers
+
+from edgc.base.errors import EXIT_BAD_INPUT
+from edgc.base.files import read_json, read_jsonl
+from edgc.training.data.dataset import open_corpus, validation_batches
+from tests.fixtures.workspace import Workspace, wait_for
+
+FULL = {"shard": "full", "parameter_wire": "exact"}
+LAYOUTS: dict[str, dict[str, Any]] = {"ddp": {"loop": "ddp"}, "fsdp": {"loop": "ddp", "training": FULL}}
+
+
+@pytest.fixture(scope="module")
+def whole(workspace: Workspace) -> dict[str, Path]:
+    """Runs that nothing disturbed, by layout."""
+    return {layout: train(workspace, layout, f"whole-{layout}") for layout in LAYOUTS}
+
+
+def train(workspace: Workspace, layout: str, out: str) -> Path:
+    done = workspace.run(prepared(workspace, layout, out))
+    assert done.returncode == 0, done.stderr
+    return workspace.root / out
+
+
+def prepared(workspace: Workspace, layout: str, out: str, **training: Any) -> list[str]:
+    """The command that trains with factors of low rank, error feedback and dropout into `out`."""
+    changes = LAYOUTS[layout] | {"method": {"policy": {"rank": 4}}}
+    workspace.experiment(layout, "powersgd", changes, **training)
+    return workspace.command(layout, workspace.root / out)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_exported_model_has_the_validation_loss_of_the_run(
+    whole: dict[str, Path], workspace: Workspace, layout: str
+) -> None:
+    from transformers import GPT2LMHeadModel
+
+    model = GPT2LMHeadModel.from_pretrained(whole[layout] / "export").eval()
+    held_out = open_corpus(workspace.corpus, 32, 4).validation
+    tokens = torch.from_numpy(held_out.batch(validation_batches(len(held_out), 4, 2).reshape(-1)))
+    with torch.no_grad():
+        logits = model(tokens[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    status = read_json(whole[layout] / "status.json")
+    assert float(loss) == pytest.approx(status["validation_loss"], abs=1e-5)
+    evals = read_jsonl(whole[layout] / "evals.jsonl")
+    assert evals[-1]["loss"] < evals[0]["loss"]
+
+
+def test_memory_and_bytes_are_on_record(whole: dict[str, Path]) -> None:
+    ddp, fsdp = (read_json(whole[layout] / "status.json")["memory_bytes"]["largest"] for layout in LAYOUTS)
+    for what in ("parameters", "gradients", "optimizer"):
+        assert fsdp[what] == pytest.approx(ddp[what] / 2, rel=0.02)
+    assert min(ddp["method"], fsdp["method"]) > 0
+    plain, sharded = (read_jsonl(whole[layout] / "steps.jsonl")[-1] for layout in LAYOUTS)
+    assert plain["parameters_payload_bytes"] == plain["parameters_bytes"] == 0
+    assert sharded["parameters_payload_bytes"] == sharded["parameters_bytes"] > 0, "of two ranks each sends its half"
+    assert sharded["payload_bytes"] == pytest.approx(plain["payload_bytes"], rel=0.05)
+
+
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: dict[str, Path], workspace: Workspace) -> None:
+    command = prepared(workspace, "fsdp", "killed")
+    out = workspace.root / "killed"
+    process = workspace.start(command)
+    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    kill_workers(out)
+    assert not (out / "status.json").exists()
+    done = workspace.run(command)
+    assert done.returncode == 0, done.stderr
+    for name, keys in (("steps", ("step", "loss", "grad_norm", "payload_bytes")), ("evals", ("step", "loss"))):
+        ours, theirs = (
+            [[row[key] for key in keys] for row in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole["fsdp"])
+        )
+        assert ours == theirs
+    model = Path("export") / "model.safetensors"
+    assert (out / model).read_bytes() == (whole["fsdp"] / model).read_bytes()
+
+
+def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:
+    done = workspace.run(prepared(workspace, "ddp", "refused", precision="bf16"))
+    assert done.returncode == EXIT_BAD_INPUT
+    assert "loop ddp, method powersgd: training.precision bf16" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_layouts_take_turns_in_one_session(workspace: Workspace) -> None:
+    layouts = {"plain": {"loop": "ddp"}, "zero1": {"training": {"shard": "optimizer"}}, "fsdp": LAYOUTS["fsdp"]}
+    timing = {"rates": ["none"], "rounds": 1, "steps": 2, "settle": 1, "warmup": 1, "foreign_load": 1.0}
+    workspace.write(
+        "experiments", "layouts", title="layouts", shows="a test", minutes=1, mode="time", models=["tiny"],
+        methods=["dense", *layouts], variants={name: {"of": "dense", "title": name} for name in layouts},
+        overrides=layouts, corpus="words", cluster="pair", parallel={"data": 2}, timing=timing,
+        training={"iterations": 4, "micro_batch": 2, "global_batch": 4},
+    )  # fmt: skip
+    done = workspace.edgc("time", "layouts", "--corpus", str(workspace.corpus))
+    assert done.returncode == 0, done.stderr
+    folders = (workspace.root / "results" / "layouts" / "runs").iterdir()
+    runs = {read_json(folder / "spec.json")["method"]["name"]: folder for folder in folders}
+    held = {name: read_json(folder / "status.json")["memory_bytes"]["largest"] for name, folder in runs.items()}
+    steps = {name: read_jsonl(folder / "steps.jsonl") for name, folder in runs.items()}
+    assert set(runs) == {"dense", *layouts}
+    assert held["fsdp"]["parameters"] < 0.6 * held["plain"]["parameters"]
+    assert held["zero1"]["optimizer"] < 0.6 * held["dense"]["optimizer"]
+    for name, rows in steps.items():
+        assert len(rows) == 4
+        assert (rows[-1]["t_gather"] > 0) == (rows[-1]["parameters_bytes"] > 0) == (name in ("zero1", "fsdp"))
