@@ -16,7 +16,6 @@ from pydantic import Field, PositiveFloat
 from edgc.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.aggregators.workload import Kernel, Shape, elements, passes
 from edgc.base.lazy import torch
-from edgc.ops.orthonormalise import orthonormalise
 from edgc.policies.policy import PolicySettings
 from edgc.synchronisation.hidden import NOT_HIDDEN, is_hidden
 from edgc.synchronisation.in_place import InPlace, InPlaceSettings, held
@@ -112,7 +111,8 @@ class Dion(InPlace):
         p_mr, r_nr = factors
         if self.settings.normalise == "columns":
             return p_mr @ (r_nr / (r_nr.norm(dim=0) + EPSILON)).mT
-        return p_mr @ orthonormalise([r_nr], "householder")[0].mT
+        basis, triangle = torch.linalg.qr(r_nr)
+        return p_mr @ (basis * triangle.diagonal().sign()).mT  # a column that points away from R's would climb
 
     def state_dict(self) -> dict[str, Any]:
         return {"momentum": dict(self._momentum)}

@@ -8,7 +8,7 @@ is averaged as it is compressed, and θ ← (1 − η λ) θ − η m̂ / (√v�
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from edgc.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.aggregators.workload import Kernel, passes
@@ -39,17 +39,21 @@ class FrozenVarianceSettings(InPlaceSettings):
 
 
 class FrozenVariance(InPlace):
-    """It keeps nothing: m and v are AdamW's own, and the policy knows the step.
+    """m and v are AdamW's own: it keeps no tensor.
 
-    Both moments are corrected for their start at 0, as AdamW's are: v by the steps that made it. Frozen steps do not
-    clip, as no rank knows the norm of the average gradient.
+    Both are corrected for their start at 0, as AdamW's are: v by the steps that made it. Frozen steps do not clip, as
+    no rank knows the norm of the average gradient.
     """
 
     Settings = FrozenVarianceSettings
+    _steps = 0  # that made v
 
     def begin_step(self, step: int, replica: Replica) -> None:
         super().begin_step(step, replica)
-        self.own = [t.name for bucket in replica.buckets for t in bucket] if self.exchange.compressing else ()
+        if self.exchange.compressing:
+            self.own = [t.name for bucket in replica.buckets for t in bucket]
+        else:
+            self._steps = step + 1
 
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients if self.own else ():
@@ -63,7 +67,7 @@ class FrozenVariance(InPlace):
             for t in (t for bucket in replica.buckets for t in bucket):
                 state, parameter = self._adam(t.name), replica.parameters[t.name]
                 state.m.copy_(t.tensor)
-                root = (state.v / (1 - state.beta2**state.steps)).sqrt_().add_(state.eps)
+                root = (state.v / (1 - state.beta2**self._steps)).sqrt_().add_(state.eps)
                 parameter.mul_(1 - replica.lr * replica.weight_decay(t.name))
                 parameter.addcdiv_(state.m, root, value=-replica.lr / (1 - state.beta1 ** (step + 1)))
             replica.changed()
@@ -72,3 +76,9 @@ class FrozenVariance(InPlace):
         state = self._replica.adam(name)
         assert state is not None, "dense steps come first"
         return state
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._steps = state["steps"]

@@ -95,7 +95,6 @@ class AdamState:
 
     m: Tensor  #: first moment, not corrected for its start at 0
     v: Tensor  #: second moment
-    steps: int  #: that made them
     beta1: float
     beta2: float
     eps: float

@@ -73,18 +73,38 @@ def fitting(settings: SynchronisationSettings, name: str) -> Method:
     raise AssertionError(f"{settings} refuses {name}, whatever is changed")
 
 
+def start() -> dict[str, Tensor]:
+    """The parameters that every replica begins with."""
+    generator = torch.Generator().manual_seed(0)
+    return {n: torch.randn(s, generator=generator) / 4 for n, s in SHAPES.items()}
+
+
+def gradients(at: dict[str, Tensor], step: int, rank: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss and gradients of y = V (W x + b) on a rank's data of this step."""
+    data = torch.Generator().manual_seed(100 * step + rank)
+    x, y = (torch.randn(16, n, generator=data).to(at["w"]) for n in (10, 8))
+    p = {n: value.clone().requires_grad_() for n, value in at.items()}
+    loss = ((x @ p["w"].T + p["b"]) @ p["v"].T - y).square().mean()
+    return loss.detach(), dict(zip(p, torch.autograd.grad(loss, [*p.values()]), strict=True))
+
+
 class ToyReplica:
     """y = V (W x + b), trained on random data of this rank's own; a `Replica` and its engine in one."""
 
-    def __init__(self, comm: LoopbackCommunicator, settings: SynchronisationSettings, method: str) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.parameters = {n: torch.randn(s, generator=generator) / 4 for n, s in SHAPES.items()}
+    def __init__(
+        self,
+        comm: LoopbackCommunicator,
+        settings: SynchronisationSettings,
+        method: str | Method,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.parameters = {name: value.to(dtype) for name, value in start().items()}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=0.01, weight_decay=0.1)
         self.lr = 0.01
-        self.gradients = {n: torch.zeros(s) for n, s in SHAPES.items()}
+        self.gradients = {n: torch.zeros(s, dtype=dtype) for n, s in SHAPES.items()}
         self.buckets = [[NamedTensor(n, self.gradients[n]) for n in names] for names in BUCKETS]
         self.comm, self.tied, self.rounded = comm, 0, 0
-        chosen = fitting(settings, method)
+        chosen = fitting(settings, method) if isinstance(method, str) else method
         kind = AGGREGATORS[chosen.aggregator.name]
         self.shapes = compressible(SHAPES, kind.amount)
         exchanges = settings.exchanges(STEPS)
@@ -104,7 +124,7 @@ class ToyReplica:
         state = self.optimizer.state.get(self.parameters[name])
         if not state:
             return None
-        return AdamState(state["exp_avg"], state["exp_avg_sq"], int(state["step"]), 0.9, 0.999, 1e-8)
+        return AdamState(state["exp_avg"], state["exp_avg_sq"], 0.9, 0.999, 1e-8)
 
     def stages_of(self, name: str) -> int:
         return 1
@@ -117,19 +137,14 @@ class ToyReplica:
 
     def step(self, step: int, poison: bool = False) -> float:
         """One step as `MegatronEngine.train_step` takes it. Returns the agreed norm."""
-        synchronisation, data = self.synchronisation, torch.Generator().manual_seed(100 * step + self.comm.rank)
+        synchronisation = self.synchronisation
         synchronisation.begin_step(step, self)
-        x, y = torch.randn(16, 10, generator=data), torch.randn(16, 8, generator=data)
-        p = {n: value.clone().requires_grad_() for n, value in self.parameters.items()}
-        loss = ((x @ p["w"].T + p["b"]) @ p["v"].T - y).square().mean()
         synchronisation.forward_done()
-        loss.backward()
+        loss, found = gradients(self.parameters, step, self.comm.rank)
         works = []
         for bucket in self.buckets:
             for gradient in bucket:
-                grad = p[gradient.name].grad
-                assert grad is not None
-                gradient.tensor.copy_(grad * math.nan if poison else grad)
+                gradient.tensor.copy_(found[gradient.name] * (math.nan if poison else 1))
             works.append(synchronisation.bucket(bucket))
         for work in works:
             work.wait()
@@ -143,7 +158,7 @@ class ToyReplica:
         agreed = synchronisation.agreed_norm(step, norm)
         if math.isfinite(agreed):
             synchronisation.after_optimizer(step, self)
-        synchronisation.end_step(step, loss.detach())
+        synchronisation.end_step(step, loss)
         return agreed
 
     def state_dict(self) -> dict[str, Any]:

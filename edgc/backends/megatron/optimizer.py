@@ -73,7 +73,7 @@ class Optimizer:
         if not state:
             return None
         beta1, beta2 = group["betas"]
-        return AdamState(state["exp_avg"], state["exp_avg_sq"], int(state["step"]), beta1, beta2, group["eps"])
+        return AdamState(state["exp_avg"], state["exp_avg_sq"], beta1, beta2, group["eps"])
 
 
 def _build(training: Training, model: Any, matrices: list[torch.nn.Parameter]) -> ChainedOptimizer:
