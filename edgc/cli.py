@@ -298,6 +298,26 @@ def sketches(
 
 
 @bench.command()
+def owners(
+    corpus: CorpusFolder,
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")] = "gpt2-nano",
+    ranks: Annotated[list[int] | None, typer.Option(min=2, help="Size of a group; repeat it for more")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of training, each of which is exchanged")] = 16,
+    out: TableOut = None,
+) -> None:
+    """Bring recorded gradients to the ranks that own them, by TAGC and plainer codes: bytes, error, seconds."""
+    import pandas as pd
+
+    from edgc.analysis import owner_table
+    from edgc.config import Model
+    from edgc.training.bench.owners import study
+
+    _begin_bench(out)
+    rows = pd.DataFrame(study(load(Model, model), corpus, ranks or [2, 4, 8], steps))
+    _end_bench(owner_table, rows, out)
+
+
+@bench.command()
 def lossless(
     corpus: CorpusFolder,
     model: Annotated[str, typer.Option(help="Name of a file in configs/models")] = "gpt2-nano",

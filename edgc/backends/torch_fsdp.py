@@ -27,7 +27,8 @@ from edgc.aggregators.aggregator import NamedTensor, forget
 from edgc.aggregators.residuals import compute_dtype
 from edgc.backends.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
 from edgc.base.errors import UserError
-from edgc.comm import Communicator, ReduceOp, Sharded, TorchCommunicator
+from edgc.comm import Communicator, ReduceOp, TorchCommunicator
+from edgc.comm.layout import cut_rows
 from edgc.config import Method
 from edgc.exchange.gradient_exchange import GradientExchange
 from edgc.exchange.observation import AGREE
@@ -75,7 +76,8 @@ def compress(
     exchange = FSDPExchange(built, chosen, costs)
     shards = TorchCommunicator(group, exchange.ledger)
     if between is None:
-        built.aggregator.layout = _layout(units, dist.get_world_size(group))
+        whole = {p.name: p.shape for unit in units for p in unit.parameters}
+        built.aggregator.layout = cut_rows(whole, dist.get_world_size(group))
     for unit in units:
         if between is None:
             unit.module.set_custom_reduce_scatter(_ReduceScatter(exchange, unit))
@@ -288,7 +290,3 @@ def _shards_over(units: Sequence[_Unit]) -> dist.ProcessGroup:
     if len(ranks) != 1:
         raise UserError(f"model: its modules are sharded over different ranks: {sorted(ranks)}; use one mesh for all")
     return units[0].group
-
-
-def _layout(units: Sequence[_Unit], ranks: int) -> Sharded:
-    return Sharded([{p.name: p.range(rank) for unit in units for p in unit.parameters} for rank in range(ranks)])
