@@ -63,8 +63,8 @@ def paragraph(table: pd.DataFrame) -> str:
         ordered = rows.sort_values("memory_mb", kind="stable")
         least, most = ordered.iloc[0], ordered.iloc[-1]
         sentences.append(
-            f"{model}: a rank holds least with {_named(least)}, {cell(least['memory_mb'])} MB, and most with "
-            f"{_named(most)}, {cell(most['memory_mb'])} MB."
+            f"{model}: a rank holds least with {least['title']}, {cell(least['memory_mb'])} MB, and most with "
+            f"{most['title']}, {cell(most['memory_mb'])} MB."
         )
         for name, own in rows[rows["parameters_wire_mb"] > 0].groupby("layout", sort=False):
             shares = 100 * own["parameters_wire_mb"] / (own["parameters_wire_mb"] + own["gradient_wire_mb"])
@@ -72,10 +72,6 @@ def paragraph(table: pd.DataFrame) -> str:
             share = few if few == many else f"{few} to {many}"
             sentences.append(f"{model}: under {name} parameters are {share} % of the bytes sent.")
     return "\n".join(sentences)
-
-
-def _named(row: pd.Series) -> str:
-    return f"{row['title']} ({row['layout']})"
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:
