@@ -74,6 +74,11 @@ LOOKS = {
     "lossless": Look("#000000", "P", (0, (1, 1.2))),
     "lossless_bf16": Look("#7A7A7A", "P", (0, (1, 1.2))),
     "optimus_cc_stages": Look("#A04070", "X", (0, (1, 1.2))),
+    "dion": Look("#A6761D", "^", "-"),
+    "orth_dion": Look("#A6761D", "v", (0, (4, 1.5))),
+    "demo": Look("#C51B7D", "D", "-"),
+    "onebit_adam": Look("#4D9221", "P", "-"),
+    "cdadam": Look("#4D9221", "X", (0, (4, 1.5))),
 }
 
 
