@@ -75,11 +75,11 @@ LOOKS = {
     "lossless_bf16": Look("#7A7A7A", "P", (0, (1, 1.2))),
     "optimus_cc_stages": Look("#A04070", "X", (0, (1, 1.2))),
     "bitmap_values": Look("#B8860B", "s", "-"),
-    "demo": Look("#7B3F00", "o", "-"),
-    "dion": Look("#A0522D", "^", "-"),
-    "orth_dion": Look("#A0522D", "v", (0, (4, 1.5))),
-    "onebit_adam": Look("#6B4C9A", "X", "-"),
-    "cdadam": Look("#6B4C9A", "D", (0, (4, 1.5))),
+    "dion": Look("#A6761D", "^", "-"),
+    "orth_dion": Look("#A6761D", "v", (0, (4, 1.5))),
+    "demo": Look("#C51B7D", "D", "-"),
+    "onebit_adam": Look("#4D9221", "P", "-"),
+    "cdadam": Look("#4D9221", "X", (0, (4, 1.5))),
 }
 
 

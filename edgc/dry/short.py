@@ -13,6 +13,7 @@ from edgc.config.settings import validate
 from edgc.policies.accordion import AccordionSettings
 from edgc.policies.edgc_bits import EdgcBitsSettings
 from edgc.policies.falling_ratio import FallingRatioSettings
+from edgc.policies.fixed import FixedSettings
 from edgc.policies.lgreco import LGrecoSettings
 from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
 from edgc.synchronisation.outer import OuterSettings
@@ -44,6 +45,8 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         plain["method"]["policy"]["window"] = WINDOW
     elif isinstance(policy, FallingRatioSettings):
         plain["method"]["policy"]["part"] = 1
+    elif isinstance(policy, FixedSettings):
+        plain["method"]["policy"]["start_step"] = min(policy.start_step, WINDOW)
     if isinstance(spec.method.synchronisation, OuterSettings):
         plain["method"]["synchronisation"]["every"] = WINDOW
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")

@@ -21,6 +21,8 @@ LOSSLESS = {"lossless", "lossless_bf16"}  # their messages are as long as data s
 #: These need the loop of PyTorch's own DDP, for CPUs, and more than two stages.
 ELSEWHERE = {"torch_powersgd", "optimus_cc_stages"}
 EVERY = {*available(Method)} - ELSEWHERE - SKETCHES - LOSSLESS
+#: These look at matrices as wholes, which tensor parallelism cuts.
+WHOLE = {name for name in EVERY if load(Method, name).synchronisation.whole_matrices}  # type: ignore[attr-defined]
 #: Whose collectives differ in kind.
 APART = {
     "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",
@@ -96,10 +98,10 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="session")
 def two_of_four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Half of the other methods in fp32: a rank of the first stage and one of the last."""
-    return _run(halves()[0] - APART, tmp_path_factory.mktemp("two"), [0, 2], 1, "fp32", False)
+    return _run((halves()[0] | WHOLE) - APART, tmp_path_factory.mktemp("two"), [0, 2], 1, "fp32", False)
 
 
 @pytest.fixture(scope="session")
 def two_of_eight(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The other half, and `APART`, in bf16 with tensor parallelism of two: as above."""
-    return _run(halves()[1] | APART, tmp_path_factory.mktemp("eight"), [0, 4], 2, "bf16", False)
+    return _run((halves()[1] | APART) - WHOLE, tmp_path_factory.mktemp("eight"), [0, 4], 2, "bf16", False)

@@ -26,6 +26,7 @@ class Fault:
 ALL = (0, 1, 2, 3)
 TELEMETRY, OBSERVATION, LOWRANK = "comm/telemetry.py", "exchange/observation.py", "ops/lowrank/triton.py"
 ENGINE, PROCESS, OUTER = "backends/megatron/engine.py", "backends/megatron/process.py", "synchronisation/outer.py"
+OPTIMIZER = "backends/megatron/optimizer.py"
 TOPK, LAUNCH, WIRE = "aggregators/topk.py", "ops/kernel_launch.py", "aggregators/wire.py"
 
 HOST = "a tensor is left on the host"
@@ -70,7 +71,7 @@ FAULTS = (
           "        if found is None or found.isnan().any():", "topk"),
     Fault(WAIT, ENGINE, "self.optimizer.prepare_grads()", "torch.cuda.synchronize(self.optimizer.prepare_grads())",
           "dense"),
-    Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=ENGINE),
+    Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=OPTIMIZER),
     Fault(COMPILE, ENGINE, "            self._rehearse()\n", "            pass\n", "powersgd", shows=LOWRANK),
     Fault(COMPILE, "exchange/rehearsal.py", "WIDEST), rank % 4 == 0", "WIDEST), True", "edgc",
           shows=LOWRANK),

@@ -160,6 +160,30 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "lr not finite": (put("training.lr", float("inf")), ["training.lr = inf", "finite"]),
     "lr 0": (put("training.lr", 0), ["training.lr = 0", "greater than 0"]),
     "min_lr above lr": (put("training.min_lr", 1.0), ["min_lr 1.0", "lr 0.00015"]),
+    "settings of another optimizer": (
+        put("training.muon", {"momentum": 0.9}),
+        ["muon", "not adamw", "optimizer: muon"],
+    ),
+    "parts of matrices for Muon": (
+        both(put("training.optimizer", "muon"), put("parallel", {"tensor": 2, "data": 2})),
+        ["training.optimizer muon", "parallel.tensor is 2", "optimizer: adamw"],
+    ),
+    "shards of matrices for Muon": (
+        both(put("training.optimizer", "muon"), put("training.shard", "optimizer")),
+        ["training.optimizer muon", "training.shard is optimizer", "training.shard: none"],
+    ),
+    "Muon beside a method's own update": (
+        both(put("training.optimizer", "muon"), put("methods/dense:synchronisation", {"name": "sign"})),
+        ["training.optimizer muon", "dense", "sign", "optimizer: adamw"],
+    ),
+    "parts of matrices for Dion": (
+        both(put("parallel", {"tensor": 2, "data": 2}), put("methods/dense:synchronisation", {"name": "dion"})),
+        ["dense", "dion", "whole matrices", "parallel.tensor is 2"],
+    ),
+    "error feedback beside momentum": (
+        put("methods/powersgd:synchronisation", {"name": "dion"}),
+        ["synchronisation dion", "without error feedback"],
+    ),
     "parameters that do not travel": (
         put("training.parameter_wire", "int8"),
         ["training.parameter_wire int8", "training.shard: optimizer"],
