@@ -94,7 +94,7 @@ class WindowObserver:
         with self._comm.ledger.clock.region(ENTROPY):
             first, names = gradients[0], tuple(g.name for g in gradients)
             kind = torch.promote_types(torch.float32, first.tensor.dtype)
-            parts = [part for g in gradients for part in self._defined(g)]
+            parts = [self._defined(g) for g in gradients]
             norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
             squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
             if isinstance(self._aggregator.layout, Sharded):
@@ -111,20 +111,21 @@ class WindowObserver:
                 residual = self._aggregator.residual(gradient.name)
                 if residual is None or residual.dim() < 2:
                     continue
-                self._errors.add(gradient.name, residual, *self._defined(gradient), step)
+                self._errors.add(gradient.name, residual, self._defined(gradient), step)
                 if self._policy.spectrum:
                     spectrum = self._aggregator.spectrum(gradient.name)
                     assert spectrum is not None, "what has a residual was compressed"
                     self._spectra[gradient.name] = spectrum
 
-    def _defined(self, average: NamedTensor) -> list[Tensor]:
+    def _defined(self, average: NamedTensor) -> Tensor:
         """What this rank has of an average: all of it, or what it owns, flat and maybe empty."""
         layout = self._aggregator.layout
         if not isinstance(layout, Sharded):
-            return [average.tensor]
+            return average.tensor
         flat = average.tensor.view(-1)
-        pieces = [flat[piece.start : piece.stop] for piece in layout.owned(self._comm.rank, [average.name])]
-        return pieces or [flat[:0]]
+        for piece in layout.owned(self._comm.rank, [average.name]):
+            return flat[piece.start : piece.stop]
+        return flat[:0]
 
     def timed(self, backward_seconds: float) -> None:
         """Count one step's backward time of a micro-batch."""
