@@ -26,7 +26,9 @@ def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int
 
 def test_buckets_are_those_of_megatron() -> None:
     report = on_ranks("engine_losses.py", 2, "1", "1", "2", "overlap", "dense")
-    model = StepModel(job(1, 1, 2), load(Calibration, "v100"))
+    spec = job(1, 1, 2)
+    overlapped = spec.model_copy(update={"method": spec.method.model_copy(update={"overlap": True})})
+    model = StepModel(overlapped, load(Calibration, "v100"))
     assert len(model._cut(model.shapes[0])) == report["dense"]["buckets"]
 
 

@@ -20,12 +20,13 @@ def pair() -> dict[str, Any]:
     return on_ranks("plain_loop.py", 2, "megatron:dense", "zero1:dense", "ddp:dense", "fsdp:dense", "fsdp:dense:int8")
 
 
-#: A case, the one that it is equal to, and how far rounding may take them apart in twenty steps.
+#: A case, the one that it is equal to, and how far rounding may take them apart in twenty steps. Blocks of few bits
+#: begin elsewhere under ZeRO-1 than under FSDP2.
 EQUAL = (
     ("fsdp:powersgd", "ddp:powersgd", 1e-5),
     ("fsdp:bf16_fp32sum", "ddp:bf16_fp32sum", 1e-4),
-    ("zero1:int8", "megatron:int8", 1e-4),
-    ("zero1:int4", "megatron:int4", 1e-3),
+    ("zero1:int8", "fsdp:int8", 1e-3),
+    ("zero1:int4", "fsdp:int4", 1e-2),
 )
 
 
