@@ -1,7 +1,8 @@
-"""DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870, algorithm 1).
+"""DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870).
 
 A matrix is cut into chunks of at most `chunk`×`chunk`, anything else into rows of at most `chunk`: the largest divisors
-of its dimensions, as in the authors' code (bloc97/DeMo). The transform is the orthonormal DCT-II of both dimensions.
+of its dimensions; the paper's own choice of chunks is unconfirmed. The transform is the orthonormal DCT-II of both
+dimensions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CD-Adam: ranks exchange how gradients differ from what is known of them (arXiv 2111.00705, algorithm 1), in any code.
+"""CD-Adam: ranks exchange how gradients differ from what is known of them (arXiv 2111.00705), in any code.
 
 The optimizer sees ĝ, which all ranks keep: ĝ ← ĝ + mean of C(Gᵢ − ĝᵢ). With `memory: own` each rank's ĝᵢ is what all
 know of its gradient, the paper's Markov compression sequence: ĝᵢ ← ĝᵢ + C(Gᵢ − ĝᵢ), and ĝ is the mean of all ĝᵢ. So

@@ -1,6 +1,6 @@
 """1-bit Adam: AdamW, then its momentum is exchanged in the gradients' place and its variance stays as it is.
 
-Tang et al. 2021, arXiv 2102.02888, algorithm 1, with any aggregator. Gradients travel dense until the policy compresses
+Tang et al. 2021, arXiv 2102.02888, with any aggregator. Gradients travel dense until the policy compresses
 for the first time, and AdamW is as ever. From then on every rank makes m ← β₁ m + (1 − β₁) G with its own gradients, m
 is averaged as it is compressed, and θ ← (1 − η λ) θ − η m̂ / (√v̂ + ε) with the variance v of the last dense step.
 """

@@ -1,7 +1,7 @@
 """Parameters move by the sign of an average, as in signSGD and in DeMo.
 
-θ ← (1 − η λ) θ − η sign(Q), Q the average of what ranks sent. DeMo's momentum (Peng et al. 2024, arXiv 2411.19870,
-algorithm 1) is what they did not send, so it is the aggregator's error feedback (edgc/aggregators/dct.py).
+θ ← (1 − η λ) θ − η sign(Q), Q the average of what ranks sent. DeMo's momentum (Peng et al. 2024, arXiv 2411.19870) is
+what they did not send, so it is the aggregator's error feedback (edgc/aggregators/dct.py).
 """
 
 from __future__ import annotations
