@@ -41,7 +41,8 @@ def run_node(
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # `explain` says it in one screen
+    for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # `explain` says it in one screen
     meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": f"localhost:{spec.cluster.port or 0}"}
     if endpoint is not None:  # ranks follow the nodes' order, not that of their arrival
         configs = {"rank": node, "timeout": JOIN_SECONDS}
