@@ -20,7 +20,7 @@ from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Parametric
 from edgc.cluster.whole_run import simulate
 from edgc.config import CONFIGS, Calibration, Experiment, load_experiment
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.timing import UNSHAPED
 
 

@@ -140,6 +140,18 @@ class Method(Named):
         return self
 
     @model_validator(mode="after")
+    def _seconds_are_seen(self) -> Method:
+        policy, chosen = self.policy, self.synchronisation
+        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}  # type: ignore[attr-defined]
+        for how, hides in hidden.items():
+            if policy.reads_seconds and hides:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "  # type: ignore[attr-defined]
+                    "false and an exchange within the step, or another policy"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _synchronisation_takes_the_parts(self) -> Method:
         chosen = self.synchronisation
         if chosen == EVERY_STEP:

@@ -30,4 +30,5 @@ MORE_TABLES = (
     "learning_rates",
     "time_to_loss",
     "layout_costs",
+    "adaptation",
 )
