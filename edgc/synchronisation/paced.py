@@ -67,7 +67,8 @@ class Paced(Outer):
         super().__init__(settings, exchange, iterations)
         self._local_steps, self._begun = settings.every, 0  # H, and the step that the local steps began with
         self._done = 0  # exchanges
-        self._spent = 0.0  # seconds of local steps since the last exchange
+        self._spent = 0.0  # seconds of local steps since the last exchange, but for those of
+        self._spans: list[tuple[Any, Any]] = []  # moments: a GPU tells their seconds when it has come to them
         self._begin: Any = None  # moment of the step's begin
         self._told: dict[str, float] = {}
 
@@ -79,12 +80,18 @@ class Paced(Outer):
     def after_optimizer(self, step: int, replica: Replica) -> None:
         clock = self.exchange.clock
         begin = clock.now()
+        self._spans.append((self._begin, begin))
         super().after_optimizer(step, replica)
-        end = clock.now()
-        clock.wait()
-        self._spent += clock.seconds(self._begin, begin)
         if self._exchanges(step):
+            end = clock.now()
+            self._count()
             self._pace(step, clock.seconds(begin, end), replica)
+
+    def _count(self) -> None:
+        """Wait for the device, and add up the local steps so far."""
+        self.exchange.clock.wait()
+        self._spent += sum(self.exchange.clock.seconds(*span) for span in self._spans)
+        self._spans = []
 
     def _pace(self, step: int, exchange: float, replica: Replica) -> None:
         """Agree on how long things took, and on H. The step's record tells both."""
@@ -113,6 +120,7 @@ class Paced(Outer):
         return self._done
 
     def state_dict(self) -> dict[str, Any]:
+        self._count()
         own = {"local_steps": self._local_steps, "begun": self._begun, "done": self._done, "spent": self._spent}
         return super().state_dict() | own
 

@@ -17,8 +17,8 @@ from edgc.training.node_links import network_of
 from tests.fixtures.workspace import Workspace, wait_for
 
 pytestmark = pytest.mark.skipif(not links.available(), reason="needs root, ip and tc")
-STEPS, DROP = 24, 10  # the rate falls before 0-based step 10
-FAST, SLOW = 100.0, 1.0  # Mbit/s
+STEPS, DROP = 18, 10  # the rate falls before 0-based step 10
+FAST, SLOW = 200.0, 0.25  # Mbit/s
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def drop(workspace: Workspace) -> Workspace:
     """A workspace with a drop of two processes' links to a hundredth: the tiny model sends little."""
     pair = {"device": "cpu", "device_model": "cpu", "nodes": 1, "processes_per_node": 2, "timeout_seconds": 60}
     workspace.write("clusters", "linked", links={}, **pair)
-    changes = [{"at": 0, "rate": f"{FAST:g}mbit"}, {"at": DROP, "rate": f"{SLOW:g}mbit"}]
+    changes = [{"at": 0, "rate": f"{FAST:g}mbit"}, {"at": DROP, "rate": f"{1000 * SLOW:g}kbit"}]
     workspace.write("traces", "drop", title="drop", clock="steps", changes=changes)
-    seconds = [changes[0], {"at": 0.5, "rate": f"{SLOW:g}mbit", "processes": [1]}]
+    seconds = [changes[0], {"at": 0.5, "rate": f"{1000 * SLOW:g}kbit", "processes": [1]}]
     workspace.write("traces", "slow_rank", title="slow rank", changes=seconds)
     return workspace
 
@@ -51,22 +51,23 @@ def trained(workspace: Workspace, name: str) -> tuple[Path, list[dict]]:
 
 
 def test_steps_follow_the_trace_and_the_rank_follows_the_links(drop: Workspace) -> None:
-    policy = {"ranks": [1, 2, 4, 16], "share": 0.5, "window": 3}
+    policy = {"ranks": [4, 16], "share": 0.7, "window": 3}
     write(drop, "budget", "powersgd_budget", "drop", {"policy": policy})
     out, steps = trained(drop, "budget")
     assert [row["link_mbit"] for row in steps] == [FAST] * DROP + [SLOW] * (STEPS - DROP)
-    # the ledger's bytes of both ranks, each over its own link, and no step is faster than its link lets it be
-    for row in steps:
-        assert row["t_wire"] > 0.8 * row["wire_bytes"] / 2 * 8e-6 / row["link_mbit"]
+    # the ledger's bytes of both ranks, each over its own link; each of three messages may find a full bucket of 10 kB
+    for row in steps[DROP:]:
+        assert row["t_wire"] > 0.8 * (row["wire_bytes"] / 2 - 3e4) * 8e-6 / row["link_mbit"]
+    assert steps[DROP]["wire_bytes"] / 2 > 6e4, "this says something"
+    fast, slow = (median(row["t_wire"] for row in part) for part in (steps[1:DROP], steps[DROP:]))
+    assert slow > 2 * fast, "though it sends less"
     decisions = read_jsonl(out / "decisions.jsonl")
     by_step = {row["step"]: row["rank"] for row in decisions}
     before, after = by_step[DROP // 3 * 3], by_step[STEPS]
-    assert before > after == 1, by_step
-    slow = [row["wire_bytes"] for row in steps[-3:]]
-    assert max(slow) < median(row["wire_bytes"] for row in steps[:DROP])
+    assert (before, after) == (16, 4), by_step
+    assert max(row["wire_bytes"] for row in steps[-3:]) < median(row["wire_bytes"] for row in steps[:DROP])
     measured = [row for row in decisions if row["step"] == STEPS]
-    assert all(0.3 * SLOW < 8e-6 / row["seconds_per_byte"] < 1.1 * SLOW for row in measured)
-    assert "; links: drop" not in read_json(out / "manifest.json")["device"]["model"]
+    assert all(0.2 * SLOW < 8e-6 / row["seconds_per_byte"] < 2 * SLOW for row in measured)
     assert read_json(out / "manifest.json")["link"]["trace"] == "drop"
 
 
