@@ -99,7 +99,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
 
 def _plain(method: Method) -> bool:
     """Whether the method's work is the same in every step and its parts follow one another."""
-    return not method.control and not method.overlap and not method.policy.adapts  # type: ignore[attr-defined]
+    return not method.control and not method.overlap and not method.adapts
 
 
 def _stages(one: Timed) -> Stages:

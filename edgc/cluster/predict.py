@@ -53,7 +53,7 @@ def _rows(
     seen = {(one.computed, one.spec.method.name, rate) for one in timed for rate in one.stages}
     for spec in experiment.runs(configs):
         method = spec.method
-        if method.control or method.policy.adapts:  # type: ignore[attr-defined]
+        if method.control or method.adapts:
             continue
         for rate in experiment.timing.rates:
             if rate == UNSHAPED:

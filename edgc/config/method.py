@@ -81,6 +81,11 @@ class Method(Named):
         return not MECHANISMS[self.aggregator.name].exchanges  # type: ignore[attr-defined]
 
     @property
+    def adapts(self) -> bool:
+        """Whether how much it sends, or when, depends on what it observes: nobody knows it beforehand."""
+        return self.policy.adapts or self.synchronisation.paced  # type: ignore[attr-defined]
+
+    @property
     def baseline(self) -> bool:
         """Whether it averages everything in every step, uncompressed: others are held against it."""
         return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
