@@ -14,7 +14,7 @@ from edgc.cluster.ask import calibration_of, elsewhere
 from edgc.cluster.plan import Plan, at_rate, plan
 from edgc.cluster.trajectory import Parametric, Trajectory
 from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.settings import merge, validate
 from edgc.config.simulation import Assumption
 

@@ -12,7 +12,9 @@ onstart:
     settings = workflow.output_settings
     told_all = settings.verbose or settings.printshellcmds
     LINE.begin(
-        [] if told_all else [h for h in logger.handlers if h.name == "DefaultStreamHandler"]
+        []
+        if told_all
+        else [h for h in logger.handlers if h.name == "DefaultStreamHandler"]
     )
 
 

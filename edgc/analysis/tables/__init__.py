@@ -31,4 +31,5 @@ MORE_TABLES = (
     "time_to_loss",
     "layout_costs",
     "bandwidth",
+    "adaptation",
 )
