@@ -34,7 +34,7 @@ class Judgement(Settings):
     baseline: str = Field("dense", description="Method that the others are compared with")
     gaps_from: str | None = Field(
         None,
-        description="mode time only: experiment whose published table `accuracy` tells the loss gaps of these methods",
+        description="For modes time and simulate: experiment whose published table `accuracy` tells loss gaps",
     )
     gaps_of: dict[str, str] = Field(
         {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
@@ -176,8 +176,8 @@ class Experiment(Named):
             )
         if self.mode == "simulate" and "dense" not in self.methods:
             raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
-        if self.judgement.gaps_from and self.mode != "time":
-            raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
+        if self.judgement.gaps_from and self.mode == "train":
+            raise ValueError("judgement.gaps_from is not for mode: train, whose runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":
             raise ValueError("predict_from is for mode: time only; only a timing can be held against a prediction")
         if self.traces and self.mode != "train":

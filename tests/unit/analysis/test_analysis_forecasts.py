@@ -150,6 +150,13 @@ def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -
         who_wins_where.EVERY_STEP: ["powersgd_r64", "dense"],
         who_wins_where.WITH_LOCAL: ["local_128", "dense"],
     }
+    measured = pd.DataFrame(
+        {"model": "gpt2-nano", "method": ["dense", "topk", "powersgd_r64"], "status": "done", "pairs": 5}
+        | {"gap": [0.0, 0.01, 0.01], "gap_high": [0.0, 0.019, 0.021], "gap_sd": 0.01}
+    )
+    with_quality = who_wins_where.build(replace(study(*points), gaps=measured))
+    kept = with_quality[with_quality["panel"] == who_wins_where.KEPT]
+    assert kept["method"].tolist() == ["topk", "dense"], "PowerSGD is faster, and may cost more than the margin"
     ax = Figure().subplots()
     who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL], ax)
     assert set(ax.get_legend_handles_labels()[1]) == {"Local_128", "Dense"}
