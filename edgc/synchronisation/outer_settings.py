@@ -80,6 +80,15 @@ class OuterSettings(SynchronisationSettings):
         """No fragment is empty."""
         return self.fragments
 
+    @property
+    def late(self) -> int:
+        return self.delay
+
+    def parts(self, names: Collection[str]) -> list[list[str]]:
+        """Fragments; of a pipeline stage's parameters there may be fewer."""
+        found = [[name for name in names if self.fragment(name) == part] for part in range(self.fragments)]
+        return [part for part in found if part]
+
     def fragment(self, name: str) -> int:
         """The number of the fragment that a parameter belongs to, by the first number in its name."""
         return next((int(part) for part in name.split(".") if part.isdigit()), 0) % self.fragments
@@ -118,5 +127,4 @@ class OuterSettings(SynchronisationSettings):
         own = (8 if self.momentum else 4) * elements([*shapes.values()])
         if not self.delay:
             return own
-        parts = [[s for name, s in shapes.items() if self.fragment(name) == p] for p in range(self.fragments)]
-        return own + 4 * max(map(elements, parts))
+        return own + 4 * max(elements([shapes[name] for name in part]) for part in self.parts(shapes))

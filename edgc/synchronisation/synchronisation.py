@@ -88,6 +88,15 @@ class SynchronisationSettings(BaseModel):
         """Whether all replicas have the same parameters after 0-based `step`."""
         return not self.local or self.exchanges_after(step, iterations)
 
+    def parts(self, names: Collection[str]) -> list[list[str]]:
+        """All parameters' `names`, by what is exchanged at one time: with each of these once in a period."""
+        return [[*names]]
+
+    @property
+    def late(self) -> int:
+        """Steps beside which each of these exchanges is under way, before its average is used."""
+        return 0
+
     @property
     def least_layers(self) -> int:
         """Layers that a model must have."""
