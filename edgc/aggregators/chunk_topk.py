@@ -81,7 +81,8 @@ class ChunkTopK(Coded):
         chosen = [c.largest(c.cut(e).reshape(-1, c.size), self._kept(c)) for c, e in zip(every, errors, strict=True)]
         places = [at for _, at in chosen]
         code = self._code(every, chosen[0][0].element_size())
-        where, what = pack12(torch.cat([at.view(-1) for at in places])), code.encode_values([v.view(-1) for v, _ in chosen])
+        where = pack12(torch.cat([at.view(-1) for at in places]))
+        what = code.encode_values([values.view(-1) for values, _ in chosen])
         sent = code.decode_values(what[None], chosen[0][0].dtype)[0].split(list(code.ks))
         for c, error, own, at in zip(every, errors, sent, places, strict=True):
             error.sub_(c.join(c.spread(own.view_as(at), at)))

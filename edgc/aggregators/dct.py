@@ -1,7 +1,7 @@
 """DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870).
 
-The transform is the orthonormal DCT-II of both dimensions of every chunk (chunks.py; the paper's own choice of chunks is
-unconfirmed).
+The transform is the orthonormal DCT-II of both dimensions of every chunk. Chunks are cut as in chunks.py; the paper's
+own choice of them is unconfirmed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ class DctSettings(AggregatorSettings):
     decay: float = Field(
         0.999, ge=0, le=1, description="β: what a step leaves of what was not sent before; 1: all, 0: no error feedback"
     )
-    mean: Mean = Field(
-        "senders", description="A coefficient's mean is over the ranks that sent it, or over all"
-    )
+    mean: Mean = Field("senders", description="A coefficient's mean is over the ranks that sent it, or over all")
 
     @property
     def keeps_residual(self) -> bool:

@@ -113,7 +113,7 @@ class OuterSettings(SynchronisationSettings):
     def equal_after(self, step: int, iterations: int) -> bool:
         """With fragments, or if replicas keep a share of their own, after the last step only."""
         streams = self.fragments > 1 or self.delay > 0 or self.mixing > 0
-        return step + 1 == iterations or not streams and self.exchanges_after(step, iterations)
+        return step + 1 == iterations or (not streams and self.exchanges_after(step, iterations))
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """Δ; v ← μ v + Δ; θ_global ← θ_global − η (Δ + μ v); the parameters. Late averages are copied."""

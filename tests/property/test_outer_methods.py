@@ -173,8 +173,10 @@ CASES: dict[str, tuple[Any, Callable[[], Iterator[State]]]] = {
         ),
         lambda: streaming(6, 1, 0.5, 0.7, 0.9),
     ),
-    "streaming_diloco, whole, longer": (
-        lambda: trained("streaming_diloco", synchronisation={"every": 8, "delay": 2, "fragments": 2}, aggregator={"block": 4}),
+    "streaming_diloco, two steps late": (
+        lambda: trained(
+            "streaming_diloco", synchronisation={"every": 8, "fragments": 2, "delay": 2}, aggregator={"block": 4}
+        ),
         lambda: streaming(8, 2, 0.5, 0.7, 0.9),
     ),
     "muloco_topk": (
