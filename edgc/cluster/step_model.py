@@ -102,8 +102,10 @@ class StepModel:
         self._prepare(timeline, stage, sampled, look)
         if synchronisation.moment is Moment.NEXT_STEP:
             forward = max(task.end for task in tasks if task.stage == stage and task.kind == "forward")
-            rest = self.floor - ends[stage]
-            exchange_beside(timeline, [workload for _, workload in buckets], rest + forward, ends[stage] - forward)
+            steps, odd = divmod(synchronisation.in_flight, 2)
+            middle = steps * self.floor + odd * (self.floor - ends[stage] + forward)
+            whole = synchronisation.in_flight * self.floor
+            exchange_beside(timeline, [workload for _, workload in buckets], middle, whole - middle)
         else:
             exchange(timeline, buckets)
         return timeline
@@ -255,10 +257,20 @@ class StepModel:
     def _ends_with(self, stage: int, timeline: Timeline) -> float:
         """When a step ends that has this exchange on this stage, if no other stage makes it longer."""
         moment = self.spec.method.synchronisation.moment
-        if moment is Moment.NEXT_STEP:  # from the end of one backward to that of the next
-            return timeline.now - self._pipeline[1][stage]
+        if moment is Moment.NEXT_STEP:
+            return self._beside(stage, timeline)
         after = self._optimizer + self._last_gather if moment is Moment.BACKWARD else 0.0
         return timeline.now + self._embedding + after
+
+    def _beside(self, stage: int, timeline: Timeline) -> float:
+        """Seconds from the end of one backward to that of the next, with an exchange that takes several of them.
+
+        Each step's device makes one, each step's link carries one, and all of them share what they are late.
+        """
+        in_flight = self.spec.method.synchronisation.in_flight
+        passed, computed = timeline.now - self._pipeline[1][stage], timeline.total("encode") + timeline.total("decode")
+        late = (passed - computed) / in_flight - self.floor
+        return self.floor + computed + max(late, timeline.link - self.floor - computed, 0.0)
 
     @property
     def _optimizer(self) -> float:

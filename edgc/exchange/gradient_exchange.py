@@ -7,6 +7,8 @@ Knows no framework, and not whether it averages gradients or something else. Who
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgc.aggregators.aggregator import Aggregator, NamedTensor
@@ -69,14 +71,27 @@ class GradientExchange:
         stages: Communicator | None = None,
         compresses: bool = True,
     ) -> None:
-        self.aggregator, self.policy, self.comm, self.stage = aggregator, policy, comm, stage
+        self.aggregators, self.policy, self.comm, self.stage = [aggregator], policy, comm, stage
         self.probe: Probe | None = None
         self._shapes = dict(sorted(shapes.items()))
         self.compresses = compresses
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
-        self._step = -1
-        self._decision = Decision()
-        self._turns = Turns()
+        self._apart = 0
+        self._begun = _Begun(-1, aggregator, -1, Decision())
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The one that averages, or the first of those that take turns."""
+        return self.aggregators[0]
+
+    def split(self, streams: int, iterations: int) -> None:
+        """Let so many steps' exchanges be under way at once, of `iterations` in all. Before the first.
+
+        An aggregator encodes what its last exchange left, so each of them has its own, and they take turns: what one
+        did not send waits for its next exchange.
+        """
+        self.aggregators += [deepcopy(self.aggregator) for _ in range(1, streams)]
+        self._apart = self.aggregator.period * iterations
 
     @property
     def clock(self) -> StepClock:
@@ -86,14 +101,15 @@ class GradientExchange:
     @property
     def compressing(self) -> bool:
         """Whether the policy compresses in this step, wherever placement and the aggregator let it."""
-        decided = self.policy.decide(self._step)
+        decided = self.policy.decide(self._begun.step)
         return any(amount is not DENSE for amount in (decided.default, *decided.by_parameter.values()))
 
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
-        self._turns = Turns()  # whatever an error left of the last step
-        self._step = step
-        self._decision = self._placed(self.policy.decide(step))
+        turn, stream = divmod(step, len(self.aggregators))
+        number = turn + stream * self._apart  # aggregators count their own exchanges, and draw other random numbers
+        decision = self._placed(self.policy.decide(step))
+        self._begun = _Begun(step, self.aggregators[stream], number, decision)  # forgets what an error left of the last
 
     def _placed(self, decided: Decision) -> Decision:
         """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
@@ -104,47 +120,41 @@ class GradientExchange:
 
     def start(self, gradients: Sequence[NamedTensor], launch_previous: bool = True) -> Bucket:
         """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks."""
+        begun = self._begun
         self._observer.device = gradients[0].tensor.device
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.local(self._step, gradients)
-        compressible = self._compressible(gradients)
-        self._observer.entropy(self._step, compressible)
-        self._observer.errors(self._step, compressible)
+                self.probe.local(begun.step, gradients)
+        compressible = begun.compressible(gradients)
+        self._observer.entropy(begun.step, compressible)
+        self._observer.errors(begun.step, compressible)
         with self.clock.region("encode"):
-            steps = self.aggregator.exchange(gradients, self._decision, self.comm, self._step)
-            return Bucket(self, self._turns.start(steps, launch_previous), gradients)
+            steps = begun.aggregator.exchange(gradients, begun.decision, self.comm, begun.number)
+            return Bucket(self, begun, begun.turns.start(steps, launch_previous), gradients)
 
-    def advance(self) -> None:
-        """Launch what is left of the buckets under way."""
-        with self.clock.region("encode"):
-            self._turns.advance()
-
-    def finish(self, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
+    def finish(self, begun: _Begun, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
         """Decode a bucket, and look at it."""
-        self.advance()
+        with self.clock.region("encode"):
+            begun.turns.advance()
         with self.clock.region("decode"):
-            self._turns.finish(exchange)
-        compressible = self._compressible(gradients)
+            begun.turns.finish(exchange)
+        compressible = begun.compressible(gradients)
         self._observer.norms(compressible)
-        self._observer.residuals(self._step, compressible)
+        self._observer.residuals(begun.step, compressible)
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.average(self._step, gradients)
-
-    def _compressible(self, gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
-        return [g for g in gradients if g.name in self._decision.by_parameter]
+                self.probe.average(begun.step, gradients)
 
     def end_step(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
         """At a window's end: agree on what was observed, let the policy see it. Returns decision records.
 
         `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
         """
-        observation = self._observer.end_step(self._step, loss)
+        observation = self._observer.end_step(self._begun.step, loss)
         if observation is None:
             return []
         self.policy.observe(observation)
-        return self.decisions(self._step + 1, observation)
+        return self.decisions(self._begun.step + 1, observation)
 
     def timed(self, backward_seconds: float) -> None:
         """Tell how long backward took for the last micro-batch of the step that was just timed."""
@@ -172,28 +182,52 @@ class GradientExchange:
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs to go on bit for bit, in the middle of a window too."""
+        states = [aggregator.state_dict() for aggregator in self.aggregators]
         return {
-            "aggregator": self.aggregator.state_dict(),
+            "aggregator": states[0] if len(states) == 1 else states,
             "policy": self.policy.state_dict(),
             "observer": self._observer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.aggregator.load_state_dict(state["aggregator"])
+        states = state["aggregator"] if len(self.aggregators) > 1 else [state["aggregator"]]
+        for aggregator, own in zip(self.aggregators, states, strict=True):
+            aggregator.load_state_dict(own)
         self.policy.load_state_dict(state["policy"])
         self._observer.load_state_dict(state["observer"])
+
+
+@dataclass
+class _Begun:
+    """What holds for all buckets of a step."""
+
+    step: int
+    aggregator: Aggregator
+    number: int  #: of the exchange, as its aggregator counts
+    decision: Decision
+    turns: Turns = field(default_factory=Turns)
+
+    def compressible(self, gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
+        return [g for g in gradients if g.name in self.decision.by_parameter]
 
 
 class Bucket:
     """A bucket under way. `wait` is idempotent."""
 
-    def __init__(self, exchange: GradientExchange, under_way: UnderWay, gradients: Sequence[NamedTensor]) -> None:
-        self._exchange, self._under_way, self._gradients = exchange, under_way, gradients
+    def __init__(
+        self, exchange: GradientExchange, begun: _Begun, under_way: UnderWay, gradients: Sequence[NamedTensor]
+    ) -> None:
+        self._exchange, self._begun, self._under_way, self._gradients = exchange, begun, under_way, gradients
         self._done = False
+
+    def advance(self) -> None:
+        """Launch what is left of it. Idempotent."""
+        with self._exchange.clock.region("encode"):
+            self._under_way.advance()
 
     def wait(self) -> None:
         """Block until its tensors hold the average."""
         if not self._done:
             self._done = True
-            self._exchange.finish(self._under_way, self._gradients)
+            self._exchange.finish(self._begun, self._under_way, self._gradients)

@@ -72,6 +72,16 @@ class SynchronisationSettings(BaseModel):
         """Steps from one exchange to the next."""
         return 1
 
+    @property
+    def in_flight(self) -> int:
+        """Exchanges under way at once, each with an aggregator's state of its own."""
+        return 1
+
+    @property
+    def reads_adam(self) -> bool:
+        """Whether it needs `Replica.adam` of all parameters: no other optimizer will do."""
+        return False
+
     def exchanges(self, iterations: int) -> int:
         """Exchanges of a run of so many steps: what a policy counts."""
         return -(-iterations // self.period)
