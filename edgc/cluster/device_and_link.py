@@ -54,7 +54,12 @@ class Timeline:
         cls, transfers: Transfers, group: Group, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
     ) -> Timeline:
         """That of a rank whose collectives are `group`'s."""
-        return cls(kernels, lambda m: transfers.collective(m.collective, m.payload, group), transfers.in_flight, now)
+
+        def message(m: Message) -> Transfer:
+            kind = transfers.with_neighbour if m.pair else transfers.collective
+            return kind(m.collective, m.payload, group)
+
+        return cls(kernels, message, transfers.in_flight, now)
 
     def compute(self, what: str, seconds: float) -> None:
         """The device is busy."""

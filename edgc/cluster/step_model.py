@@ -248,7 +248,10 @@ class StepModel:
         if key not in self._layouts:
             self._layouts[key] = self.sharding.layout(shapes)
         self._aggregator.layout = self._layouts[key]
-        return self._aggregator.workload(shapes, Decision(DENSE, amounts), ranks)
+        decided = Decision(DENSE, amounts)
+        return self.spec.method.synchronisation.workload(
+            lambda size: self._aggregator.workload(shapes, decided, size), ranks
+        )
 
     def _exchanged(self, stage: int) -> dict[str, Shape]:
         """What the data-parallel ranks of a stage exchange."""

@@ -71,27 +71,45 @@ class GradientExchange:
         stages: Communicator | None = None,
         compresses: bool = True,
     ) -> None:
-        self.aggregators, self.policy, self.comm, self.stage = [aggregator], policy, comm, stage
+        self.policy, self.comm, self.stage = policy, comm, stage
         self.probe: Probe | None = None
         self._shapes = dict(sorted(shapes.items()))
         self.compresses = compresses
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
-        self._apart = 0
-        self._begun = _Begun(-1, aggregator, -1, Decision())
+        self._turns, self._apart = 1, 0
+        self._channels = [_Channel(aggregator, comm)]
+        self._begun = _Begun(-1, -1, Decision(), self._channels[0])
 
     @property
     def aggregator(self) -> Aggregator:
-        """The one that averages, or the first of those that take turns."""
-        return self.aggregators[0]
+        """The one that averages, or the first of several."""
+        return self._channels[0].aggregator
 
-    def split(self, streams: int, iterations: int) -> None:
-        """Let so many steps' exchanges be under way at once, of `iterations` in all. Before the first.
+    @property
+    def aggregators(self) -> list[Aggregator]:
+        """All that average: several after `take_turns` and `along`."""
+        return [channel.aggregator for channel in self._channels]
 
-        An aggregator encodes what its last exchange left, so each of them has its own, and they take turns: what one
-        did not send waits for its next exchange.
+    def take_turns(self, turns: int, exchanges: int) -> None:
+        """Let so many steps' exchanges be under way at once, of `exchanges` in all. Before the first.
+
+        An aggregator encodes what its last exchange left, so each of them has its own: what one did not send waits for
+        its next turn.
         """
-        self.aggregators += [deepcopy(self.aggregator) for _ in range(1, streams)]
-        self._apart = self.aggregator.period * iterations
+        self._turns = turns
+        self._copy([(number, self.comm) for number in range(turns)], exchanges)
+
+    def along(self, edges: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
+        """Exchange with some ranks each in the group's place, `exchanges` in all. Before the first.
+
+        `edges`: in the order of `start`'s channel, with a number that both ends have for it. Each has an aggregator.
+        """
+        self._copy(edges, exchanges)
+
+    def _copy(self, channels: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
+        first = self.aggregator
+        self._channels = [_Channel(deepcopy(first), comm, number) for number, comm in channels] or self._channels
+        self._apart = first.period * exchanges
 
     @property
     def clock(self) -> StepClock:
@@ -106,10 +124,9 @@ class GradientExchange:
 
     def begin_step(self, step: int) -> None:
         """Fix the amounts of 0-based `step`, before its first bucket."""
-        turn, stream = divmod(step, len(self.aggregators))
-        number = turn + stream * self._apart  # aggregators count their own exchanges, and draw other random numbers
+        turn, channel = divmod(step, self._turns)
         decision = self._placed(self.policy.decide(step))
-        self._begun = _Begun(step, self.aggregators[stream], number, decision)  # forgets what an error left of the last
+        self._begun = _Begun(step, turn, decision, self._channels[channel])  # forgets what an error left of the last
 
     def _placed(self, decided: Decision) -> Decision:
         """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
@@ -118,9 +135,16 @@ class GradientExchange:
         shapes = self._shapes.items()
         return Decision(DENSE, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
 
-    def start(self, gradients: Sequence[NamedTensor], launch_previous: bool = True) -> Bucket:
-        """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks."""
+    def start(
+        self, gradients: Sequence[NamedTensor], launch_previous: bool = True, channel: int | None = None
+    ) -> Bucket:
+        """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks.
+
+        channel: which of the edges that `along` was given.
+        """
         begun = self._begun
+        chosen = begun.channel if channel is None else self._channels[channel]
+        number = begun.turn + chosen.number * self._apart  # no two channels draw the same random numbers
         self._observer.device = gradients[0].tensor.device
         if self.probe is not None:
             with self.clock.region(OBSERVE):
@@ -129,7 +153,7 @@ class GradientExchange:
         self._observer.entropy(begun.step, compressible)
         self._observer.errors(begun.step, compressible)
         with self.clock.region("encode"):
-            steps = begun.aggregator.exchange(gradients, begun.decision, self.comm, begun.number)
+            steps = chosen.aggregator.exchange(gradients, begun.decision, chosen.comm, number)
             return Bucket(self, begun, begun.turns.start(steps, launch_previous), gradients)
 
     def finish(self, begun: _Begun, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
@@ -198,14 +222,23 @@ class GradientExchange:
         self._observer.load_state_dict(state["observer"])
 
 
+@dataclass(frozen=True)
+class _Channel:
+    """Where an aggregator averages, and what its numbers begin with."""
+
+    aggregator: Aggregator
+    comm: Communicator
+    number: int = 0
+
+
 @dataclass
 class _Begun:
     """What holds for all buckets of a step."""
 
     step: int
-    aggregator: Aggregator
-    number: int  #: of the exchange, as its aggregator counts
+    turn: int  #: of the exchange, as its aggregator counts
     decision: Decision
+    channel: _Channel
     turns: Turns = field(default_factory=Turns)
 
     def compressible(self, gradients: Sequence[NamedTensor]) -> list[NamedTensor]:

@@ -69,6 +69,9 @@ class DelayedSettings(SynchronisationSettings):
     def in_flight(self) -> int:
         return self.delay
 
+    def aggregators(self, ranks: int) -> int:
+        return self.delay
+
     @property
     def reads_adam(self) -> bool:
         return self.correction == "prediction"
@@ -101,7 +104,7 @@ class Delayed(Synchronisation):
         super().__init__(settings, exchange, iterations)
         self._delay = settings.delay
         if self._delay > 1:
-            exchange.split(self._delay, iterations)
+            exchange.take_turns(self._delay, iterations)
         self._late: list[list[list[NamedTensor]]] = []  # by step mod τ and bucket: what is averaged, in one buffer each
         self._under_way: deque[tuple[int, list[Bucket]]] = deque()  # by step
         self._loss: Tensor | None = None  # of the last step whose gradients are under way

@@ -15,7 +15,7 @@ The settings say what the cluster model, the policies and `edgc plan` must know,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from edgc.aggregators.aggregator import AggregatorSettings, Last, Law, NamedTensor
-from edgc.aggregators.workload import Kernel, Shape
+from edgc.aggregators.workload import Kernel, Shape, Workload
 from edgc.comm import Work
 from edgc.exchange.gradient_exchange import GradientExchange
 from edgc.policies.policy import PolicySettings
@@ -74,8 +74,16 @@ class SynchronisationSettings(BaseModel):
 
     @property
     def in_flight(self) -> int:
-        """Exchanges under way at once, each with an aggregator's state of its own."""
+        """Steps whose exchanges are under way at once."""
         return 1
+
+    def aggregators(self, ranks: int) -> int:
+        """How many aggregators, with their states, each of so many data-parallel ranks has."""
+        return 1
+
+    def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
+        """What a bucket's exchange asks for among `ranks`, at least two. `of`: an average among so many."""
+        return of(ranks)
 
     @property
     def reads_adam(self) -> bool:
@@ -89,6 +97,10 @@ class SynchronisationSettings(BaseModel):
     def exchanges_after(self, step: int, iterations: int) -> bool:
         """Whether 0-based `step` ends in an exchange. The last one does, so that a run ends with one model."""
         return (step + 1) % self.period == 0 or step + 1 == iterations
+
+    def equal_after(self, step: int, iterations: int) -> bool:
+        """Whether all replicas' parameters are equal after 0-based `step`, of finite gradients."""
+        return not self.local or self.exchanges_after(step, iterations)
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """What it computes itself for an exchange of so many fp32 elements, beside encode and decode."""
