@@ -38,7 +38,7 @@ class _Call(NamedTuple):
 
 
 class _Meeting:
-    """Where the threads put their calls; every collective is one round. Messages to one rank have boxes of their own."""
+    """Where the threads put their calls; every collective is one round. Messages to one rank have numbers."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.barrier, self._timeout = threading.Barrier(size, timeout=timeout), timeout

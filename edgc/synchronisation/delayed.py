@@ -52,7 +52,8 @@ class DelayedSettings(SynchronisationSettings):
         ge=0,
         lt=1,
         exclude_if=lambda m: m == 0.95,
-        description="m of correction: taylor: λ = λ₀ / √v, v ← m v + (1 − m) g ⊙ g (DC-ASGD-a); null: λ = λ₀ (DC-ASGD-c)",
+        description="m of correction: taylor: λ = λ₀ / √v with v ← m v + (1 − m) g ⊙ g (DC-ASGD-a); null: λ = λ₀ "
+        "(DC-ASGD-c)",
     )
     moment: ClassVar[Moment] = Moment.NEXT_STEP
     no_hook: ClassVar[str] = "gives back the average of a step before, when DDP's buckets were others"
@@ -188,7 +189,10 @@ def _correction(settings: DelayedSettings) -> Correction:
 
 
 def _copies(bucket: Sequence[NamedTensor], values: Mapping[str, Tensor], prefix: str) -> list[NamedTensor]:
-    """Tensors like the bucket's in one buffer, so that a dense exchange needs no copy: `values` under prefixed names, or zeros."""
+    """Tensors like the bucket's in one buffer, so that a dense exchange needs no copy: `values`, or zeros.
+
+    prefix: of the names in `values`.
+    """
     sizes = [t.tensor.numel() for t in bucket]
     flat = torch.zeros(sum(sizes), dtype=bucket[0].tensor.dtype, device=bucket[0].tensor.device)
     parts = zip(bucket, flat.split(sizes), strict=True)

@@ -1,4 +1,4 @@
-"""Replicas never meet as a group: after the optimizer each draws nearer to its neighbours on a ring, in any linear code.
+"""Replicas never meet as a group: after the optimizer each draws nearer to its ring neighbours, in any linear code.
 
 xᵢ ← xᵢ + γ w Σⱼ C(xⱼ − xᵢ) over the neighbours j. With C one half-step of power iteration a matrix, warm-started on
 each edge (aggregator alternating, without error feedback), it is PowerGossip (Vogels et al. 2020, arXiv 2008.01425);
@@ -47,8 +47,8 @@ class GossipSettings(SynchronisationSettings):
     def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
         if aggregator.keeps_residual:
             return (
-                "finds what an exchange lost in the parameters' next difference, and error feedback would add it twice; "
-                "use error_feedback: false"
+                "finds what an exchange lost in the parameters' next difference, and error feedback would add it "
+                "twice; use error_feedback: false"
             )
         if Law.LINEAR not in laws:
             return (

@@ -38,7 +38,7 @@ def run(of: Method, ranks: int) -> list[list[Parameters]]:
 
 
 class PowerIteration:
-    """What of a difference crosses an edge in a step: one half of a power iteration, from what the step before found."""
+    """What of a difference crosses an edge in a step: half a power iteration, from what the step before found."""
 
     def __init__(self, n: str, rank: int, first: int) -> None:
         like = torch.zeros(0, dtype=torch.float64)
