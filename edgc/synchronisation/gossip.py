@@ -29,8 +29,6 @@ from edgc.synchronisation.synchronisation import Moment, Replica, Synchronisatio
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEVER = -math.inf  #: no rank has met a gradient that is not finite
-
 
 class GossipSettings(SynchronisationSettings):
     """How often, and how far."""
@@ -113,7 +111,8 @@ class Gossip(Synchronisation):
         comm: Communicator = exchange.comm
         self._edges = [(edge, comm.pair(peer)) for edge, peer in edges(comm.rank, comm.size)]
         exchange.along(self._edges, settings.exchanges(iterations))
-        self._alarm: Any = NEVER  # minus the first step with a gradient that is not finite on any rank heard of
+        #: Steps from the first gradient that was not finite, on any rank heard of, to the end of the run; 0: none
+        self._alarm: Any = 0.0
         self._met = False
 
     def agreed_norm(self, step: int, norm: float) -> float:
@@ -121,22 +120,24 @@ class Gossip(Synchronisation):
 
         All learn of it by the same step, half a ring later, and then stop. Until then that rank leaves out its steps.
         """
-        alarm, comm = float(self._alarm), self.exchange.comm
-        alarm = alarm if math.isfinite(norm) else max(alarm, -float(step))
+        comm = self.exchange.comm
+        self._alarm = max(float(self._alarm), 0.0 if math.isfinite(norm) else float(self._iterations - step))
         if step + 1 == self._iterations:
-            worst = torch.tensor([alarm], dtype=torch.float64, device=self._device)
+            worst = self._told()
             comm.all_reduce(worst, op=ReduceOp.MAX, tag=AGREE).wait()
-            return norm if float(worst) == NEVER else math.inf
-        self._alarm = alarm
-        if step >= comm.size // 2 - alarm:
+            return math.inf if float(worst) else norm
+        if self._alarm and step >= self._iterations - self._alarm + comm.size // 2:
             return math.inf
-        return min(norm, sys.float_info.max) if math.isfinite(norm) else sys.float_info.max
+        return norm if math.isfinite(norm) else sys.float_info.max
+
+    def _told(self) -> Tensor:
+        return torch.full((1,), self._alarm, dtype=torch.float64, device=self._device)
 
     def begin_step(self, step: int, replica: Replica) -> None:
         self._device = replica.buckets[0][0].tensor.device
 
     def after_optimizer(self, step: int, replica: Replica) -> None:
-        told = [torch.tensor([self._alarm], dtype=torch.float64, device=self._device) for _ in self._edges]
+        told = [self._told() for _ in self._edges]
         heard = [
             pair.all_reduce(alarm, op=ReduceOp.MAX, tag=AGREE)
             for (_, pair), alarm in zip(self._edges, told, strict=True)
