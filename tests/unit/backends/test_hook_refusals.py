@@ -29,5 +29,5 @@ def test_a_method_that_is_no_hook_is_refused_in_one_line(method: Method) -> None
 
 
 def test_there_are_such_methods() -> None:
-    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "sign"}
+    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "gossip", "sign"}
     assert {method.synchronisation.name for method in NO_HOOKS} == known  # type: ignore[attr-defined]
