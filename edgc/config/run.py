@@ -154,6 +154,11 @@ class RunSpec(Settings):
                         f"training.optimizer muon: needs whole matrices under megatron, but {setting} is {value}; use "
                         f"{setting}: {allowed}, or optimizer: adamw"
                     )
+            if method.synchronisation.reads_adam:
+                raise ValueError(
+                    f"training.optimizer muon: {synchronisation} reads AdamW's moments of all parameters; use another "
+                    "correction, or optimizer: adamw"
+                )
             if method.synchronisation.updates:
                 raise ValueError(
                     f"training.optimizer muon: {synchronisation} updates parameters itself, and the others by AdamW; "

@@ -5,6 +5,7 @@ from edgc.synchronisation.differences import Differences
 from edgc.synchronisation.dion import Dion
 from edgc.synchronisation.every_step import EveryStep
 from edgc.synchronisation.frozen_variance import FrozenVariance
+from edgc.synchronisation.gossip import Gossip
 from edgc.synchronisation.outer import Outer
 from edgc.synchronisation.paced import Paced
 from edgc.synchronisation.sign import Sign
@@ -17,5 +18,6 @@ SYNCHRONISATIONS = {
     "differences": Differences,
     "dion": Dion,
     "frozen_variance": FrozenVariance,
+    "gossip": Gossip,
     "sign": Sign,
 }

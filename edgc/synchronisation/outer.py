@@ -68,7 +68,8 @@ class Outer(Synchronisation):
     def forward_done(self) -> None:
         middle = 1 + self.settings.delay // 2
         if self._under_way and self._launched(self._step - middle):
-            self.exchange.advance()
+            for bucket in self._under_way:
+                bucket.advance()
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.

@@ -15,7 +15,7 @@ The settings say what the cluster model, the policies and `edgc plan` must know,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from edgc.aggregators.aggregator import AggregatorSettings, Last, Law, NamedTensor
-from edgc.aggregators.workload import Kernel, Shape
+from edgc.aggregators.workload import Kernel, Shape, Workload
 from edgc.comm import Work
 from edgc.exchange.gradient_exchange import GradientExchange
 from edgc.policies.policy import PolicySettings
@@ -74,6 +74,24 @@ class SynchronisationSettings(BaseModel):
         """Steps from one exchange to the next."""
         return 1
 
+    @property
+    def in_flight(self) -> int:
+        """Steps whose exchanges are under way at once."""
+        return 1
+
+    def aggregators(self, ranks: int) -> int:
+        """How many aggregators, with their states, each of so many data-parallel ranks has."""
+        return 1
+
+    def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
+        """What a bucket's exchange asks for among `ranks`, at least two. `of`: an average among so many."""
+        return of(ranks)
+
+    @property
+    def reads_adam(self) -> bool:
+        """Whether it needs `Replica.adam` of all parameters: no other optimizer will do."""
+        return False
+
     def exchanges(self, iterations: int) -> int:
         """Exchanges of a run of so many steps: what a policy counts."""
         return -(-iterations // self.period)
@@ -87,7 +105,7 @@ class SynchronisationSettings(BaseModel):
         return names if self.exchanges_after(step, iterations) else ()
 
     def equal_after(self, step: int, iterations: int) -> bool:
-        """Whether all replicas have the same parameters after 0-based `step`."""
+        """Whether all replicas have the same parameters after 0-based `step`, of finite gradients."""
         return not self.local or self.exchanges_after(step, iterations)
 
     def parts(self, names: Collection[str]) -> list[list[str]]:

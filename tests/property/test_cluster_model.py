@@ -294,3 +294,28 @@ def test_a_recorded_run_is_stretched_to_the_one_that_is_simulated(tmp_path: Path
     write_jsonl(tmp_path / "decisions.jsonl", [])
     with pytest.raises(UserError, match="no entropy on record"):
         Recorded.read(tmp_path)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 1000), st.floats(0, 1e5))
+def test_more_steps_to_cross_the_network_never_cost_time_and_a_link_that_is_full_gains_nothing(
+    gbit: float, latency_us: float
+) -> None:
+    changed = {"link_latency_us": latency_us}
+    one, two = (step(name, gbit=gbit, **changed) for name in ("delayed", "delayed_2"))
+    now = step("dense", gbit=gbit, **changed)
+    assert one.payload_bytes == two.payload_bytes
+    assert two.seconds <= one.seconds * (1 + 1e-9)
+    assert now.seconds >= one.seconds - one.encode, "but for gradients and averages that change places"
+    model = StepModel(at_rate(spec("delayed_2"), gbit), rates().model_copy(update=changed))
+    on_the_link = model.transfers.collective("all_reduce", one.payload_bytes, model.transfers.data_group(one.stage))
+    assert two.seconds >= on_the_link.link
+
+
+def test_gossip_sends_what_its_neighbours_get_however_many_ranks_there_are() -> None:
+    for ranks, tensor, neighbours in ((2, 4, 1), (4, 2, 2), (8, 1, 2)):
+        asked = question("gpt2-2.5b", "v100x32", parallel={"data": ranks, "tensor": tensor, "pipeline": 4})
+        model = StepModel(asked.model_copy(update={"method": load(Method, "gossip")}), rates())
+        found = model.step([Decision(ON)] * STAGES)
+        numel = sum(prod(shape) for shape in model.shapes[found.stage].values())
+        assert found.payload_bytes == neighbours * 4 * numel

@@ -213,7 +213,7 @@ class MegatronEngine:
             "parameters": self.model.parameters(),
             "gradients": [buffer.grad_data for buffer in buffers],
             "optimizer": kept(self.optimizer, self._gathers),
-            "method": inside((self.exchange.aggregator, self.synchronisation, codecs)),
+            "method": inside((self.exchange.aggregators, self.synchronisation, codecs)),
             "other": self.model.module.buffers(),
         }
 

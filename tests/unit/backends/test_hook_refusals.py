@@ -29,7 +29,7 @@ def test_a_method_that_is_no_hook_is_refused_in_one_line(method: Method) -> None
 
 
 def test_there_are_such_methods() -> None:
-    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "sign", "paced"}
+    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "gossip", "sign", "paced"}
     assert {method.synchronisation.name for method in NO_HOOKS} == known  # type: ignore[attr-defined]
 
 
