@@ -17,8 +17,9 @@ from edgc.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.bench_commands import app as bench
 from edgc.cluster.lab.commands import app as lab
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
-from edgc.plan_commands import plan
+from edgc.plan_commands import plan, recommend
 from edgc.site_commands import app as site
+from edgc.site_commands import compare
 
 
 class _OneScreenErrors(TyperGroup):
@@ -45,7 +46,8 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")
 app.add_typer(site, name="site")
-app.command()(plan)
+for command in (plan, recommend, compare):
+    app.command()(command)
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]

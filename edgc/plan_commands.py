@@ -87,3 +87,29 @@ def plan(
         typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
     else:
         show.show(found, spec, rates, compute, trajectory.origin)
+
+
+def recommend(
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
+    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
+    margin: Annotated[float, typer.Option(min=0, metavar="NATS", help="Loss gap that you accept")] = 0.02,
+    link: Annotated[
+        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of compute; default: the experiment's")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method to consider; repeat it for more; default: those of the page")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder that holds the published results")] = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Say which method to use on a cluster: predicted time beside measured loss gaps."""
+    from edgc.site import recommend as advice
+
+    point = advice.Question(model, cluster, nodes, link, latency, precision)
+    found = advice.recommend(point, margin, method or (), results / "published")
+    typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False) if as_json else found.text())
