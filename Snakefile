@@ -24,6 +24,7 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/page.smk"
+include: "workflow/rules/live.smk"
 
 
 rule all:

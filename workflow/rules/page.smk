@@ -1,4 +1,10 @@
-# The page that answers, in one file. It is made last, and what it prints ends the run: its headline and where it is.
+def answer():
+    """The headline of the page, and where it is; where nothing made it, only where results are."""
+    log = Path(f"{RESULTS}/logs/page.log")
+    return log.read_text().splitlines()[-2:] if log.is_file() else [f"{RESULTS}/"]
+
+
+# The page that answers, in one file. It is made last, and the run ends with its headline.
 rule page:
     input:
         tables(),
@@ -12,4 +18,4 @@ rule page:
     params:
         experiment=EXPERIMENT.name,
     shell:
-        '"$EDGC_PYTHON" -m edgc site --experiment {params.experiment:q} 2> {log:q}'
+        '"$EDGC_PYTHON" -m edgc site --experiment {params.experiment:q} > {log:q} 2>&1'
