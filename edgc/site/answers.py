@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,7 @@ def lead(kept: Iterable[Kept]) -> Kept | None:
     """The timing that the first answer rests on: of those with known loss gaps the one with most rows."""
     timed = [(each, each.numbers("links")) for each in kept if each.mode == "time"]
     return max(
-        (each for each, table in timed if table is not None and "gap" in table),
+        (each for each, table in timed if table is not None and "gap" in table and table["steps"].any()),
         key=lambda each: _size(each.numbers("links")),
         default=None,
     )
@@ -84,7 +84,8 @@ def _at_rate(rate: str, rows: pd.DataFrame, timing: Kept) -> Rate:
         row = paying.iloc[0]
         sentence = f"Use {row['title']}: it {_saves(row)} and keeps the loss."
         return Rate(where, Answer(sentence, PAYS, _sure(row)), _points(row), _gap(row), row["method"], row["title"])
-    dense = rows[rows["verdict"] == FASTEST].iloc[0]
+    fastest = rows[rows["verdict"] == FASTEST]
+    dense = (rows if fastest.empty else fastest).sort_values("step_s").iloc[0]
     open_ones = rows[(rows["verdict"] == PAYS) & (rows["role"] == OTHER)]
     told = "no method that is known to keep the loss saves more than the noise"
     if len(open_ones):
@@ -144,7 +145,7 @@ def cells(timing: Kept) -> Iterator[Cell]:
         yield Cell(timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), _gap(row))
 
 
-def of_cell(row: Mapping) -> Answer:
+def of_cell(row: pd.Series) -> Answer:
     """A method at a rate, in one sentence: time, against what, and quality."""
     where, verdict = at(row["rate"]), str(row["verdict"])
     quality = f"Its loss gap is {_kept(row)}."
@@ -156,23 +157,23 @@ def of_cell(row: Mapping) -> Answer:
     return Answer(sentence, verdict, _sure(row))
 
 
-def _saves(row: Mapping) -> str:
+def _saves(row: pd.Series) -> str:
     saved = row["step_dense_percent"]
     return f"takes {percent(abs(saved))} {'more' if saved < 0 else 'less'} time (± {row['noise_points']:.1f} points)"
 
 
-def _points(row: Mapping) -> str:
+def _points(row: pd.Series) -> str:
     return f"{percent(row['step_dense_percent'])} ± {row['noise_points']:.1f}"
 
 
-def _gap(row: Mapping) -> str:
+def _gap(row: pd.Series) -> str:
     if pd.isna(row.get("gap")):
         return UNKNOWN
     spread = f" ± {row['gap_sd']:.4f}" if pd.notna(row["gap_sd"]) else ""
     return f"{row['gap']:+.4f}{spread} (n = {row['gap_n']:.0f})".replace("-", "−")
 
 
-def _kept(row: Mapping) -> str:
+def _kept(row: pd.Series) -> str:
     """The loss gap with its judgement."""
     if pd.isna(row.get("gap")):
         return f"{UNKNOWN}: no published run measured it"
@@ -180,7 +181,7 @@ def _kept(row: Mapping) -> str:
     return f"{_gap(row)} nats, {judged}"
 
 
-def _sure(row: Mapping) -> str:
+def _sure(row: pd.Series) -> str:
     rounds = f"{row['rounds']:.0f} rounds, {row['steps']:.0f} steps"
     return f"{rounds} of {row['model']} on {row['device']}"
 
@@ -268,7 +269,8 @@ def _of_training(kept: Kept) -> Answer | None:
 def _rests_on(accuracy: pd.DataFrame) -> str:
     least, most = int(accuracy["seeds"].min()), int(accuracy["seeds"].max())
     seeds = f"{most} seed{'s' if most != 1 else ''}" if least == most else f"{least} to {most} seeds"
-    return f"Measured: {seeds} a method, {accuracy['model'].iloc[0]} on {accuracy['device'].dropna().iloc[0]}"
+    devices = accuracy["device"].dropna().unique()
+    return f"Measured: {seeds} a method, {accuracy['model'].iloc[0]} on {', '.join(devices) or 'nothing so far'}"
 
 
 def _of_study(kept: Kept) -> Answer | None:

@@ -154,14 +154,15 @@ def latency(data: pd.DataFrame) -> Spec:
 
 def step_parts(data: pd.DataFrame) -> Spec:
     """Where a step's time goes, by method; a list chooses the rate where there are several."""
-    regions = [region for region in REGIONS if region in data]
+    colours = {str(region): colour for region, colour in REGIONS.items() if region in data}
+    regions = list(colours)
     kept = [name for name in ("title", "rate", "device", "steps") if name in data]
     own = data.melt(kept, regions, "Part", "Seconds").rename(columns={"device": "Hardware", "steps": "n (steps)"})
     own = own[own["Seconds"] > 0]
     panels = None
     if "rate" in own:
         own, panels = own.assign(Rate=own["rate"].map(spoken)), "Rate"
-    scale = {"domain": regions, "range": [REGIONS[region] for region in regions]}
+    scale = {"domain": regions, "range": [*colours.values()]}
     colour = {"field": "Part", "type": "nominal", "scale": scale, "legend": _legend()}
     y = {"field": "title", "type": "nominal", "title": None, "sort": None, "axis": {"labelLimit": 190}}
     hover = _hover(["title", "Part", "Seconds", "n (steps)", "Hardware"])
@@ -244,7 +245,7 @@ def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON can hold them: no NaN, no more digits than a reader or a screen can use."""
     plain = rows.astype(object).where(rows.notna(), None)
     return [
-        {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in row.items()}
+        {str(key): float(f"{value:.5g}") if isinstance(value, float) else value for key, value in row.items()}
         for row in plain.to_dict("records")
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -24,7 +24,8 @@ def claims(kept: Iterable[Kept]) -> pd.DataFrame:
 def _measured(paper: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Tables `paper` of all experiments: a row a claim, measure and verdict, with the span of what they found."""
     keys = ["text", "paper", "qualifier", "unit", "measure", "verdict"]
-    for (text, value, qualifier, unit, measure, verdict), rows in paper.groupby(keys, sort=False, dropna=False):
+    for claim, rows in paper.groupby(keys, sort=False, dropna=False):
+        text, value, qualifier, unit, measure, verdict = cast(tuple[Any, ...], claim)
         suffix = f" {unit}" if pd.notna(unit) else ""
         told = "" if pd.isna(qualifier) else f"{qualifier} "
         found = rows.dropna(subset="ours")

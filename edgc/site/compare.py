@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,6 +73,11 @@ def _pairs(table: pd.DataFrame, one: str, other: str) -> tuple[pd.Series, pd.Ser
     return None if any(own.empty for own in rows) else (rows[0].iloc[0], rows[1].iloc[0])
 
 
+def _row(what: str, pair: Iterable[pd.Series], tell: Callable[[pd.Series], str], difference: str) -> Row:
+    one, other = map(tell, pair)
+    return Row(what, one, other, difference)
+
+
 def _less(one: float, other: float, what: str) -> str:
     if pd.isna(one) or pd.isna(other) or not one:
         return NOTHING
@@ -84,9 +89,10 @@ def _steps(one: pd.Series, other: pd.Series) -> str:
     """How medians of steps differ, with two standard errors of that, from their 20–80 % widths."""
     errors = [TWO_ERRORS * (row["step_s_p80"] - row["step_s_p20"]) / np.sqrt(row["steps"]) for row in (one, other)]
     noise = 100 * float(np.hypot(*errors)) / one["step_s"]
-    if not abs(100 * (1 - other["step_s"] / one["step_s"])) > noise:
+    if abs(100 * (1 - other["step_s"] / one["step_s"])) <= noise:
         return f"the same within {percent(noise)}"
-    return f"{_less(one['step_s'], other['step_s'], 'time')} (± {noise:.1f})"
+    told = f" (± {noise:.1f})" if np.isfinite(noise) else ""
+    return _less(one["step_s"], other["step_s"], "time") + told
 
 
 def _links(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
@@ -94,27 +100,36 @@ def _links(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     for rate in table["rate"].unique():
         last = _pairs(table[(table["rate"] == rate) & (table["steps"] > 0)], one, other)
         if last:
-            told = [f"{cell(1e3 * row['step_s'])} ms ({row['verdict']})" for row in last]
-            yield Row(f"Step, {spoken(str(rate))}", *told, _steps(*last))
+            yield _row(f"Step, {spoken(str(rate))}", last, _judged, _steps(*last))
     if last is not None and "gap" in table:
-        yield Row("Loss gap (nats)", *(_gap(row["gap"], row["gap_sd"], row["gap_n"]) for row in last), NOTHING)
+        yield _row("Loss gap (nats)", last, _gap, NOTHING)
 
 
-def _gap(gap: float, spread: float, pairs: float) -> str:
-    return "not known" if pd.isna(gap) else f"{gap:+.4f} ± {spread:.4f} (n = {pairs:.0f})".replace("-", "−")
+def _judged(row: pd.Series) -> str:
+    return f"{_milliseconds(row)} ({row['verdict']})"
+
+
+def _milliseconds(row: pd.Series) -> str:
+    return f"{cell(1e3 * row['step_s'])} ms"
+
+
+def _gap(row: pd.Series) -> str:
+    if pd.isna(row["gap"]):
+        return "not known"
+    return f"{row['gap']:+.4f} ± {row['gap_sd']:.4f} (n = {row['gap_n']:.0f})".replace("-", "−")
 
 
 def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
         a, b = pair
         yield Row("Validation loss", f"{a['loss']:.4f}", f"{b['loss']:.4f}", _signed(b["loss"] - a["loss"]))
-        yield Row("Loss gap (nats)", *(_interval(row) for row in pair), _signed(b["gap"] - a["gap"]))
-        yield Row("Quality", *(f"{row['verdict']} (n = {row['pairs']})" for row in pair), NOTHING)
+        yield _row("Loss gap (nats)", pair, _interval, _signed(b["gap"] - a["gap"]))
+        yield _row("Quality", pair, lambda row: f"{row['verdict']} (n = {row['pairs']})", NOTHING)
 
 
 def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
-        yield Row("Step (median)", *(f"{cell(1e3 * row['step_s'])} ms" for row in pair), _steps(*pair))
+        yield _row("Step (median)", pair, _milliseconds, _steps(*pair))
 
 
 def _signed(value: float) -> str:
@@ -129,15 +144,19 @@ def _interval(row: pd.Series) -> str:
 def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     for (_, assumption), rows in table.groupby(["model", "assumption"], sort=False):
         if pair := _pairs(rows, one, other):
-            told = [f"{cell(row['iteration_s'])} s, saves {percent(row['saving_percent'])}" for row in pair]
-            yield Row(f"Forecast: {assumption}", *told, _less(pair[0]["iteration_s"], pair[1]["iteration_s"], "time"))
+            less = _less(pair[0]["iteration_s"], pair[1]["iteration_s"], "time")
+            yield _row(f"Forecast: {assumption}", pair, _saving, less)
+
+
+def _saving(row: pd.Series) -> str:
+    return f"{cell(row['iteration_s'])} s, saves {percent(row['saving_percent'])}"
 
 
 def _amount(column: str, what: str, unit: str, of: str) -> Callable[..., Iterator[Row]]:
     def make(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
         if pair := _pairs(table, one, other):
-            told = [f"{cell(row[column])} {unit}" for row in pair]
-            yield Row(what, *told, _less(pair[0][column], pair[1][column], of))
+            less = _less(pair[0][column], pair[1][column], of)
+            yield _row(what, pair, lambda row: f"{cell(row[column])} {unit}", less)
 
     return make
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module, util
@@ -117,7 +117,9 @@ class Kept:
 def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
     """Everything under `results/published`, by name. Raises `UserError` if there is nothing."""
     folders = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in OWN]
-    leaves = [leaf for path in folders for leaf in ([path] if _holds(path) else sorted(path.glob("*/")))]
+    leaves = [
+        leaf for path in folders for leaf in ([path] if _holds(path) else filter(_holds, sorted(path.glob("*/"))))
+    ]
     if not leaves:
         raise UserError(f"{root}: holds no published experiment; `edgc publish EXPERIMENT` copies one there")
     return [one(leaf, leaf.relative_to(root).as_posix(), configs) for leaf in leaves]
@@ -200,7 +202,7 @@ def _caption(module: ModuleType | None, experiment: Experiment | None) -> Mappin
 def _plain(numbers: pd.DataFrame) -> pd.DataFrame:
     """Every column of a file, its numbers rounded."""
     shown = {
-        column.replace("_", " "): numbers[column].map(cell)
+        str(column).replace("_", " "): numbers[column].map(cell)
         if pd.api.types.is_float_dtype(numbers[column])
         else numbers[column]
         for column in numbers
@@ -221,13 +223,3 @@ def _picture(path: Path) -> Picture:
     module = import_module(f"edgc.analysis.figures.{path.stem}") if found else None
     title = getattr(module, "TITLE", path.stem.replace("_", " ").capitalize())
     return Picture(path.stem, title, pd.read_csv(path), path, path.with_suffix(".svg"))
-
-
-def hardware(kept: Iterable[Kept]) -> list[str]:
-    """What was measured on, without repeats."""
-    return list(dict.fromkeys(device for each in kept for device in _devices(each.tables)))
-
-
-def _devices(tables: Sequence[ShownTable]) -> list[str]:
-    own = [table.numbers["device"].dropna().astype(str) for table in tables if "device" in table.numbers]
-    return [device for column in own for device in column.unique()]

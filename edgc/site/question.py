@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -88,7 +88,7 @@ def _points(table: pd.DataFrame, methods: Sequence[str]) -> dict[str, Any]:
     """By question: layout, source of the rates, command, and by method its numbers; or why there is no answer."""
     found: dict[str, Any] = {}
     for asked, rows in table.groupby(list(POINT), sort=False, dropna=False):
-        model, cluster, nodes, link, latency, precision = asked  # type: ignore[misc]
+        model, cluster, nodes, link, latency, precision = cast(tuple[Any, ...], asked)
         far = None if pd.isna(latency) else float(latency)
         point = Point(str(model), str(cluster), int(nodes), str(link), far, str(precision))
         key = "|".join([point.model, point.cluster, str(point.nodes), point.link, _plain(latency), point.precision])

@@ -3,7 +3,6 @@ const one = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
 const CONFIG = {
-  aria: false, // the box around a chart has the label
   background: "#fff", font: "system-ui, DejaVu Sans, sans-serif",
   axis: { labelFontSize: 12, titleFontSize: 12, gridColor: "#e5e5e5", titleFontWeight: 500 },
   legend: { labelFontSize: 12, symbolSize: 90 }, view: { stroke: null },
@@ -20,11 +19,15 @@ async function draw(box) {
   plot.className = "plot";
   plot.setAttribute("role", "img");
   plot.setAttribute("aria-label", `${box.dataset.label}. The numbers are in the tables.`);
+  const inner = document.createElement("div"); // its marks have roles of their own, which say less than the label
+  inner.setAttribute("aria-hidden", "true");
+  inner.style.width = "100%";
+  plot.append(inner);
   box.append(plot);
   const controls = document.createElement("div");
   box.prepend(controls);
   const spec = JSON.parse(await unpacked(box));
-  await vegaEmbed(plot, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
+  await vegaEmbed(inner, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
   box.dataset.drawn = "yes";
 }
 
