@@ -108,7 +108,7 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Say which method to use on a cluster: predicted time beside measured loss gaps."""
-    from edgc.site import recommend as advice
+    from edgc.analysis.site import recommend as advice
 
     point = advice.Question(model, cluster, nodes, link, latency, precision)
     found = advice.recommend(point, margin, method or (), results / "published")

@@ -28,7 +28,7 @@ def site(
     """Write the page that answers, from results/published, as one file that needs no network."""
     if context.invoked_subcommand is not None:
         return
-    from edgc.site.page import write_page, write_site
+    from edgc.analysis.site.page import write_page, write_site
 
     page, headline = write_page(experiment, results) if experiment else write_site(results)
     typer.echo(headline)
@@ -38,7 +38,7 @@ def site(
 @app.command()
 def forecasts(results: Results = Path("results")) -> None:
     """Compute the forecasts that the page's question form answers from: half an hour."""
-    from edgc.site.forecasts import write
+    from edgc.analysis.site.forecasts import write
 
     typer.echo(write(results / "published"))
 
@@ -55,10 +55,10 @@ def compare(
     Of the results on this machine, or where there are none, of those that are
     published.
     """
+    from edgc.analysis.site.compare import MOST
+    from edgc.analysis.site.compare import compare as hold
+    from edgc.analysis.site.kept import one as read
     from edgc.base.errors import UserError
-    from edgc.site.compare import MOST
-    from edgc.site.compare import compare as hold
-    from edgc.site.published import one as read
 
     places = [results / experiment, results / "published" / experiment]
     found = next((place for place in places if (place / "tables").is_dir()), None)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from edgc.analysis.site.kept import Kept
 from edgc.analysis.verdicts import MIN_SEEDS
-from edgc.site.published import Kept
 
 
 @dataclass(frozen=True)

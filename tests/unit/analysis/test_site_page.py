@@ -13,13 +13,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from edgc.analysis.site import answers, charts, page
+from edgc.analysis.site.kept import Kept, one, published
 from edgc.base.errors import UserError
-from edgc.site import answers, charts, page
-from edgc.site.published import Kept, one, published
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published"
-SITE = ROOT / "edgc" / "site"
+SITE = ROOT / "edgc" / "analysis" / "site"
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_no_number_is_typed_into_a_sentence_of_a_script(script: Path) -> None:
     assert not [one or other for one, other in told if re.search(r"\d", one + other) and " " in (one + other).strip()]
 
 
-@pytest.mark.parametrize("module", ["answers", "claims", "made", "question", "recommend", "compare"])
+@pytest.mark.parametrize("module", ["answers", "paper_claims", "made", "question", "recommend", "compare"])
 def test_no_number_is_typed_into_a_sentence(module: str) -> None:
     tree = ast.parse((SITE / f"{module}.py").read_text())
     own = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]

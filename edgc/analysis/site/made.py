@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from edgc.analysis.render import NOTHING
-from edgc.site.published import Kept
+from edgc.analysis.site.kept import Kept
 
 SHORT = 10  #: digits of a commit that tell it apart
 PACKAGES = ("torch", "megatron-core", "triton", "numpy")  #: whose versions matter most

@@ -9,15 +9,15 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from edgc.analysis.site.forecasts import METHODS
+from edgc.analysis.site.gaps import measured_gaps
+from edgc.analysis.site.kept import published
+from edgc.analysis.site.question import NUMBERS, Choice, choices, choose, verdict
 from edgc.cluster import ask
 from edgc.cluster.plan import plan
 from edgc.cluster.show import about, number, rounded
 from edgc.cluster.trajectory import Parametric
 from edgc.config import CONFIGS
-from edgc.site.forecasts import METHODS
-from edgc.site.gaps import measured_gaps
-from edgc.site.published import published
-from edgc.site.question import NUMBERS, Choice, choices, choose, verdict
 
 WIDTH = 80  #: of a terminal
 

@@ -10,10 +10,10 @@ import pandas as pd
 
 from edgc.analysis.links_in_words import FASTEST, LOSES, NOISE, PAYS
 from edgc.analysis.render import cell, percent
+from edgc.analysis.site.kept import Kept
 from edgc.analysis.timed_steps import FLOOR, OTHER, at, spoken
 from edgc.analysis.verdicts import TOO_FEW
 from edgc.config.timing import UNSHAPED
-from edgc.site.published import Kept
 
 UNKNOWN = "not known"
 

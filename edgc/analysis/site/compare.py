@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import NOTHING, cell, percent
+from edgc.analysis.site.kept import Kept
 from edgc.analysis.tables.links import TWO_ERRORS
 from edgc.analysis.timed_steps import spoken
 from edgc.base.errors import UserError
-from edgc.site.published import Kept
 
 HERE = ("links", "accuracy", "forecast", "time_to_loss", "time", "latency")  #: tables that are compared, in this order
 MOST = 8  #: rows that are shown

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 
 from edgc.analysis.render import NOTHING, cell
-from edgc.site.published import Kept
+from edgc.analysis.site.kept import Kept
 
 COLUMNS = ("Claim", "Paper", "Ours", "Verdict", "Method", "Measure", "Where", "Reason")
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from edgc.analysis.site.forecasts import FILE, METHODS, Point, grid, write
+from edgc.analysis.site.gaps import measured_gaps
+from edgc.analysis.site.kept import Kept
+from edgc.analysis.site.question import NUMBERS, choices, choose, form
 from edgc.cli import app
-from edgc.site.forecasts import FILE, METHODS, Point, grid, write
-from edgc.site.gaps import measured_gaps
-from edgc.site.published import Kept
-from edgc.site.question import NUMBERS, choices, choose, form
 
 ROOT = Path(__file__).parents[3]
 SMALL = Point("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")

@@ -12,14 +12,14 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from edgc.analysis.site import answers, charts
+from edgc.analysis.site.kept import Kept, Picture, ShownTable, one, published
+from edgc.analysis.site.made import made
+from edgc.analysis.site.paper_claims import claims
+from edgc.analysis.site.question import form
 from edgc.base.errors import UserError
 from edgc.base.files import write_text
 from edgc.config import CONFIGS
-from edgc.site import answers, charts
-from edgc.site.claims import claims
-from edgc.site.made import made
-from edgc.site.published import Kept, Picture, ShownTable, one, published
-from edgc.site.question import form
 
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 8  #: that a table shows at once
