@@ -8,7 +8,7 @@ from typing import Any
 
 from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.settings import validate
 
 METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from edgc.base.errors import UserError
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Cluster, Parallel, RunSpec
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 
 
 def ring_hops(kind: str, size: int) -> int:

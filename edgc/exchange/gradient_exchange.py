@@ -73,7 +73,7 @@ class GradientExchange:
         self.probe: Probe | None = None
         self._shapes = dict(sorted(shapes.items()))
         self.compresses = compresses
-        self._observer = WindowObserver(aggregator, policy, comm, agreement, stages)
+        self._observer = WindowObserver(aggregator, policy, comm, agreement, stages, self._shapes if compresses else {})
         self._step = -1
         self._decision = Decision()
         self._turns = Turns()
@@ -109,6 +109,7 @@ class GradientExchange:
             with self.clock.region(OBSERVE):
                 self.probe.local(self._step, gradients)
         compressible = self._compressible(gradients)
+        self._observer.exchanged(gradients, self._decision)
         self._observer.entropy(self._step, compressible)
         self._observer.errors(self._step, compressible)
         with self.clock.region("encode"):
@@ -146,9 +147,9 @@ class GradientExchange:
         self.policy.observe(observation)
         return self.decisions(self._step + 1, observation)
 
-    def timed(self, backward_seconds: float) -> None:
-        """Tell how long backward took for the last micro-batch of the step that was just timed."""
-        self._observer.timed(backward_seconds)
+    def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None = None) -> None:
+        """Tell how long backward took for the last micro-batch of the step that was just timed, and all its regions."""
+        self._observer.timed(backward_seconds, seconds)
 
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds from 0-based `step` on, and why."""
@@ -156,6 +157,7 @@ class GradientExchange:
         clamp = self.policy.explain().get("clamp")
         window = 0 if not self.policy.window else step // self.policy.window
         seen = observation or Observation(step)
+        timed = {"seconds_per_byte": seen.seconds_per_byte, "rest_s": seen.rest_seconds} if self.policy.ladder else {}
         return [
             {
                 "step": step,
@@ -167,6 +169,7 @@ class GradientExchange:
                 "relative_error": seen.relative_error.get(name),
                 "clamp": clamp.get(name) if isinstance(clamp, Mapping) else clamp,
             }
+            | timed
             for name in self._shapes
         ]
 

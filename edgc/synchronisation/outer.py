@@ -98,7 +98,7 @@ class Outer(Synchronisation):
         with clock.region("optimizer"):
             for delta in deltas:
                 torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
-        self.exchange.begin_step(step // self.settings.period)
+        self.exchange.begin_step(self._number(step))
         under_way = [self.exchange.start(bucket) for bucket in replica.buckets]
         for bucket in under_way:
             bucket.wait()
@@ -127,6 +127,10 @@ class Outer(Synchronisation):
 
     def _exchanges(self, step: int) -> bool:
         return self.settings.exchanges_after(step, self._iterations)
+
+    def _number(self, step: int) -> int:
+        """Which exchange it is that ends this step, from 0."""
+        return step // self.settings.period
 
     @contextmanager
     def synchronised(self, replica: Replica) -> Iterator[None]:

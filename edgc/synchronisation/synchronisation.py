@@ -60,6 +60,8 @@ class SynchronisationSettings(BaseModel):
     updates: ClassVar[bool] = False
     #: Whether it looks at matrices as wholes, which tensor parallelism cuts.
     whole_matrices: ClassVar[bool] = False
+    #: Whether what it measures says when it exchanges: `period` is then no more than where it begins.
+    paced: ClassVar[bool] = False
     #: Why it cannot be a DDP communication hook; empty: it can.
     no_hook: ClassVar[str] = ""
 
@@ -181,6 +183,10 @@ class Synchronisation(ABC):
 
         `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
         """
+
+    def told(self) -> Mapping[str, float]:
+        """What it measured in the step that `end_step` ended, by column of the step's record; equal on all ranks."""
+        return {}
 
     def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """Inside, `replica.parameters` are those that evaluation and export mean: equal on all ranks."""

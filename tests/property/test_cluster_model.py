@@ -184,6 +184,21 @@ def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
     assert ask(at * 3).verdict == "does not pay"
 
 
+def test_devices_are_as_busy_as_the_table_of_links_says() -> None:
+    def ask(gbit: float) -> Any:
+        return plan(at_rate(spec("dense"), gbit), chosen(["powersgd"]), rates(), Parametric(), "fp32")
+
+    here = ask(32)
+    for method in ("dense", "powersgd"):
+        needs = here.by_name(method).needs_gbit
+        assert 0 < needs[50] < needs[80] < needs[95]
+        for share, gbit in needs.items():
+            assert gbit == float("inf") or ask(gbit).by_name(method).utilisation_percent == pytest.approx(
+                share, abs=0.5
+            )
+    assert here.by_name("powersgd").needs_gbit[80] < here.by_name("dense").needs_gbit[80]
+
+
 def test_the_highest_rank_that_pays_is_the_last_one_that_is_faster_than_the_baseline() -> None:
     asked = spec("dense")
     found = plan(asked, chosen(["powersgd"]), rates(), Parametric(), "fp32")

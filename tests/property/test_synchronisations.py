@@ -52,7 +52,8 @@ def cases() -> dict[str, SynchronisationSettings]:
     """Every synchronisation's settings in configs/methods, with a period that fits in; and its defaults."""
     found = [load(Method, name, CONFIGS).synchronisation for name in available(Method, CONFIGS)]
     found += [kind.Settings(name=name) for name, kind in SYNCHRONISATIONS.items()]
-    short = [s.model_copy(update={"every": PERIOD} if "every" in type(s).model_fields else {}) for s in found]
+    steady = ("every", "lowest", "highest")  # what times its exchanges is tested by itself, and here has one period
+    short = [s.model_copy(update={n: PERIOD for n in steady if n in type(s).model_fields}) for s in found]
     return {settings.model_dump_json(exclude_defaults=True): settings for settings in short}
 
 
