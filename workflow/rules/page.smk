@@ -1,9 +1,3 @@
-def answer():
-    """The headline of the page, and where it is; where nothing made it, only where results are."""
-    log = Path(f"{RESULTS}/logs/page.log")
-    return log.read_text().splitlines()[-2:] if log.is_file() else [f"{RESULTS}/"]
-
-
 # The page that answers, in one file. It is made last, and the run ends with its headline.
 rule page:
     input:

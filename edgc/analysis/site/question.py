@@ -15,7 +15,7 @@ from edgc.analysis.site.gaps import Gap, measured_gaps
 from edgc.analysis.site.kept import Kept
 from edgc.cluster.plan import CLEAR
 from edgc.config import CONFIGS, Cluster, Method, load
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 
 MARGINS = (0.005, 0.01, 0.02, 0.05, 0.1)  #: acceptable loss gaps (nats) to choose from
 NUMBERS = ("iteration_s", "saving_percent", "low_percent", "high_percent", "break_even_gbit")
