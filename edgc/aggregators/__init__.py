@@ -3,6 +3,7 @@
 from edgc.aggregators.alternating import Alternating
 from edgc.aggregators.batched import Batched
 from edgc.aggregators.bitmap_values import BitmapValues
+from edgc.aggregators.chunk_topk import ChunkTopK
 from edgc.aggregators.controls import NoExchange, TorchPowerSGD
 from edgc.aggregators.dct import Dct
 from edgc.aggregators.dense import Dense
@@ -23,6 +24,7 @@ AGGREGATORS = {
     "alternating": Alternating,
     "batched": Batched,
     "bitmap_values": BitmapValues,
+    "chunk_topk": ChunkTopK,
     "dct": Dct,
     "dgc": DGC,
     "few_bits": FewBits,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: int: equal steps from −max|x| to max|x|; one bit: the sign of ± mean|x|. lloyd: the levels of least squared error for
 #: a normal distribution (Lloyd 1982, Max 1960), times the block's root mean square. float: e2m1, e4m3, bf16, fp32.
-#: float_wide: 8 bits as e5m2.
+#: float_wide: e3m0, powers of two, in 4 bits (Streaming DiLoCo, arXiv 2501.18512); e5m2 in 8.
 Format = Literal["int", "lloyd", "float", "float_wide"]
 #: The scale's precision. fp32; bf16, rounded up; e8m0: a power of two (Open Compute Project, Microscaling Formats 1.0).
 Scale = Literal["fp32", "bf16", "e8m0"]
@@ -30,10 +30,11 @@ Scale = Literal["fp32", "bf16", "e8m0"]
 Norm = Literal["max", "l2"]
 
 BITS: dict[Format, tuple[int, ...]] = {
-    "int": (1, 2, 4, 8), "lloyd": (1, 2, 4), "float": (4, 8, 16, 32), "float_wide": (8,),
+    "int": (1, 2, 4, 8), "lloyd": (1, 2, 4), "float": (4, 8, 16, 32), "float_wide": (4, 8),
 }  # fmt: skip
 SCALE_BYTES: dict[Scale, int] = {"fp32": 4, "bf16": 2, "e8m0": 1}
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  #: magnitudes of four-bit floats
+E3M0 = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  #: those without a mantissa
 E8M0_BIAS, E8M0_NAN = 127, 255
 
 
@@ -121,7 +122,11 @@ class BlockCode:
             return float(max(1, 2 ** (self.bits - 1) - 1))
         if self.format == "lloyd":
             return 1.0
-        return 6.0 if self.bits == 4 else float(torch.finfo(self._float).max)
+        return self._magnitudes[-1] if self.bits == 4 else float(torch.finfo(self._float).max)
+
+    @property
+    def _magnitudes(self) -> tuple[float, ...]:
+        return E3M0 if self.format == "float_wide" else E2M1
 
     @property
     def _float(self) -> dtype:
@@ -137,7 +142,7 @@ class BlockCode:
         if self.format == "lloyd":
             return _nearest(shares, lloyd_levels(self.bits))
         if self.bits == 4:
-            return _nearest(shares.abs(), E2M1) | (shares < 0).to(torch.uint8) << 3
+            return _nearest(shares.abs(), self._magnitudes) | (shares < 0).to(torch.uint8) << 3
         return shares.clamp(-self._largest, self._largest).float().to(self._float).view(torch.uint8)
 
     def _shares(self, levels: Tensor, kind: dtype) -> Tensor:
@@ -148,7 +153,7 @@ class BlockCode:
         if self.format == "lloyd":
             return torch.tensor(lloyd_levels(self.bits), dtype=kind, device=levels.device)[levels.long()]
         if self.bits == 4:
-            signed = (*E2M1, *(-level for level in E2M1))
+            signed = (*self._magnitudes, *(-level for level in self._magnitudes))
             return torch.tensor(signed, dtype=kind, device=levels.device)[levels.long()]
         return levels.view(self._float).to(kind)
 

@@ -1,8 +1,7 @@
 """DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870).
 
-A matrix is cut into chunks of at most `chunk`×`chunk`, anything else into rows of at most `chunk`: the largest divisors
-of its dimensions; the paper's own choice of chunks is unconfirmed. The transform is the orthonormal DCT-II of both
-dimensions.
+The transform is the orthonormal DCT-II of both dimensions of every chunk. Chunks are cut as in chunks.py; the paper's
+own choice of them is unconfirmed.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from edgc.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.aggregators.chunks import Chunks, Mean
 from edgc.aggregators.coded import Coded
 from edgc.aggregators.residuals import compute_dtype
 from edgc.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
@@ -38,9 +38,7 @@ class DctSettings(AggregatorSettings):
     decay: float = Field(
         0.999, ge=0, le=1, description="β: what a step leaves of what was not sent before; 1: all, 0: no error feedback"
     )
-    mean: Literal["senders", "ranks"] = Field(
-        "senders", description="A coefficient's mean is over the ranks that sent it, or over all"
-    )
+    mean: Mean = Field("senders", description="A coefficient's mean is over the ranks that sent it, or over all")
 
     @property
     def keeps_residual(self) -> bool:
@@ -79,7 +77,7 @@ class Dct(Coded):
         where = received[:, values.nbytes :].contiguous().view(torch.int16).long()
         sizes = [part.numel() for part, _ in sent]
         for t, each, of_all, at in zip(tensors, chunks, whole.split(sizes, 1), where.split(sizes, 1), strict=True):
-            t.tensor.copy_(each.inverse(self._mean(each, of_all, at)))
+            t.tensor.copy_(inverse(each, each.mean(of_all, at, self.settings.mean)))
 
     def _send(self, t: NamedTensor, chunks: Chunks) -> tuple[Tensor, Tensor]:
         """Values and places (chunks×k) of the largest coefficients of M, which they leave."""
@@ -87,34 +85,22 @@ class Dct(Coded):
             momentum = self.residuals.memory(t).mul_(self.settings.decay).add_(t.tensor)
         else:
             momentum = t.tensor.to(compute_dtype(t.tensor))
-        coefficients = chunks.forward(momentum)
-        places = coefficients.abs().topk(chunks.kept(self.settings.k), dim=1, sorted=False).indices
-        values = coefficients.gather(1, places)
+        values, places = chunks.largest(forward(chunks, momentum), self._kept(chunks))
         if self.settings.keeps_residual:
-            momentum.sub_(chunks.inverse(torch.zeros_like(coefficients).scatter_(1, places, values)))
+            momentum.sub_(inverse(chunks, chunks.spread(values, places)))
         return values, places
-
-    def _mean(self, chunks: Chunks, values: Tensor, places: Tensor) -> Tensor:
-        """All chunks' mean coefficients, of values and places (ranks × chunks·k), added in rank order."""
-        total = values.new_zeros(chunks.count, chunks.size)
-        senders = torch.zeros_like(total)
-        for own, at in zip(values, places, strict=True):
-            at = at.view(chunks.count, -1)
-            total.scatter_add_(1, at, own.view_as(at))
-            senders.scatter_add_(1, at, torch.ones_like(own).view_as(at))
-        return total / (senders.clamp_(min=1) if self.settings.mean == "senders" else len(values))
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Dense where the coefficients' message is no smaller than the tensor in fp32."""
         if amount is DENSE or not prod(shape):
             return DENSE
         chunks = self._chunks(shape)
-        return amount if chunks.count * chunks.kept(self.settings.k) * (4 + INDEX_BYTES) < 4 * prod(shape) else DENSE
+        return amount if chunks.count * self._kept(chunks) * (4 + INDEX_BYTES) < 4 * prod(shape) else DENSE
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
         numel = sum(each.count * each.size for each in every)
-        pairs = sum(each.count * each.kept(self.settings.k) for each in every)
+        pairs = sum(each.count * self._kept(each) for each in every)
         transform = Kernel(flops=sum(2.0 * e.count * e.size * sum(e.sides) for e in every), bytes=4.0 * size * numel)
         # M ← β M + G and its transform; the selection; what was chosen is put into zeros, transformed and taken from M
         encode = passes(numel, 4, size), transform, passes(numel, 3, size), transform, passes(numel, 4, size)
@@ -124,36 +110,21 @@ class Dct(Coded):
     def _chunks(self, shape: Shape) -> Chunks:
         return Chunks(shape, self.settings.chunk)
 
-
-class Chunks:
-    """How a tensor of a shape is cut, and its transform. `count` chunks of `size` elements, `sides` long."""
-
-    def __init__(self, shape: Shape, largest: int) -> None:
-        self._shape = shape
-        self._grid = (
-            shape if len(shape) == 2 else (1, prod(shape))
-        )  # rows and columns, chunks of whole rows of a vector
-        self.sides = tuple(max(d for d in range(1, min(n, largest) + 1) if n % d == 0) for n in self._grid)
-        self.size = prod(self.sides)
-        self.count = prod(shape) // self.size
-
-    def kept(self, k: int) -> int:
+    def _kept(self, chunks: Chunks) -> int:
         """How many of a chunk's coefficients are sent."""
-        return min(k, self.size)
+        return min(self.settings.k, chunks.size)
 
-    def forward(self, tensor: Tensor) -> Tensor:
-        """Coefficients, chunks × size."""
-        (rows, columns), (a, b) = self._grid, self.sides
-        cut = tensor.reshape(rows // a, a, columns // b, b).transpose(1, 2)
-        found = cosines(a, tensor.dtype, tensor.device) @ cut @ cosines(b, tensor.dtype, tensor.device).mT
-        return found.reshape(self.count, self.size)
 
-    def inverse(self, coefficients: Tensor) -> Tensor:
-        """A tensor of the shape."""
-        (rows, columns), (a, b) = self._grid, self.sides
-        cut = coefficients.view(rows // a, columns // b, a, b)
-        kind, where = coefficients.dtype, coefficients.device
-        return (cosines(a, kind, where).mT @ cut @ cosines(b, kind, where)).transpose(1, 2).reshape(self._shape)
+def forward(chunks: Chunks, tensor: Tensor) -> Tensor:
+    """Coefficients of the tensor's chunks, count × size."""
+    (a, b), kind, where = chunks.sides, tensor.dtype, tensor.device
+    return (cosines(a, kind, where) @ chunks.cut(tensor) @ cosines(b, kind, where).mT).reshape(-1, chunks.size)
+
+
+def inverse(chunks: Chunks, coefficients: Tensor) -> Tensor:
+    """A tensor of the shape, of coefficients, count × size."""
+    (a, b), kind, where = chunks.sides, coefficients.dtype, coefficients.device
+    return chunks.join(cosines(a, kind, where).mT @ coefficients.view(-1, a, b) @ cosines(b, kind, where))
 
 
 @lru_cache

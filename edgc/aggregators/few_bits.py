@@ -45,7 +45,8 @@ class FewBitsSettings(AggregatorSettings):
     format: Format = Field(
         "int",
         description="int: equal steps up to the block's largest magnitude (one bit: sign and mean magnitude); lloyd: "
-        "levels of least squared error for normal data; float: e2m1 (4 bits), e4m3 (8), bf16 (16); float_wide: e5m2",
+        "levels of least squared error for normal data; float: e2m1 (4 bits), e4m3 (8), bf16 (16); float_wide: "
+        "wider exponents, e3m0 (4) and e5m2 (8)",
     )
     block: PositiveInt | Literal["row"] = Field(
         128, description="Elements that share a scale; row: those of a tensor's last dimension"

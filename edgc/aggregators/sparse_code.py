@@ -56,23 +56,28 @@ class SparseCode:
     @property
     def message_bytes(self) -> int:
         """Bytes that a rank sends."""
-        return self._index_bytes(self.where) + sum(self._value_bytes())
+        return self._index_bytes(self.where) + self.values_bytes
+
+    @property
+    def values_bytes(self) -> int:
+        """Those of them that hold values."""
+        return sum(self._value_bytes())
 
     def encode(self, selections: Sequence[Selection]) -> tuple[Tensor, list[Selection]]:
         """The message (uint8), and the selections as it decodes: by rising index unless the index is int32."""
         where = self.where
         ordered = [*selections] if where == "int32" and self.values == "fp32" else [_rising(s) for s in selections]
-        parts = self._coded_values([s.values for s in ordered])
-        message = torch.cat([self._coded_index(where, [s.indices for s in ordered]), *parts])
+        coded = self.encode_values([s.values for s in ordered])
+        message = torch.cat([self._coded_index(where, [s.indices for s in ordered]), coded])
         if self.values == "fp32":
             return message, ordered
-        decoded = self._decoded_values(torch.cat(parts)[None], ordered[0].values.dtype)[0].split(list(self.ks))
+        decoded = self.decode_values(coded[None], ordered[0].values.dtype)[0].split(list(self.ks))
         return message, [Selection(v, s.indices) for v, s in zip(decoded, ordered, strict=True)]
 
     def decode(self, messages: Tensor, kind: dtype) -> tuple[Tensor, Tensor]:
         """Values of type `kind` and places in their pools (int64), both (rows, Σ k), of messages (rows, bytes)."""
-        where, values = messages.split([self._index_bytes(self.where), sum(self._value_bytes())], dim=1)
-        return self._decoded_values(values, kind), self._decoded_index(self.where, where)
+        where, values = messages.split([self._index_bytes(self.where), self.values_bytes], dim=1)
+        return self.decode_values(values, kind), self._decoded_index(self.where, where)
 
     def _index_bytes(self, where: Literal["int32", "blocks", "bitmap"]) -> int:
         if where == "int32":
@@ -91,7 +96,7 @@ class SparseCode:
             return pack(marks, 1)
         counts = torch.zeros(_ceil(sum(self.numels), BLOCK), dtype=torch.int32, device=places.device)
         counts.index_add_(0, places // BLOCK, torch.ones_like(places, dtype=torch.int32))
-        return torch.cat([counts.to(torch.int16).view(torch.uint8), _pack12(places % BLOCK)])
+        return torch.cat([counts.to(torch.int16).view(torch.uint8), pack12(places % BLOCK)])
 
     def _decoded_index(self, where: str, coded: Tensor) -> Tensor:
         count = sum(self.ks)
@@ -132,19 +137,21 @@ class SparseCode:
             for block, pools in by_block.items()
         ]
 
-    def _coded_values(self, values: Sequence[Tensor]) -> list[Tensor]:
+    def encode_values(self, values: Sequence[Tensor]) -> Tensor:
+        """The part of a message (uint8) that holds the values of each pool."""
         if self.values in ("fp32", "bf16"):
             whole = torch.cat([*values])
-            return [(whole if self.values == "fp32" else whole.to(torch.bfloat16)).view(torch.uint8)]
+            return (whole if self.values == "fp32" else whole.to(torch.bfloat16)).view(torch.uint8)
         if self.values == "stat2":
-            return self._statistical(torch.cat([*values]))
+            return torch.cat(self._statistical(torch.cat([*values])))
         coded = []
         for code, _, pools in self._by_code():
             padded = [torch.nn.functional.pad(values[n], (0, -len(values[n]) % code.block)) for n in pools]
             coded.append(code.encode(torch.cat(padded)[None])[0])
-        return coded
+        return torch.cat(coded)
 
-    def _decoded_values(self, coded: Tensor, kind: dtype) -> Tensor:
+    def decode_values(self, coded: Tensor, kind: dtype) -> Tensor:
+        """Values of type `kind`, (rows, Σ k), of what `encode_values` gave (rows, bytes)."""
         rows, count = len(coded), sum(self.ks)
         if self.values in ("fp32", "bf16"):
             stored = torch.bfloat16 if self.values == "bf16" else {4: torch.float32, 8: torch.float64}[self.itemsize]
@@ -196,19 +203,23 @@ def _rising(selection: Selection) -> Selection:
     return Selection(selection.values[order], indices)
 
 
-def _pack12(numbers: Tensor) -> Tensor:
+def pack12(numbers: Tensor) -> Tensor:
     """Bytes of numbers below 4096, two in three bytes."""
     low, high = torch.nn.functional.pad(numbers, (0, len(numbers) % 2)).view(-1, 2).unbind(1)
     three = torch.stack([low & 0xFF, low >> 8 | (high & 0xF) << 4, high >> 4], dim=1)
     return three.to(torch.uint8).view(-1)[: _ceil(12 * len(numbers), 8)]
 
 
+def unpack12(coded: Tensor, count: int) -> Tensor:
+    """The numbers (count,), int64, of `pack12`'s bytes."""
+    three = torch.nn.functional.pad(coded, (0, count % 2)).view(-1, 3).long()
+    first = three[:, 0] | (three[:, 1] & 0xF) << 8
+    second = three[:, 1] >> 4 | three[:, 2] << 4
+    return torch.stack([first, second], dim=1).view(-1)[:count]
+
+
 def _from_blocks(coded: Tensor, blocks: int, count: int) -> Tensor:
     """Places (count,) of what `SparseCode` wrote as counts of blocks and 12 bits an element."""
     counts = _as(coded[None, : 2 * blocks], torch.int16)[0].long()
-    three = torch.nn.functional.pad(coded[2 * blocks :], (0, count % 2)).view(-1, 3).long()
-    first = three[:, 0] | (three[:, 1] & 0xF) << 8
-    second = three[:, 1] >> 4 | three[:, 2] << 4
-    within = torch.stack([first, second], dim=1).view(-1)[:count]
     block = torch.arange(blocks, device=coded.device).repeat_interleave(counts, output_size=count)
-    return within + BLOCK * block
+    return unpack12(coded[2 * blocks :], count) + BLOCK * block

@@ -64,6 +64,11 @@ class SparseSettings(AggregatorSettings):
         """Whether one selection is made of a bucket's tensors together."""
         return False
 
+    @property
+    def leaves(self) -> float:
+        """What a step leaves of what was not sent before."""
+        return 1.0
+
 
 class TopKSettings(SparseSettings):
     """Top-K's options; the ratio itself comes from the policy."""
@@ -74,9 +79,27 @@ class TopKSettings(SparseSettings):
         description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
     )
 
+    decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        exclude_if=lambda decay: decay == 1,
+        description="What a step leaves of what was not sent before: M ← G + decay·E, as MuLoCo has it",
+    )
+
     @property
     def pooled(self) -> bool:
         return self.granularity == "bucket"
+
+    @property
+    def leaves(self) -> float:
+        return self.decay
+
+    @model_validator(mode="after")
+    def _something_decays(self) -> TopKSettings:
+        if self.decay < 1 and not self.error_feedback:
+            raise ValueError(f"decay {self.decay:g}: nothing is kept that could decay; use error_feedback: true")
+        return self
 
     @model_validator(mode="after")
     def _scales_are_of_tensors(self) -> TopKSettings:
@@ -109,7 +132,8 @@ class TopK(Coded):
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost while error feedback is on."""
         exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()} if self.settings.values == "fp32" else {}
-        return exact | ({Law.CONSERVES: Tolerance()} if self.settings.error_feedback else {})
+        conserves = self.settings.error_feedback and self.settings.leaves == 1
+        return exact | ({Law.CONSERVES: Tolerance()} if conserves else {})
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
@@ -158,7 +182,7 @@ class TopK(Coded):
     def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
         for residual in self.residuals.held(tensor):
-            whole = whole + residual.reshape(-1)
+            whole = whole + self.settings.leaves * residual.reshape(-1)
         numel = len(whole)
         ks = [_group([tensor.name], a, numel).k if isinstance(a, Ratio) else numel for a in amounts]
         squares = whole[largest(whole, max(ks))].double().square().sort(descending=True).values
@@ -169,6 +193,8 @@ class TopK(Coded):
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
+        if errors and self.settings.leaves < 1:
+            torch._foreach_mul_(errors, self.settings.leaves)
         return Pool([g.tensor for g in gradients], errors, k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[Group]:
@@ -195,6 +221,8 @@ class TopK(Coded):
         code = self._code(groups, size)
         # M ← G + E, which the selection's first look is part of, and five more; what was chosen coded and its M zeroed
         encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, 4 + size)
+        if self.settings.leaves < 1:
+            encode = passes(sparse, 2, itemsize), *encode
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
         decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, 4 + size)
         if code.where == "bitmap":  # every element's mark written, packed; unpacked and looked through for each rank

@@ -71,9 +71,12 @@ def question(
 
 def of_method(spec: RunSpec, method: Method) -> RunSpec:
     """The same run with another method. Raises `UserError` for one that does not work where anything is sharded."""
+    made_for = {"optimizer": method.optimizer} if method.optimizer else {}
     if spec.training.shard == "none":
-        return spec.model_copy(update={"method": method})
-    return validate(RunSpec, spec.model_dump() | {"method": method.model_dump()}, f"method {method.name}")
+        return spec.model_copy(update={"method": method, "training": spec.training.model_copy(update=made_for)})
+    plain = spec.model_dump()
+    changed = {"method": method.model_dump(), "training": plain["training"] | made_for}
+    return validate(RunSpec, plain | changed, f"method {method.name}")
 
 
 def calibration_of(cluster: Cluster, name: str | None = None, configs: Path = CONFIGS) -> Calibration:

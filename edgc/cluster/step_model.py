@@ -104,9 +104,20 @@ class StepModel:
             forward = max(task.end for task in tasks if task.stage == stage and task.kind == "forward")
             rest = self.floor - ends[stage]
             exchange_beside(timeline, [workload for _, workload in buckets], rest + forward, ends[stage] - forward)
+        elif after_all:
+            self._in_turn(timeline, [workload for _, workload in buckets])
         else:
             exchange(timeline, buckets)
         return timeline
+
+    def _in_turn(self, timeline: Timeline, parts: Sequence[Workload]) -> None:
+        """What is exchanged at different steps of a period, one after the other, as if all were at one step's end.
+
+        Each is under way beside `late` steps, and later messages leave in the middle of them.
+        """
+        beside = self.spec.method.synchronisation.late * self.floor
+        for workload in parts:
+            exchange_beside(timeline, [workload], beside / 2, beside / 2)
 
     def _prepare(self, timeline: Timeline, stage: int, sampled: float, look: float) -> None:
         """What a stage's device does before its first bucket is encoded."""
@@ -232,7 +243,7 @@ class StepModel:
         if self.sharding.kind == "full":
             return units(shapes)
         if not self.spec.method.overlap:
-            return [shapes]
+            return [{name: shapes[name] for name in part} for part in self.spec.method.synchronisation.parts(shapes)]
         size = max(BUCKET_PARAMETERS[0], BUCKET_PARAMETERS[1] * self.spec.parallel.data)
         return fill(shapes, self.spec.training.bucket_parameters or size)
 
@@ -258,7 +269,12 @@ class StepModel:
         if moment is Moment.NEXT_STEP:  # from the end of one backward to that of the next
             return timeline.now - self._pipeline[1][stage]
         after = self._optimizer + self._last_gather if moment is Moment.BACKWARD else 0.0
-        return timeline.now + self._embedding + after
+        return timeline.now + self._embedding + after - self._beside(stage)
+
+    def _beside(self, stage: int) -> float:
+        """Seconds of the steps beside which late exchanges are under way: they are steps of their own."""
+        synchronisation = self.spec.method.synchronisation
+        return synchronisation.late * self.floor * len(synchronisation.parts(self._exchanged(stage)))
 
     @property
     def _optimizer(self) -> float:

@@ -258,7 +258,9 @@ class Experiment(Named):
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """By name: the method's settings, and what it changes of the training and the loop."""
         for name in self.methods:
-            changes = merge({"method": self._method(name, configs), "training": {}}, self.overrides.get(name, {}))
+            method = self._method(name, configs)
+            training = {"optimizer": method["optimizer"]} if method.get("optimizer") else {}
+            changes = merge({"method": method, "training": training}, self.overrides.get(name, {}))
             if not self.learning_rates:
                 yield name, changes
             for lr in self.learning_rates:

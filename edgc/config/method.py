@@ -59,6 +59,11 @@ class Method(Named):
         EVERY_STEP, description="What is exchanged, and when, relative to the optimizer"
     )
     placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
+    optimizer: Literal["adamw", "muon"] | None = Field(
+        None,
+        exclude_if=lambda optimizer: optimizer is None,
+        description="The training.optimizer that it is made for, and trained with; null: any",
+    )
     overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")
     pipeline: PipelineTraffic = Field(
         PipelineTraffic(),  # type: ignore[call-arg]

@@ -58,6 +58,12 @@ class RunSpec(Settings):
             raise ValueError(
                 f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}"
             )
+        if self.model.num_layers < (least := self.method.synchronisation.least_layers):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"method.synchronisation: method {self.method.name} exchanges {least} parts of a model's layers in "
+                f"turn, but model {self.model.name} has {self.model.num_layers} (model.num_layers); use at most as "
+                "many fragments"
+            )
         return self
 
     @model_validator(mode="after")
@@ -132,6 +138,11 @@ class RunSpec(Settings):
     def _optimizer_fits(self) -> RunSpec:
         optimizer, method, tensor = self.training.optimizer, self.method, self.parallel.tensor
         synchronisation = f"method {method.name}: synchronisation {method.synchronisation.name}"
+        if method.optimizer not in (None, optimizer):
+            raise ValueError(
+                f"training.optimizer {optimizer}: method {method.name} is made for {method.optimizer}; use "
+                f"training.optimizer: {method.optimizer}, or a method of another name without `optimizer`"
+            )
         if optimizer == "muon":
             for setting, value, wrong, allowed in (
                 ("loop", self.loop, self.loop == "ddp", "megatron"),

@@ -16,7 +16,7 @@ from edgc.policies.falling_ratio import FallingRatioSettings
 from edgc.policies.fixed import FixedSettings
 from edgc.policies.lgreco import LGrecoSettings
 from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
-from edgc.synchronisation.outer import OuterSettings
+from edgc.synchronisation.outer_settings import OuterSettings
 
 STEPS = 8
 TOKENS = 50257  # GPT-2's vocabulary
@@ -48,7 +48,8 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
     elif isinstance(policy, FixedSettings):
         plain["method"]["policy"]["start_step"] = min(policy.start_step, WINDOW)
     if isinstance(spec.method.synchronisation, OuterSettings):
-        plain["method"]["synchronisation"]["every"] = WINDOW
+        streams = {"every": 2 * WINDOW, "fragments": 2, "delay": 1} if spec.method.synchronisation.delay else {}
+        plain["method"]["synchronisation"] |= {"every": WINDOW} | streams
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")
 
 

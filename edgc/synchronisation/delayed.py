@@ -5,13 +5,13 @@ As in CO2 (arXiv 2401.16265) with one step of delay and none of its corrections;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from edgc.aggregators.aggregator import NamedTensor
 from edgc.aggregators.workload import Kernel, Shape, elements, passes
-from edgc.base.lazy import torch
 from edgc.exchange.gradient_exchange import Bucket
+from edgc.synchronisation.copies import copies
 from edgc.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings, Update
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Delayed(Synchronisation):
         self.drain()
         first = not self._late and not self._restored
         if not self._late:
-            self._late = [_copies(bucket, self._restored) for bucket in replica.buckets]
+            self._late = [copies(bucket, self._restored) for bucket in replica.buckets]
             self._restored = {}
         for bucket, late in zip(replica.buckets, self._late, strict=True):
             for gradient, average in zip(bucket, late, strict=True):
@@ -91,15 +91,3 @@ class Delayed(Synchronisation):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._late, self._under_way = [], []
         self._restored, self._records = dict(state["late"]), list(state["records"])
-
-
-def _copies(bucket: Sequence[NamedTensor], values: Mapping[str, Tensor]) -> list[NamedTensor]:
-    """Tensors like the bucket's in one buffer, so that a dense exchange needs no copy: `values`, or zeros."""
-    sizes = [t.tensor.numel() for t in bucket]
-    flat = torch.zeros(sum(sizes), dtype=bucket[0].tensor.dtype, device=bucket[0].tensor.device)
-    parts = zip(bucket, flat.split(sizes), strict=True)
-    made = [NamedTensor(t.name, part.view(t.tensor.shape)) for t, part in parts]
-    for copy in made:
-        if copy.name in values:
-            copy.tensor.copy_(values[copy.name])
-    return made

@@ -3,54 +3,38 @@
 Every replica takes H steps of its own optimizer. Then Δ = mean over replicas of (θ_global − θ_replica), as a gradient,
 through the aggregator; outer SGD with Nesterov momentum: v ← μ v + Δ, θ_global ← θ_global − η (Δ + μ v); and all go on
 from θ_global. The inner optimizer's state is never synchronised.
+
+Streaming DiLoCo (arXiv 2501.18512) does so with a fragment of the layers at a time. Its Δ leaves τ steps before its
+average is used; meanwhile replicas go on: θ_replica ← α θ_replica + (1 − α) θ_global.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from edgc.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.aggregators.aggregator import NamedTensor
 from edgc.base.lazy import torch
 from edgc.comm import ReduceOp
+from edgc.exchange.gradient_exchange import Bucket
 from edgc.exchange.observation import AGREE
-from edgc.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
+from edgc.synchronisation.copies import copies
+from edgc.synchronisation.outer_settings import OuterSettings
+from edgc.synchronisation.synchronisation import Replica, Synchronisation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class OuterSettings(SynchronisationSettings):
-    """DiLoCo's settings and its paper's values; μ = 0 and η = 1 is local SGD: parameters are averaged."""
-
-    name: Literal["outer"]
-    every: int = Field(500, ge=1, description="H: local steps between two exchanges")
-    lr: float = Field(0.7, gt=0, description="η: learning rate of the outer SGD")
-    momentum: float = Field(0.9, ge=0, lt=1, description="μ: its Nesterov momentum; 0: none")
-    moment: ClassVar[Moment] = Moment.OPTIMIZER
-    local: ClassVar[bool] = True
-    no_hook: ClassVar[str] = "changes parameters after the optimizer, and a hook sees gradients only"
-
-    @property
-    def period(self) -> int:
-        return self.every
-
-    def kernels(self, elements: int) -> tuple[Kernel, ...]:
-        """Δ; v ← μ v + Δ; θ_global ← θ_global − η (Δ + μ v); the parameters."""
-        return passes(elements, 3), passes(elements, 5), passes(elements, 6), passes(elements, 2)
-
-    def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """θ_global and v."""
-        return 8 * elements([*shapes.values()])
-
-
 class Outer(Synchronisation):
-    """Δ lies in the gradients' memory, which is free after the optimizer's step."""
+    """Δ lies in the gradients' memory, which is free after the optimizer's step; a late one in its own meanwhile.
+
+    First collectives are launched at once. Those that follow on them are launched in the middle of the delay, when a
+    step's forward is done.
+    """
 
     Settings = OuterSettings
     settings: OuterSettings
@@ -58,22 +42,33 @@ class Outer(Synchronisation):
     def __init__(self, settings: OuterSettings, exchange: Any, iterations: int) -> None:
         super().__init__(settings, exchange, iterations)
         self._global: dict[str, Tensor] = {}  # θ_global
-        self._momentum: dict[str, Tensor] = {}  # v
+        self._momentum: dict[str, Tensor] = {}  # v, if there is any
+        self._late: dict[str, Tensor] = {}  # the fragment whose average is not used yet
+        self._under_way: list[Bucket] = []  # its exchange, until it is drained
         self._worst = 0.0  # this rank's largest gradient norm since the last exchange; not finite: infinity
-        self._losses: list[Tensor] = []  # since then
+        self._losses: list[Tensor] = []  # since the last end of a period
         self._restored = False
+        self._step = 0
 
     def begin_step(self, step: int, replica: Replica) -> None:
+        self._step = step
         if not self._global:  # all ranks begin alike
             names = [t.name for bucket in replica.buckets for t in bucket]
             self._global = {name: replica.parameters[name].detach().clone() for name in names}
-            self._momentum = {name: torch.zeros_like(value) for name, value in self._global.items()}
+            if self.settings.momentum:
+                self._momentum = {name: torch.zeros_like(value) for name, value in self._global.items()}
         elif self._restored:  # a checkpoint is read to the host
-            for values in (self._global, self._momentum):
+            for values in (self._global, self._momentum, self._late):
                 values |= {name: value.to(replica.parameters[name].device) for name, value in values.items()}
             device = next(iter(self._global.values())).device
             self._losses = [loss.to(device) for loss in self._losses]
+            self.exchange.begin_step(self._number(step))
         self._restored = False
+
+    def forward_done(self) -> None:
+        middle = 1 + self.settings.delay // 2
+        if self._under_way and self._launched(self._step - middle):
+            self.exchange.advance()
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.
@@ -82,7 +77,7 @@ class Outer(Synchronisation):
         """
         norm = norm if math.isfinite(norm) else math.inf
         self._worst = max(self._worst, norm)
-        if not self._exchanges(step):
+        if not self._launched(step):
             return min(norm, sys.float_info.max)
         comm = self.exchange.comm
         device = next(iter(self._global.values())).device
@@ -92,49 +87,79 @@ class Outer(Synchronisation):
         return float(worst)
 
     def after_optimizer(self, step: int, replica: Replica) -> None:
-        if not self._exchanges(step):
-            return
-        clock, deltas = self.exchange.clock, [t for bucket in replica.buckets for t in bucket]
-        with clock.region("optimizer"):
-            for delta in deltas:
-                torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
-        self.exchange.begin_step(self._number(step))
-        under_way = [self.exchange.start(bucket) for bucket in replica.buckets]
-        for bucket in under_way:
-            bucket.wait()
-        replica.tie()
-        with clock.region("optimizer"):
-            for delta in deltas:
-                self._outer_step(delta.name, delta.tensor)
-                replica.parameters[delta.name].copy_(self._global[delta.name])
-            replica.changed()
+        if self._late and self._launched(step - self.settings.delay):
+            self._use_late(replica)
+        if launched := self._launched(step):
+            self._launch(launched, step, replica)
 
-    def _outer_step(self, name: str, delta: Tensor) -> None:
+    def _launch(self, fragments: Collection[int], step: int, replica: Replica) -> None:
+        """Begin the fragments' exchange. It ends here if there is no delay, or no step in which it could be late."""
+        s, last = self.settings, step + 1 == self._iterations
+        late = s.delay > 0 and not last
+        parts = [[t for t in bucket if s.fragment(t.name) in fragments] for bucket in replica.buckets]
+        buckets = [copies(part, {}) if late else part for part in parts if part]
+        with self.exchange.clock.region("optimizer"):
+            for delta in (t for bucket in buckets for t in bucket):
+                torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
+                if s.scaled_by_lr:
+                    delta.tensor.mul_(s.lr)
+        self.exchange.begin_step(self._number(step + s.delay * late))
+        self._under_way = [self.exchange.start(bucket, launch_previous=not late) for bucket in buckets]
+        if late:
+            self._late = {t.name: t.tensor for bucket in buckets for t in bucket}
+        else:
+            self.drain()
+            self._outer_step([t for bucket in buckets for t in bucket], replica, 0.0 if last else s.mixing)
+
+    def _use_late(self, replica: Replica) -> None:
+        self.drain()
+        averages = [t for bucket in replica.buckets for t in bucket if t.name in self._late]
+        for average in averages:
+            average.tensor.copy_(self._late[average.name])
+        self._late = {}
+        self._outer_step(averages, replica, self.settings.mixing)
+
+    def _outer_step(self, averages: list[NamedTensor], replica: Replica, mixing: float) -> None:
+        """Averages lie in the gradients' memory, and are of no use afterwards."""
+        if any(replica.stages_of(average.name) > 1 for average in averages):
+            replica.tie()
         mu, eta = self.settings.momentum, self.settings.lr
-        velocity = self._momentum[name].mul_(mu).add_(delta)
-        self._global[name].sub_(delta.add_(velocity, alpha=mu), alpha=eta)
+        with self.exchange.clock.region("optimizer"):
+            for name, delta in ((average.name, average.tensor) for average in averages):
+                if mu:
+                    velocity = self._momentum[name].mul_(mu).add_(delta)
+                    delta.add_(velocity, alpha=mu)
+                theta = self._global[name].sub_(delta, alpha=eta)
+                if mixing:
+                    replica.parameters[name].mul_(mixing).add_(theta, alpha=1 - mixing)
+                else:
+                    replica.parameters[name].copy_(theta)
+            replica.changed()
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
         """The policy sees the mean loss of the local steps. Its records count training steps."""
         if loss is not None:
             self._losses.append(loss.detach())
-        if not self._exchanges(step):
+        if not self._ends_period(step):
             return []
         mean = torch.stack(self._losses).mean() if self._losses else None
         self._losses = []
         records = self.exchange.end_step(mean)
         return [record | {"step": record["step"] * self.settings.period} for record in records]
 
-    def _exchanges(self, step: int) -> bool:
-        return self.settings.exchanges_after(step, self._iterations)
+    def _launched(self, step: int) -> Collection[int]:
+        return self.settings.launched(step, self._iterations)
+
+    def _ends_period(self, step: int) -> bool:
+        return (step + 1) % self.settings.period == 0 or step + 1 == self._iterations
 
     def _number(self, step: int) -> int:
-        """Which exchange it is that ends this step, from 0."""
+        """Which exchange of the policy's a step belongs to, from 0."""
         return step // self.settings.period
 
     @contextmanager
     def synchronised(self, replica: Replica) -> Iterator[None]:
-        """θ_global: what the last exchange left."""
+        """θ_global: what the last exchanges left."""
         own = {name: replica.parameters[name].detach().clone() for name in self._global}
         try:
             _put(self._global, replica)
@@ -142,17 +167,27 @@ class Outer(Synchronisation):
         finally:
             _put(own, replica)
 
+    def drain(self) -> None:
+        for bucket in self._under_way:
+            bucket.wait()
+        self._under_way = []
+
     def state_dict(self) -> dict[str, Any]:
+        self.drain()
         return {
             "global": dict(self._global),
             "momentum": dict(self._momentum),
+            "late": dict(self._late),
             "worst": self._worst,
             "losses": list(self._losses),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._global = {name: value.clone() for name, value in state["global"].items()}
-        self._momentum = {name: value.clone() for name, value in state["momentum"].items()}
+        self._global, self._momentum, self._late = (
+            {name: value.clone() for name, value in state.get(kind, {}).items()}  # checkpoints before had none late
+            for kind in ("global", "momentum", "late")
+        )
+        self._under_way = []
         self._worst, self._losses = state["worst"], list(state["losses"])
         self._restored = True
 

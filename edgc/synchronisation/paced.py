@@ -18,7 +18,8 @@ from edgc.base.lazy import torch
 from edgc.comm import ReduceOp
 from edgc.exchange.observation import AGREE
 from edgc.policies.policy import PolicySettings
-from edgc.synchronisation.outer import Outer, OuterSettings
+from edgc.synchronisation.outer import Outer
+from edgc.synchronisation.outer_settings import OuterSettings
 from edgc.synchronisation.synchronisation import Replica
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class PacedSettings(OuterSettings):
     def _h_within(self) -> PacedSettings:
         if not self.lowest <= self.every <= self.highest:
             raise ValueError(f"every {self.every} must be from lowest {self.lowest} to highest {self.highest}")
+        if self.fragments > 1 or self.delay:
+            raise ValueError(
+                f"fragments {self.fragments}, delay {self.delay}: what times its exchanges sends all at once and waits "
+                "for it; use fragments: 1 and delay: 0, or synchronisation: {name: outer}"
+            )
         return self
 
     def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
@@ -82,7 +88,7 @@ class Paced(Outer):
         begin = clock.now()
         self._spans.append((self._begin, begin))
         super().after_optimizer(step, replica)
-        if self._exchanges(step):
+        if self._ends_period(step):
             end = clock.now()
             self._count()
             self._pace(step, clock.seconds(begin, end), replica)
@@ -103,7 +109,7 @@ class Paced(Outer):
         self._told = {"local_steps": count, "local_step_s": slowest_step, "exchange_s": fastest_exchange}
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
-        exchanged = self._exchanges(step)
+        exchanged = self._ends_period(step)
         records = [record | {"step": step + 1} for record in super().end_step(step, loss)]
         if exchanged and self._told:  # none after a gradient that was not finite
             self._local_steps = self.settings.local_steps(self._told["exchange_s"], self._told["local_step_s"])
@@ -113,7 +119,10 @@ class Paced(Outer):
     def told(self) -> Mapping[str, float]:
         return self._told
 
-    def _exchanges(self, step: int) -> bool:
+    def _launched(self, step: int) -> Collection[int]:
+        return (0,) if self._ends_period(step) else ()
+
+    def _ends_period(self, step: int) -> bool:
         return step + 1 - self._begun >= self._local_steps or step + 1 == self._iterations
 
     def _number(self, step: int) -> int:

@@ -82,6 +82,28 @@ class SynchronisationSettings(BaseModel):
         """Whether 0-based `step` ends in an exchange. The last one does, so that a run ends with one model."""
         return (step + 1) % self.period == 0 or step + 1 == iterations
 
+    def exchanged(self, step: int, iterations: int, names: Collection[str]) -> Collection[str]:
+        """Those of all parameters' `names` whose exchange begins in 0-based `step`."""
+        return names if self.exchanges_after(step, iterations) else ()
+
+    def equal_after(self, step: int, iterations: int) -> bool:
+        """Whether all replicas have the same parameters after 0-based `step`."""
+        return not self.local or self.exchanges_after(step, iterations)
+
+    def parts(self, names: Collection[str]) -> list[list[str]]:
+        """All parameters' `names`, by what is exchanged at one time: with each of these once in a period."""
+        return [[*names]]
+
+    @property
+    def late(self) -> int:
+        """Steps beside which each of these exchanges is under way, before its average is used."""
+        return 0
+
+    @property
+    def least_layers(self) -> int:
+        """Layers that a model must have."""
+        return 1
+
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """What it computes itself for an exchange of so many fp32 elements, beside encode and decode."""
         return ()

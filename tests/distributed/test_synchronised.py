@@ -9,9 +9,11 @@ from ranks import on_ranks
 
 CASES = [
     *("every_step", "delayed", "delayed_lowrank", "diloco", "diloco_lowrank", "diloco_bf16"),
+    *("streaming", "streaming_lowrank_bf16", "muloco", "sparseloco"),
     *("muon", "muon_bf16", "dion", "orth_dion_bf16", "demo", "onebit_adam", "cdadam"),
 ]
 LATE = {"delayed": 4, "delayed_lowrank": 4, "diloco": 5, "diloco_lowrank": 5, "diloco_bf16": 5}
+LATE |= {"streaming": 4, "streaming_lowrank_bf16": 4, "muloco": 5, "sparseloco": 5}
 
 
 @cache
@@ -50,6 +52,10 @@ def test_bytes_are_sent_when_the_synchronisation_says() -> None:
     assert diloco[2] == found["delayed"]["payload"][0]
     assert every[0] < diloco[2]
     assert found["diloco_lowrank"]["payload"][2] == every[0]
+    streaming = found["streaming"]["payload"]
+    assert [payload > 0 for payload in streaming] == [True, False, True, False, True, False, False, True]
+    assert streaming[0] == streaming[4]
+    assert streaming[0] + streaming[2] == streaming[7]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -22,7 +22,11 @@ LOSSLESS = {"lossless", "lossless_bf16"}  # their messages are as long as data s
 ELSEWHERE = {"torch_powersgd", "optimus_cc_stages"}
 EVERY = {*available(Method)} - ELSEWHERE - SKETCHES - LOSSLESS
 #: These look at matrices as wholes, which tensor parallelism cuts.
-WHOLE = {name for name in EVERY if load(Method, name).synchronisation.whole_matrices}  # type: ignore[attr-defined]
+WHOLE = {
+    name
+    for name in EVERY
+    if (method := load(Method, name)).synchronisation.whole_matrices or method.optimizer == "muon"  # type: ignore[attr-defined]
+}
 #: Whose collectives differ in kind.
 APART = {
     "delayed", "dense_bf16_overlap", "diloco", "edgc", "edgc_measured", "edgc_pipeline", "powersgd", "topk",
@@ -62,6 +66,8 @@ def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None =
     """
     method = load(Method, name).model_dump()
     own = method["policy"]
+    if method["synchronisation"].get("fragments"):
+        method["synchronisation"]["fragments"] = 2  # there are two layers
     own |= {key: value for key, value in NARROW.items() if own.get(key)} | (policy or {})
     plain = {
         "model": {"name": "tiny", "num_layers": 2, "hidden_size": 64, "num_heads": 4, "seq_length": 32},
@@ -71,7 +77,8 @@ def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None =
             "name": "dry", "device": "cuda", "device_model": "H100", "nodes": 1, "processes_per_node": 4 * tensor,
         },
         "parallel": {"tensor": tensor, "pipeline": 2, "data": 2},
-        "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision},
+        "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision}
+        | ({"optimizer": method["optimizer"]} if method.get("optimizer") else {}),
         "seed": 1,
     }  # fmt: skip
     whole = validate(RunSpec, plain, name)

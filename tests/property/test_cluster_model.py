@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from edgc.base.errors import UserError
 from edgc.base.files import write_jsonl
 from edgc.cli import app
-from edgc.cluster.ask import calibration_of, chosen, question
+from edgc.cluster.ask import calibration_of, chosen, of_method, question
 from edgc.cluster.memory import check_memory, memory
 from edgc.cluster.plan import at_rate, plan
 from edgc.cluster.step_model import StepModel
@@ -26,7 +26,8 @@ from edgc.cluster.trajectory import Parametric, Recorded
 from edgc.cluster.whole_run import simulate
 from edgc.config import Calibration, Method, RunSpec, load
 from edgc.config.model import TIED
-from edgc.policies.amounts import DENSE, ON, Amount, Rank
+from edgc.config.settings import merge
+from edgc.policies.amounts import DENSE, ON, Amount, Bits, Rank
 from edgc.policies.policy import Decision
 
 STAGES = 4
@@ -121,6 +122,26 @@ def test_overlap_hides_what_it_can_and_sends_the_same() -> None:
     plain, hidden = step("dense_bf16", ON), step("dense_bf16_overlap", ON)
     assert hidden.payload_bytes == plain.payload_bytes
     assert hidden.seconds < plain.seconds
+
+
+def test_late_fragments_hide_what_crosses_and_send_the_same() -> None:
+    """All of it on a fast link, what fits into the delay on a slow one; encode and decode are never hidden."""
+    plain = load(Method, "streaming_diloco").model_dump()
+    whole = {"fragments": 1, "delay": 0, "mixing": 0.0}
+
+    def streaming(gbit: float, **changes: Any) -> tuple[float, Step]:
+        method = Method.model_validate(merge(plain, {"synchronisation": changes}))
+        model = StepModel(of_method(at_rate(spec("dense"), gbit), method), rates())
+        return model.floor, model.step([Decision(Bits(4))] * STAGES)
+
+    for gbit in (100, 0.01):
+        (floor, late), (_, waiting) = streaming(gbit), streaming(gbit, **whole)
+        assert late.payload_bytes == waiting.payload_bytes
+        assert late.encode == pytest.approx(waiting.encode, rel=0.2)
+        hidden = min(late.wire, 4 * 5 * floor / 100)  # four fragments a hundred steps, beside five steps each
+        own = late.encode + late.decode + late.embedding / 100  # two stages' copies are made equal once
+        assert late.exposed == pytest.approx(own + late.wire - hidden, rel=0.01)
+        assert late.seconds < waiting.seconds
 
 
 def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:

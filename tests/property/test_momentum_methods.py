@@ -22,7 +22,7 @@ from tests.property.test_synchronisations import CONFIGS, SHAPES, ToyReplica, gr
 
 RANKS, STEPS, LR, DECAY = 4, 25, 0.01, 0.1
 Parameters = dict[str, Tensor]
-HIDDEN = ("w", "v")
+HIDDEN = ("0.w", "1.v")
 
 
 def method(name: str, **changes: Any) -> Method:
@@ -89,7 +89,7 @@ def dion(normalise: str, mu: float, rank: int) -> Iterator[Parameters]:
                 q[n] = basis @ torch.diag(triangle.diagonal().sign())
             m, k = SHAPES[n]
             theta[n] = (1 - LR * DECAY) * theta[n] - LR * (m / k) ** 0.5 * p @ q[n].T
-        theta["b"] = adamw.step(theta["b"], mean([g["b"] for g in grads]))
+        theta["0.b"] = adamw.step(theta["0.b"], mean([g["0.b"] for g in grads]))
         yield dict(theta)
 
 
@@ -115,13 +115,13 @@ def demo(beta: float, k: int, blocks: dict[str, tuple[int, int]]) -> Iterator[Pa
                 averages = (total / senders.clamp(min=1)).reshape(a, b)
                 update[i : i + a, j : j + b] = torch.from_numpy(idctn(averages.numpy(), norm="ortho"))
             theta[n] = (1 - LR * DECAY) * theta[n] - LR * update.sign()
-        theta["b"] = (1 - LR * DECAY) * theta["b"] - LR * mean([g["b"] for g in grads]).sign()
+        theta["0.b"] = (1 - LR * DECAY) * theta["0.b"] - LR * mean([g["0.b"] for g in grads]).sign()
         yield dict(theta)
 
 
 BLOCK = 4
 #: Whose part of its bucket each element is: 132 elements of the first in parts of 36, 96 of the second in parts of 24.
-OWNERS = {"w": torch.arange(120) // 36, "b": torch.arange(120, 132) // 36, "v": torch.arange(96) // 24}
+OWNERS = {"0.w": torch.arange(120) // 36, "0.b": torch.arange(120, 132) // 36, "1.v": torch.arange(96) // 24}
 
 
 def one_bit(x: Tensor) -> Tensor:
@@ -195,7 +195,7 @@ def muon(mu: float) -> Iterator[Parameters]:
                 s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
             rows, columns = SHAPES[n]
             theta[n] = (1 - LR * DECAY) * theta[n] - LR * (rows / columns) ** 0.5 * u @ torch.diag(s) @ vh
-        theta["b"] = adamw.step(theta["b"], mean([g["b"] for g in grads]))
+        theta["0.b"] = adamw.step(theta["0.b"], mean([g["0.b"] for g in grads]))
         yield dict(theta)
 
 
@@ -205,7 +205,7 @@ CASES = {
     "dion": (method("dion", **RANKED), lambda: dion("columns", 0.95, 3)),
     "orth_dion": (method("orth_dion", **RANKED), lambda: dion("qr", 0.95, 3)),
     "dion over a dense average is muon": (method("dense", synchronisation=WHOLE), lambda: muon(0.9)),
-    "demo": (method("demo", aggregator={"chunk": 4, "k": 3}), lambda: demo(0.999, 3, {"w": (4, 2), "v": (4, 4)})),
+    "demo": (method("demo", aggregator={"chunk": 4, "k": 3}), lambda: demo(0.999, 3, {"0.w": (4, 2), "1.v": (4, 4)})),
     "onebit_adam": (
         method("onebit_adam", policy={"start_step": 5}, aggregator={"block": BLOCK}),
         lambda: onebit_adam(5),

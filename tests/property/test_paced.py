@@ -60,7 +60,7 @@ def timed_replica(comm: LoopbackCommunicator, done: int = 0, **changes: Any) -> 
         step()
 
     def start_bucket(bucket: Any, **options: Any) -> Any:
-        if bucket is replica.buckets[0]:
+        if bucket[0].name == replica.buckets[0][0].name:
             clock.time += next(exchanges) + (0.0, 0.6)[comm.rank]
         return start(bucket, **options)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
@@ -27,6 +28,7 @@ from edgc.policies import POLICIES
 from edgc.policies.amounts import DENSE
 from edgc.policies.policy import Context, Decision
 from edgc.synchronisation import SYNCHRONISATIONS
+from edgc.synchronisation.outer_settings import OuterSettings
 from edgc.synchronisation.synchronisation import (
     AdamState,
     Moment,
@@ -36,9 +38,12 @@ from edgc.synchronisation.synchronisation import (
 )
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SHAPES = {"w": (12, 10), "b": (12,), "v": (8, 12)}
-BUCKETS = (("w", "b"), ("v",))
+SHAPES = {"0.w": (12, 10), "0.b": (12,), "1.v": (8, 12)}
+BUCKETS = (("0.w", "0.b"), ("1.v",))
 STEPS, PERIOD = 11, 3  # the last period is cut short
+#: Two fragments, whose exchanges are under way for a step.
+STREAMING = load(Method, "streaming_diloco", CONFIGS).synchronisation
+SHORT = STREAMING.model_copy(update={"every": 2 * PERIOD, "fragments": 2, "delay": 1})  # type: ignore[attr-defined]
 METHODS = {"dense": {}, "powersgd": {"rank": 2}, "topk": {"ratio": 0.2}}
 #: Changes to a method for synchronisations that refuse it as it is; the first that none refuses.
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -53,7 +58,10 @@ def cases() -> dict[str, SynchronisationSettings]:
     found = [load(Method, name, CONFIGS).synchronisation for name in available(Method, CONFIGS)]
     found += [kind.Settings(name=name) for name, kind in SYNCHRONISATIONS.items()]
     steady = ("every", "lowest", "highest")  # what times its exchanges is tested by itself, and here has one period
-    short = [s.model_copy(update={n: PERIOD for n in steady if n in type(s).model_fields}) for s in found]
+    short = [
+        s.model_copy(update={n: PERIOD for n in steady if n in type(s).model_fields}) if s != STREAMING else SHORT
+        for s in found
+    ]
     return {settings.model_dump_json(exclude_defaults=True): settings for settings in short}
 
 
@@ -83,9 +91,9 @@ def start() -> dict[str, Tensor]:
 def gradients(at: dict[str, Tensor], step: int, rank: int) -> tuple[Tensor, dict[str, Tensor]]:
     """Loss and gradients of y = V (W x + b) on a rank's data of this step."""
     data = torch.Generator().manual_seed(100 * step + rank)
-    x, y = (torch.randn(16, n, generator=data).to(at["w"]) for n in (10, 8))
+    x, y = (torch.randn(16, n, generator=data).to(at["0.w"]) for n in (10, 8))
     p = {n: value.clone().requires_grad_() for n, value in at.items()}
-    loss = ((x @ p["w"].T + p["b"]) @ p["v"].T - y).square().mean()
+    loss = ((x @ p["0.w"].T + p["0.b"]) @ p["1.v"].T - y).square().mean()
     return loss.detach(), dict(zip(p, torch.autograd.grad(loss, [*p.values()]), strict=True))
 
 
@@ -98,6 +106,7 @@ class ToyReplica:
         settings: SynchronisationSettings,
         method: str | Method,
         dtype: torch.dtype = torch.float32,
+        steps: int = STEPS,
     ) -> None:
         self.parameters = {name: value.to(dtype) for name, value in start().items()}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=0.01, weight_decay=0.1)
@@ -108,7 +117,7 @@ class ToyReplica:
         chosen = fitting(settings, method) if isinstance(method, str) else method
         kind = AGGREGATORS[chosen.aggregator.name]
         self.shapes = compressible(SHAPES, kind.amount)
-        exchanges = settings.exchanges(STEPS)
+        exchanges = settings.exchanges(steps)
         self.exchange = GradientExchange(
             kind(chosen.aggregator, seed=1),
             POLICIES[chosen.policy.name](chosen.policy, Context(0, 1, exchanges, self.shapes)),
@@ -116,7 +125,7 @@ class ToyReplica:
             comm,
             self.shapes,
         )
-        self.synchronisation: Synchronisation = SYNCHRONISATIONS[settings.name](settings, self.exchange, STEPS)  # type: ignore[attr-defined]
+        self.synchronisation: Synchronisation = SYNCHRONISATIONS[settings.name](settings, self.exchange, steps)  # type: ignore[attr-defined]
 
     def weight_decay(self, name: str) -> float:
         return 0.1
@@ -204,7 +213,7 @@ def test_synchronised_parameters_are_equal_on_all_ranks_and_the_run_ends_with_th
     (shown, own), (others, theirs) = run_ranks(2, body)
     for step in range(STEPS):
         assert same(shown[step], others[step])
-        if settings.exchanges_after(step, STEPS) or not settings.local:
+        if settings.equal_after(step, STEPS):
             assert same(own[step], theirs[step])
             assert same(own[step], shown[step])
         else:
@@ -248,7 +257,7 @@ def _bytes(charges: dict[str, Charge]) -> dict[str, tuple[int, float]]:
 @every_case
 @every_method
 def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, method: str) -> None:
-    """Payload of the gradient tag over the run, the calls' steps, and the bytes of the tensors in its state."""
+    """Payload of the gradient tag over the run, the calls' steps, and the most bytes of the tensors in its state."""
 
     def body(comm: LoopbackCommunicator) -> None:
         replica, payload = ToyReplica(comm, settings, method), []
@@ -260,19 +269,24 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
         left = comm.ledger.take().get("gradient")
         aggregator, policy = replica.exchange.aggregator, replica.exchange.policy
 
-        def foretold(exchange: int) -> int:
-            amounts = policy.decide(exchange)
+        def foretold(step: int) -> int:
+            amounts, exchanged = policy.decide(step // settings.period), settings.exchanged(step, STEPS, SHAPES)
             decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
-            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
-            return sum(aggregator.workload(shapes, Decision(DENSE, decided), 2).payload for shapes in buckets)
+            buckets = [{n: SHAPES[n] for n in names if n in exchanged} for names in BUCKETS]
+            return sum(aggregator.workload(b, Decision(DENSE, decided), 2).payload for b in buckets if b)
 
-        expected = [foretold(step // settings.period) * settings.exchanges_after(step, STEPS) for step in range(STEPS)]
+        expected = [foretold(step) for step in range(STEPS)]
         assert sum(payload) + (0 if left is None else left.payload_bytes) == sum(expected)
-        if settings.moment is not Moment.NEXT_STEP:
+        if settings.moment is not Moment.NEXT_STEP and not getattr(settings, "delay", 0):
             assert payload == expected
-        state = replica.synchronisation.state_dict()
-        tensors = [t for by_name in state.values() if isinstance(by_name, dict) for t in by_name.values()]
-        assert settings.state_bytes(SHAPES) == sum(t.numel() * t.element_size() for t in tensors)
+
+        again, kept = ToyReplica(comm, settings, method), []
+        for step in range(STEPS):
+            again.step(step)
+            state = again.synchronisation.state_dict()
+            tensors = [t for by_name in state.values() if isinstance(by_name, dict) for t in by_name.values()]
+            kept.append(sum(t.numel() * t.element_size() for t in tensors))
+        assert settings.state_bytes(SHAPES) == max(kept)
 
     run_ranks(2, body)
 
@@ -314,8 +328,8 @@ def test_describes_itself(settings: SynchronisationSettings) -> None:
     assert kind.moment is Moment.BACKWARD or kind.no_hook, "whoever can be no hook says why"
 
 
-def outer(**changes: Any) -> SynchronisationSettings:
-    return SYNCHRONISATIONS["outer"].Settings(name="outer", every=PERIOD, **changes)
+def outer(**changes: Any) -> OuterSettings:
+    return OuterSettings.model_validate({"name": "outer", "every": PERIOD} | changes)
 
 
 def test_outer_step_is_nesterov_momentum_on_the_mean_difference() -> None:
@@ -356,13 +370,38 @@ def test_local_sgd_averages_parameters() -> None:
             replica.step(step)
         replica.synchronisation.after_optimizer = lambda *_: None  # type: ignore[method-assign]
         replica.step(PERIOD - 1)
-        own = replica.parameters["w"].clone()
+        own = replica.parameters["0.w"].clone()
         del replica.synchronisation.after_optimizer
         replica.synchronisation.after_optimizer(PERIOD - 1, replica)
-        return own, replica.parameters["w"]
+        return own, replica.parameters["0.w"]
 
     (one, result), (other, _) = run_ranks(2, body)
     torch.testing.assert_close(result, (one + other) / 2)
+
+
+def test_fragments_take_turns_and_all_of_them_meet_in_the_last_step() -> None:
+    """Each is launched once in H steps, `delay` before its end; no two are under way at once."""
+    settings = outer(fragments=3, every=10, delay=2, mixing=0.5)
+    steps = {step: [*settings.launched(step, 25)] for step in range(25) if settings.exchanges_after(step, 25)}
+    assert steps == {0: [0], 3: [1], 7: [2], 10: [0], 13: [1], 17: [2], 20: [0], 24: [0, 1, 2]}
+    names = ("embedding.w", "decoder.layers.2.a.w", "decoder.layers.11.a.w", "output_layer.weight")
+    assert [settings.fragment(name) for name in names] == [0, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fragments": 4}, "at most as many fragments"),
+        ({"every": 10, "fragments": 2, "delay": 5, "mixing": 0.5}, "use at most 4"),
+        ({"every": 10, "delay": 5}, "throws away"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        outer(**changes)
+    (error,) = caught.value.errors()
+    assert said in error["msg"]
+    assert "\n" not in error["msg"]
 
 
 def test_delayed_takes_the_average_of_the_step_before() -> None:
@@ -381,7 +420,7 @@ def test_delayed_takes_the_average_of_the_step_before() -> None:
         replica.step(0)
         after_first = {name: value.clone() for name, value in replica.parameters.items()}
         replica.step(1)
-        return start, after_first, sent[0]["w"], replica.gradients["w"]
+        return start, after_first, sent[0]["0.w"], replica.gradients["0.w"]
 
     (start, after_first, mine, taken), (_, _, theirs, _) = run_ranks(2, body)
     assert same(start, after_first)

@@ -180,6 +180,18 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         both(put("parallel", {"tensor": 2, "data": 2}), put("methods/dense:synchronisation", {"name": "dion"})),
         ["dense", "dion", "whole matrices", "parallel.tensor is 2"],
     ),
+    "an optimizer that the method is not made for": (
+        both(put("methods/topk:optimizer", "muon"), put("overrides", {"topk": {"training": {"optimizer": "adamw"}}})),
+        ["training.optimizer adamw", "topk is made for muon", "training.optimizer: muon"],
+    ),
+    "more fragments than layers": (
+        put("methods/topk:synchronisation", {"name": "outer", "fragments": 5}),
+        ["topk exchanges 5 parts", "tiny has 4", "model.num_layers"],
+    ),
+    "shards of local steps": (
+        both(put("training.shard", "optimizer"), put("methods/topk:synchronisation", {"name": "outer"})),
+        ["training.shard optimizer", "topk has synchronisation outer", "every_step"],
+    ),
     "error feedback beside momentum": (
         put("methods/powersgd:synchronisation", {"name": "dion"}),
         ["synchronisation dion", "without error feedback"],
@@ -361,6 +373,14 @@ def test_an_override_changes_its_method_alone(tmp_path: Path) -> None:
     topk = after[2]
     assert (topk.training.lr, topk.training.iterations) == (1e-3, 10)
     assert topk.method.policy.ratio == 0.5  # type: ignore[attr-defined]
+
+
+def test_a_method_brings_the_optimizer_that_it_is_made_for(tmp_path: Path) -> None:
+    configs = write_configs(tmp_path, put("methods/topk:optimizer", "muon"))
+    runs = load(Experiment, "trial", configs).runs(configs)
+    assert {run.method.name: run.training.optimizer for run in runs} == {
+        "dense": "adamw", "powersgd": "adamw", "topk": "muon", "edgc": "adamw",
+    }  # fmt: skip
 
 
 def test_merge_goes_into_groups_and_drops_them_when_their_name_changes() -> None:
