@@ -19,7 +19,7 @@ onstart:
 
 
 onsuccess:
-    LINE.end(f"{EXPERIMENT.title}: {RESULTS}/report.html")
+    LINE.end(f"{EXPERIMENT.title}:", *answer())
 
 
 onerror:
