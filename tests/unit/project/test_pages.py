@@ -10,6 +10,9 @@ import sys
 import pytest
 from typer.main import get_command
 
+from edgc.analysis.site.answers import by_rate
+from edgc.analysis.site.kept import one
+from edgc.analysis.tables.links import PAYS
 from edgc.cli import app
 from edgc.config import Experiment, Method, available
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
@@ -35,6 +38,15 @@ def test_tables_are_the_published_ones() -> None:
     assert blocks
     for path, quoted in blocks:
         assert rows(quoted) == rows((ROOT / path).read_text(encoding="utf-8")), path
+
+
+def test_the_answer_is_the_one_that_the_published_numbers_give() -> None:
+    ((name, told),) = re.findall(r"<!-- answer: (\S+) -->\n(.*?)<!-- end -->", PAGES["README.md"], re.DOTALL)
+    said = []
+    for rate in by_rate(one(ROOT / "results" / "published" / name, name)):
+        do = rate.title if rate.best.verdict == PAYS else f"{rate.title}, no compression"
+        said.append(f"| {rate.rate} | {do} | {rate.saved} | {rate.gap} |")
+    assert rows(told)[2:] == said
 
 
 @pytest.mark.parametrize("page", PAGES)
