@@ -10,7 +10,7 @@ TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_sess
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke test gpu kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
-.PHONY: test-lab lab lab-down lab-programs lint clean
+.PHONY: test-browser test-lab lab lab-down lab-programs lint clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -46,6 +46,10 @@ $(OLDER_TRITON): | setup
 	rm -rf $@.part
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part triton==3.6.0
 	mv $@.part $@
+
+test-browser: setup ## The page of what is published, in the system's Chromium, with the network off
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/pinned.txt -e .[browser]
+	$(BIN)/python -m pytest tests/browser
 
 test-lab: setup lab-programs ## Tests on a real SLURM cluster on this machine (root on Debian or Ubuntu; QUICK=1: some)
 	$(BIN)/python -m pytest tests/lab $(if $(QUICK),-m "not slow")

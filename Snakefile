@@ -4,8 +4,8 @@
 #   snakemake --cores all --config experiment=smoke-english    another one of configs/experiments
 #   snakemake --profile slurm --config experiment=paper-h100   on a SLURM cluster
 #
-# Results: results/<experiment>/{tables,figures,report.html}. What a run depends on is in its folder's name, so a
-# changed setting makes new runs of what it changes and of nothing else.
+# Results: results/<experiment>/{index.html,report.html,tables,figures}. What a run depends on is in its folder's name,
+# so a changed setting makes new runs of what it changes and of nothing else.
 
 from snakemake.utils import min_version
 
@@ -23,12 +23,14 @@ include: "workflow/rules/collect.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/page.smk"
+include: "workflow/rules/live.smk"
 
 
 rule all:
     default_target: True
     input:
-        f"{RESULTS}/report.html",
+        f"{RESULTS}/index.html",
 
 
 rule results:

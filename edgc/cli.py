@@ -17,6 +17,9 @@ from edgc.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.bench_commands import app as bench
 from edgc.cluster.lab.commands import app as lab
 from edgc.config import Corpus, Experiment, Method, Task, available, load, load_experiment
+from edgc.plan_commands import plan, recommend
+from edgc.site_commands import app as site
+from edgc.site_commands import compare
 
 
 class _OneScreenErrors(TyperGroup):
@@ -42,6 +45,9 @@ app = typer.Typer(
 
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")
+app.add_typer(site, name="site")
+for command in (plan, recommend, compare):
+    app.command()(command)
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
@@ -317,84 +323,6 @@ def predict(experiment: ExperimentArgument, results: Results = Path("results")) 
     from edgc.cluster.predict import write_prediction
 
     typer.echo(write_prediction(load_experiment(experiment), results))
-
-
-@app.command()
-def plan(
-    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
-    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
-    link: Annotated[
-        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
-    ] = None,
-    latency: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; default: the calibration's"),
-    ] = None,
-    stage_speed: Annotated[
-        list[float] | None,
-        typer.Option(help="Speed of a stage's devices, 1 = as calibrated; once for each stage, in order"),
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="Name of a file in configs/methods; repeat it for more")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")
-    ] = None,
-    tensor: Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism")] = None,
-    pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
-    data: Annotated[int | None, typer.Option(min=1, help="Degree of data parallelism")] = None,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
-    global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
-    shard: Annotated[
-        str | None, typer.Option(help="What data-parallel ranks share out: none, optimizer (ZeRO-1), full (FSDP2)")
-    ] = None,
-    parameter_wire: Annotated[
-        str | None, typer.Option(help="How sharded parameters travel: exact, bf16, int8; default: the experiment's")
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option(help="Name of a file in configs/calibrations; default: the devices'")
-    ] = None,
-    entropy: Annotated[
-        Path | None, typer.Option(help="Folder of a run; policies then follow the entropy that it recorded")
-    ] = None,
-    timeline: Annotated[
-        Path | None, typer.Option(help="Figure to draw (.svg, .png or .pdf): what every stage does in a step, and when")
-    ] = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Say what fits a device instead, by stage")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Predict whether compression pays on a cluster. Nothing is run."""
-    from edgc.cluster import ask, show, show_memory
-    from edgc.cluster.plan import plan as predict
-    from edgc.cluster.trajectory import Parametric, Recorded
-
-    if timeline is not None:
-        from edgc.analysis.timeline_figure import check_path
-
-        check_path(timeline)
-    degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
-    batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
-    shards = {"shard": shard, "parameter_wire": parameter_wire}
-    spec = ask.question(model, cluster, link, degrees, batches | shards)
-    rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
-    trajectory = Recorded.read(entropy) if entropy else Parametric()
-    compute = precision or spec.training.precision
-    methods = ask.chosen(method or [])
-    if memory:
-        rows = show_memory.rows(spec, methods, rates, compute)
-        typer.echo(json.dumps(rows, indent=1)) if as_json else show_memory.show(rows, spec, rates, compute)
-        return
-    found = predict(spec, methods, rates, trajectory, compute)
-    if timeline is not None:
-        from edgc.analysis.timeline_figure import write_timeline
-        from edgc.cluster.timeline import timeline as spans
-
-        write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
-    if as_json:
-        typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
-    else:
-        show.show(found, spec, rates, compute, trajectory.origin)
 
 
 @app.command()

@@ -59,6 +59,8 @@ class Law(Enum):
     CONSERVES = "conserves"
     #: the expectation of the output, over the random numbers drawn, is the mean of the tensors and residuals
     UNBIASED = "unbiased"
+    #: what ranks hold enters by its mean only: the output is that of ranks which all hold the mean
+    LINEAR = "linear"
     #: at the full amount (any full rank, ratio 1) the output is the mean of the tensors and residuals
     EXACT_AT_FULL_AMOUNT = "exact at full amount"
 

@@ -57,7 +57,9 @@ class Dense(Aggregator):
         """fp32 loses nothing."""
         tolerance = Tolerance(wire=self._wire_dtype)
         exact = {Law.EXACT_AT_FULL_AMOUNT: tolerance}
-        return exact if self._wire_dtype == "bf16" else exact | {Law.CONSERVES: tolerance, Law.UNBIASED: tolerance}
+        if self._wire_dtype == "bf16":
+            return exact
+        return exact | dict.fromkeys((Law.CONSERVES, Law.UNBIASED, Law.LINEAR), tolerance)
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         by_name = {t.name: t.tensor for t in tensors}

@@ -45,7 +45,10 @@ class LowRank(LowRankCosts):
         settings = self._settings
         promised = self._promise(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
         rounded = self._left.coded or self._right.coded
-        return {law: within for law, within in promised.items() if not (rounded and law is Law.EXACT_AT_FULL_AMOUNT)}
+        lost = {Law.EXACT_AT_FULL_AMOUNT, Law.LINEAR} if rounded else set()
+        if settings.error_feedback and settings.error_dtype != "fp32":
+            lost.add(Law.LINEAR)
+        return {law: within for law, within in promised.items() if law not in lost}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""

@@ -35,8 +35,10 @@ class Ranked(Aggregator):
 
     def _promise(self, conserves: bool) -> Mapping[Law, Tolerance]:
         """A random first factor amplifies the rounding of computing by its condition number."""
-        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=self._wire_dtype)}
-        return exact | {Law.CONSERVES: Tolerance(computed=1000)} if conserves else exact
+        found = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=self._wire_dtype)}
+        if self._wire_dtype == "fp32":
+            found[Law.LINEAR] = Tolerance(computed=1000)
+        return found | {Law.CONSERVES: Tolerance(computed=1000)} if conserves else found
 
     @abstractmethod
     def effective(self, shape: Shape, amount: Amount) -> Amount:

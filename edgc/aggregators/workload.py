@@ -25,10 +25,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Message:
-    """A collective of the data-parallel group."""
+    """A collective of the data-parallel group, or of a rank and its neighbour on a ring of that group."""
 
     collective: Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"]
     payload: int  #: bytes that a rank hands over
+    pair: bool = False  #: whether these two only
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -60,22 +60,28 @@ def _outcome(spec: RunSpec, folder: Path, manifest: Mapping[str, Any]) -> dict[s
 
 
 def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:
-    """The rows of these steps, with seconds and bytes averaged over the `period` steps from one exchange to the next.
+    """The rows of these steps, with seconds and bytes averaged over the steps from one exchange to the next.
+
+    These are `period` steps; where the run itself said when to exchange, the row of an exchange tells `local_steps`.
 
     A method that exchanges every tenth step has no typical step: its median would have no exchange in it. Periods are
     counted from the first step of a run, or of a timing's cell, whose counted steps hold whole periods.
     """
-    if period == 1:
+    if period == 1 and not any(row.get("local_steps") for row in steps):
         return [dict(row) for row in steps]
     rows = []
     for _, cell in groupby(steps, key=lambda row: (row.get("round"), row.get("rate"), row.get("counted"))):
-        ordered = list(cell)
-        for begin in range(0, len(ordered), period):
-            together = ordered[begin : begin + period]
+        for together in _periods(list(cell), period):
             spread = {name for name in together[0] if name.startswith("t_") or name.endswith("_bytes")}
             means = {name: fmean(row[name] for row in together) for name in spread}
             rows += [{**row, **means} for row in together]
     return rows
+
+
+def _periods(rows: Sequence[Mapping[str, Any]], period: int) -> Iterator[Sequence[Mapping[str, Any]]]:
+    told = [number for number, row in enumerate(rows, start=1) if row.get("local_steps")]
+    ends = sorted({*(told or range(period, len(rows), period)), len(rows)})  # the last one may be cut short
+    yield from (rows[begin:end] for begin, end in pairwise([0, *ends]))
 
 
 def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,16 +91,19 @@ def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "method": spec.method.name,
         "title": spec.method.title,
         "seed": spec.seed,
-        "device": _device(manifest.get("device")),
+        "device": _device(manifest.get("device"), manifest.get("link", {}).get("trace")),
     }
 
 
-def _device(device: Mapping[str, Any] | None) -> str | None:
-    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. A table's line never mixes two of these."""
+def _device(device: Mapping[str, Any] | None, trace: str | None) -> str | None:
+    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. A table's line never mixes two of these.
+
+    Links that follow a trace are a part of it: `4 processes on CPU; links: drop to a tenth`.
+    """
     if not device:
         return None
     what = "processes on" if device["kind"] == "cpu" else "×"  # a CPU is shared, a GPU is not
-    return f"{device['count']} {what} {device['model']}"
+    return f"{device['count']} {what} {device['model']}" + (f"; links: {trace}" if trace else "")
 
 
 def _status(folder: Path) -> dict[str, Any]:

@@ -20,6 +20,9 @@ OTHER_BYTES = ("agree_bytes", "observe_bytes", "embedding_bytes", "pipeline_byte
 #: of mode time only: the cell that a step belongs to, whether it counts (see `edgc.config.timing`), the share of the
 #: machine's cores that others used during the cell, and how much longer than at their best they took right before it
 SESSION = ("rate", "round", "counted", "foreign_load", "slower")
+#: only where links follow a trace: Mbit/s of the slowest one; only where a run itself says when replicas meet, in the
+#: row of the step in which they do: steps since the last time, seconds of a step without its exchange, and of that
+LINKS = ("link_mbit", "local_steps", "local_step_s", "exchange_s")
 STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES, "parameters_payload_bytes")
 #: bytes that rank 0, and the rank that holds most, keep from step to step
 MEMORY = {who: tuple(f"memory_{who}.{what}" for what in HELD) for who in ("first", "largest")}
@@ -63,6 +66,7 @@ COLUMNS = {
         "peak_mem",
         "interface_bytes",
         *SESSION,
+        *LINKS,
     ),
     "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),
     "decisions": (
@@ -119,6 +123,11 @@ COLUMNS = {
         "saving_fp32_percent",
         "bound_percent",
         "break_even_gbit",
+        "tokens_per_s",
+        "utilisation_percent",
+        "needs_gbit_50",
+        "needs_gbit_80",
+        "needs_gbit_95",
         "days",
         "gpu_hours",
         *(f"latency_{kind}_{unit}" for kind in LATENCIES for unit in ("s", "percent")),

@@ -12,7 +12,7 @@ from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.config import Experiment
 
-KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
+KEPT = {"tables": ("csv", "md"), "figures": ("svg", "png", "csv")}
 RECORDS = ("spec.json", "manifest.json", "status.json")  #: of every run
 BY_MODEL = ("manifest.json", "prediction.json")  #: of an experiment whose numbers the cluster model makes, or some
 

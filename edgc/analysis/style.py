@@ -80,6 +80,8 @@ LOOKS = {
     "demo": Look("#C51B7D", "D", "-"),
     "onebit_adam": Look("#4D9221", "P", "-"),
     "cdadam": Look("#4D9221", "X", (0, (4, 1.5))),
+    "powersgd_budget": Look("#0072B2", "X", (0, (5, 1, 1, 1))),
+    "diloco_paced": Look("#6A3D9A", "h", (0, (4, 1.5))),
 }
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from edgc.analysis.layouts import layout
 from edgc.analysis.study import Line, Study, lines
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.timing import UNSHAPED
 
 #: What a method is to the others (`edgc.config.method.Role`).

@@ -11,7 +11,7 @@ from scipy import stats
 from edgc.analysis import sequential
 from edgc.analysis.collect import NOT_RUN
 from edgc.analysis.frames import Frames
-from edgc.analysis.study import Line, paired
+from edgc.analysis.study import Line, Study, paired
 from edgc.config import UntilDecided
 
 #: Fewer seeds give no usable estimate of their spread.
@@ -106,3 +106,25 @@ def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDe
 
 def _bytes(line: Line, sent: pd.Series) -> float:
     return float(line.done["run_id"].map(sent).mean())
+
+
+def published_gap(method: str, study: Study, model: str | None = None) -> dict[str, object]:
+    """The loss gap that another experiment published: gap, gap_sd (nats), gap_n (pairs of seeds), preserved.
+
+    `model`: the one that it was measured on; None: whichever was.
+    """
+    unknown = {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
+    if study.gaps is None:
+        return unknown
+    equal = study.experiment.judgement.gaps_of.get(method, method)
+    same = (equal, equal.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
+    table = study.gaps[study.gaps["method"].isin(same) & (study.gaps["pairs"] > 0)]
+    found = table if model is None else table[table["model"] == model]
+    if found.empty:
+        return unknown
+    row = found.iloc[0]
+    margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
+    preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
+    # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
+    spread = row["gap_sd"] if "gap_sd" in row else deviation(row["gap_high"] - row["gap"], pairs)
+    return {"gap": row["gap"], "gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}

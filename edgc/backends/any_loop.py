@@ -114,6 +114,11 @@ def check_method(method: Method, iterations: int, loop: str) -> None:
         )
     if iterations < 1:
         raise UserError(f"iterations = {iterations}: must be at least 1, the steps of the whole run")
+    if method.policy.reads_seconds:
+        raise UserError(
+            f"method {method.name}: policy {method.policy.name} reads how long a step takes, which a hook of {loop} "
+            "does not learn; use another policy, or `edgc train` with loop: megatron"
+        )
     compresses_first = 0 in (method.placement.stages or (0,))
     for setting, wrong, why in (
         ("pipeline", method.pipeline.compresses, "compresses traffic between pipeline stages"),

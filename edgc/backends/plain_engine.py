@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -128,8 +128,12 @@ class PlainEngine(ABC):
     def drain(self) -> None:
         """Every step ends its own exchange."""
 
-    def timed(self) -> None:
-        """One stage has nothing to align."""
+    def told(self) -> Mapping[str, float]:
+        """A hook's synchronisation measures nothing."""
+        return {}
+
+    def timed(self, seconds: Mapping[str, float]) -> None:
+        """One stage has nothing to align, and `check_method` refuses policies that read how long a step takes."""
 
     def decisions(self) -> list[dict[str, Any]]:
         """What holds for the next step; nothing of a hook of PyTorch's."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Calibration, Cluster, Experiment, Method, Model, Parallel, RunSpec, available, load
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.settings import validate
 
 METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")
@@ -24,18 +24,22 @@ def question(
     parallel: Mapping[str, int | None] | None = None,
     training: Mapping[str, Any] | None = None,
     configs: Path = CONFIGS,
+    nodes: int | None = None,
 ) -> RunSpec:
     """The run of method `dense` to predict: as an experiment of this model on this cluster has it, else by defaults.
 
     Args:
         link: rate of a node's link, e.g. 200gbit; None: the cluster file's.
         parallel, training: degrees, and batches or shards, that replace those.
+        nodes: machines; None: the cluster file's.
     """
     found = _experiment(model, cluster, configs)
     machines = load(Cluster, cluster, configs)
     if link is not None:
         links = machines.links and machines.links.model_copy(update={"rate": None})
         machines = machines.model_copy(update={"link_gbit": bits_per_second(link) / 1e9, "links": links})
+    if nodes is not None:
+        machines = machines.model_copy(update={"nodes": nodes})
     own_model = load(Model, model, configs)
     degrees = {k: v for k, v in (parallel or {}).items() if v is not None}
     batches = {k: v for k, v in (training or {}).items() if v is not None}
@@ -45,7 +49,7 @@ def question(
     if full:
         degrees = {"tensor": 1, "pipeline": 1} | degrees
     elif found:
-        known = found.parallel.model_dump(exclude={"data"} if degrees else None)
+        known = found.parallel.model_dump(exclude={"data"} if degrees or nodes else None)
         degrees = known | degrees
     degrees = _degrees(degrees, own_model, machines)
     plain.setdefault("global_batch", MICRO_BATCHES * plain["micro_batch"] * degrees["data"])

@@ -25,7 +25,7 @@ from edgc.cluster.compute import optimizer_parts, seconds
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step_model import StepModel
 from edgc.config import Calibration, Experiment, Method, RunSpec, Stages
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.settings import validate
 from edgc.config.timing import UNSHAPED
 from edgc.policies import POLICIES
@@ -99,7 +99,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
 
 def _plain(method: Method) -> bool:
     """Whether the method's work is the same in every step and its parts follow one another."""
-    return not method.control and not method.overlap and not method.policy.adapts  # type: ignore[attr-defined]
+    return not method.control and not method.overlap and not method.adapts
 
 
 def _stages(one: Timed) -> Stages:

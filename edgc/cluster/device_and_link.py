@@ -45,6 +45,7 @@ class Timeline:
     now: float
     spans: list[Span] = field(default_factory=list)
     link_free: float = 0.0
+    link: float = 0.0  #: seconds that bytes of gradients were on the link
     payload: int = 0  #: bytes of gradients handed to collectives
     _arrivals: list[float] = field(default_factory=list)
 
@@ -53,7 +54,12 @@ class Timeline:
         cls, transfers: Transfers, group: Group, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
     ) -> Timeline:
         """That of a rank whose collectives are `group`'s."""
-        return cls(kernels, lambda m: transfers.collective(m.collective, m.payload, group), transfers.in_flight, now)
+
+        def message(m: Message) -> Transfer:
+            kind = transfers.with_neighbour if m.pair else transfers.collective
+            return kind(m.collective, m.payload, group)
+
+        return cls(kernels, message, transfers.in_flight, now)
 
     def compute(self, what: str, seconds: float) -> None:
         """The device is busy."""
@@ -71,6 +77,7 @@ class Timeline:
             arrives = max(arrives, begin + transfer.seconds)
             self._arrivals.append(arrives)
             self.payload += message.payload if what == "wire" else 0
+            self.link += transfer.link if what == "wire" else 0.0
             self.spans.append(Span("link", what, begin, begin + transfer.seconds))
         return arrives
 
@@ -125,14 +132,14 @@ def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> N
         turns.finish(bucket)
 
 
-def exchange_beside(timeline: Timeline, workloads: Sequence[Workload], until_forward: float, until_end: float) -> None:
-    """Do it beside the next step: first messages at once, later ones after that step's forward, decode at its end.
+def exchange_beside(timeline: Timeline, workloads: Sequence[Workload], until_middle: float, until_end: float) -> None:
+    """Do it beside the next steps: first messages at once, later ones in the middle of these steps, decode at the end.
 
-    `until_forward`, `until_end`: seconds that the device is busy with the step, before and after its last forward.
+    `until_middle`, `until_end`: seconds that the device is busy with the steps, before and after their middle.
     """
     turns = Turns()
     under_way = [turns.start(steps(timeline, workload), launch_previous=False) for workload in workloads]
-    timeline.busy(until_forward)
+    timeline.busy(until_middle)
     turns.advance()
     timeline.busy(until_end)
     for bucket in under_way:

@@ -127,7 +127,8 @@ def _state(spec: RunSpec, shapes: dict[str, Shape], stage: int, sharding: Shardi
     may = compressible(shapes, kind.amount, placement.exclude)
     amounts = {name: aggregator.effective(shape, method.policy.largest) for name, shape in may.items()}  # type: ignore[attr-defined]
     own = method.synchronisation.state_bytes(shapes)  # type: ignore[attr-defined]
-    return own + aggregator.state_bytes(shapes, Decision(DENSE, amounts))
+    count = method.synchronisation.aggregators(spec.parallel.data)  # type: ignore[attr-defined]
+    return own + count * aggregator.state_bytes(shapes, Decision(DENSE, amounts))
 
 
 def check_memory(spec: RunSpec, calibration: Calibration, precision: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from edgc.cluster.ask import of_method
@@ -22,6 +23,7 @@ SENSITIVE = ("link_efficiency", "gemm_efficiency", "thin_tflops")  #: what the s
 DEVIATION = 0.2  #: of each of them, up and down
 CLEAR = 0.5  #: points of saving that count as none
 HIGHEST_GBIT, LOWEST_GBIT = 1e5, 1e-4
+UTILISATIONS = (50, 80, 95)  #: percent of a step that is not spent on the exchange of gradients
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Forecast:
     saving_fp32_percent: float  #: the same against dense in fp32
     latency_reduction_percent: dict[str, float]  #: against dense in fp32, by definition
     break_even_gbit: float | None  #: link on which it is as fast as the fastest dense method; None: there is none
+    utilisation_percent: float  #: share of a mean step that one without exchange takes, on links of any rate
+    needs_gbit: dict[int, float]  #: link from which on such a share is reached: 0 on every link, infinity on none
     highest_rank: int | None  #: up to this rank it is faster than that; None: at no rank, or it has none
     notes: tuple[str, ...]
 
@@ -108,6 +112,7 @@ def plan(
     baseline = min(dense, key=lambda name: runs[name].seconds)
     at = {name: Elsewhere(own, runs[name], calibration, precision) for name, own in specs.items()}
     others = [*_variations(calibration)]
+    unhindered = models["dense"].elsewhere(at_rate(specs["dense"], HIGHEST_GBIT), calibration).floor
     varied = {name: [there.seconds(calibration=other) for other in others] for name, there in at.items()}
     forecasts = tuple(
         Forecast(
@@ -129,6 +134,8 @@ def plan(
                 for kind in runs[m.name].compressed.step.latencies
             },
             break_even_gbit=None if m.name in dense else break_even(at[m.name], at[baseline]),
+            utilisation_percent=100 * unhindered * runs[m.name].iterations / runs[m.name].seconds,
+            needs_gbit=needed_links(at[m.name], unhindered),
             highest_rank=highest_rank(models[m.name], runs[baseline].seconds / runs[baseline].iterations),
             notes=runs[m.name].notes,
         )
@@ -180,6 +187,11 @@ class Elsewhere:
         self._correction = 1.0
         self._correction = run.seconds / self.seconds()
 
+    @property
+    def iterations(self) -> int:
+        """Steps of the run."""
+        return self._run.iterations
+
     def seconds(self, calibration: Calibration | None = None, gbit: float | None = None) -> float:
         """The whole run's seconds."""
         spec = self._spec if gbit is None else at_rate(self._spec, gbit)
@@ -197,18 +209,33 @@ def break_even(one: Elsewhere, other: Elsewhere) -> float | None:
 
     On slower links the first is faster. Infinity where it is faster on every link.
     """
+    found = _slowest_without(lambda gbit: other.seconds(gbit=gbit) > one.seconds(gbit=gbit))
+    return found or None
 
-    def gain(gbit: float) -> float:
-        return other.seconds(gbit=gbit) - one.seconds(gbit=gbit)
 
+def needed_links(run: Elsewhere, unhindered: float) -> dict[int, float]:
+    """Link in Gbit/s from which on so many percent of the run's mean step are what a step without exchange takes.
+
+    `unhindered`: that step's seconds. Infinity where the exchange's own arithmetic, or the links' latency, leaves less
+    on every link.
+    """
+
+    def too_slow(gbit: float, percent: int) -> bool:
+        return 100 * unhindered < percent * run.seconds(gbit=gbit) / run.iterations
+
+    return {percent: _slowest_without(partial(too_slow, percent=percent)) for percent in UTILISATIONS}
+
+
+def _slowest_without(holds: Callable[[float], bool]) -> float:
+    """The rate in Gbit/s below which something holds, to one percent: 0 where it never does, infinity if always."""
     low, high = LOWEST_GBIT, HIGHEST_GBIT
-    if gain(low) <= 0:
-        return None
-    if gain(high) > 0:
+    if not holds(low):
+        return 0.0
+    if holds(high):
         return float("inf")
     while high / low > 1.01:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if gain(middle) > 0 else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return (low * high) ** 0.5
 
 

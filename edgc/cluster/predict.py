@@ -20,7 +20,7 @@ from edgc.cluster.step_model import StepModel
 from edgc.cluster.trajectory import Parametric
 from edgc.cluster.whole_run import simulate
 from edgc.config import CONFIGS, Calibration, Experiment, load_experiment
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.timing import UNSHAPED
 
 
@@ -53,7 +53,7 @@ def _rows(
     seen = {(one.computed, one.spec.method.name, rate) for one in timed for rate in one.stages}
     for spec in experiment.runs(configs):
         method = spec.method
-        if method.control or method.policy.adapts:  # type: ignore[attr-defined]
+        if method.control or method.adapts:
             continue
         for rate in experiment.timing.rates:
             if rate == UNSHAPED:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgc.cluster.plan import Forecast, Plan
+from edgc.cluster.plan import UTILISATIONS, Forecast, Plan
 from edgc.config import Calibration, RunSpec
 
 REST, EXCHANGE = ("compute", "bubble", "optimizer"), ("encode", "wire", "decode", "exposed")  #: parts of a step
@@ -43,8 +43,14 @@ def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str) -
         "dense_s": plan.dense_s,
         "bound_percent": plan.bound_percent,
         **({} if forecast is None else _headline(forecast)),
-        "methods": [asdict(each) | {"break_even_gbit": _finite(each.break_even_gbit)} for each in plan.forecasts],
+        "methods": [_method(each) for each in plan.forecasts],
     }
+
+
+def _method(forecast: Forecast) -> dict[str, Any]:
+    """JSON has no infinity."""
+    needs = {str(percent): _finite(gbit) for percent, gbit in forecast.needs_gbit.items()}
+    return asdict(forecast) | {"break_even_gbit": _finite(forecast.break_even_gbit), "needs_gbit": needs}
 
 
 def _shards(spec: RunSpec) -> dict[str, Any]:
@@ -122,6 +128,11 @@ def _tables(plan: Plan) -> Iterator[Table]:
             "GPU-hours saved": lambda f: rounded(24 * plan.gpus * (base.days - f.days)),
         },
     )
+    yield _table(
+        "How busy devices are, and the link that a node needs to keep them so busy",
+        each,
+        {"Busy now": lambda f: percent(f.utilisation_percent)} | {f"{p} % busy": _needs(p) for p in UTILISATIONS},
+    )
     ranks: dict[str, Column] = {"Rank by stage": lambda f: _by_stage(f.amounts)}
     rest = {part.capitalize(): _part(part) for part in REST}
     yield _table("A step once the policy has settled (s), without its exchange of gradients", each, ranks | rest)
@@ -146,6 +157,14 @@ def _table(title: str, forecasts: Iterable[Forecast], columns: Mapping[str, Colu
         told = [column(forecast) for column in columns.values()]
         table.add_row(forecast.title, *(Text(cell, no_wrap="," not in cell) for cell in told))
     return table
+
+
+def _needs(utilisation: int) -> Column:
+    def told(forecast: Forecast) -> str:
+        gbit = forecast.needs_gbit[utilisation]
+        return "any link" if not gbit else "none is enough" if math.isinf(gbit) else f"{number(gbit)} Gbit/s"
+
+    return told
 
 
 def _part(name: str) -> Column:

@@ -14,7 +14,7 @@ from edgc.cluster.ask import calibration_of, elsewhere
 from edgc.cluster.plan import Plan, at_rate, plan
 from edgc.cluster.trajectory import Parametric, Trajectory
 from edgc.config import CONFIGS, Experiment, Method, RunSpec, load
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.config.settings import merge, validate
 from edgc.config.simulation import Assumption
 
@@ -106,6 +106,7 @@ def _of(found: Plan, spec: RunSpec, sweep: str) -> Iterator[dict[str, Any]]:
             "title": each.title,
             "amounts": json.dumps(each.amounts),
             "iteration_s": each.iteration_s,
+            "tokens_per_s": spec.training.global_batch * spec.model.seq_length / each.iteration_s,
             "floor_s": each.floor_s,
             "baseline": found.baseline,
             "bound_percent": 100 * (1 - each.floor_s / found.dense_s),
@@ -118,6 +119,8 @@ def _of(found: Plan, spec: RunSpec, sweep: str) -> Iterator[dict[str, Any]]:
             "high_percent": each.high_percent,
             "saving_fp32_percent": each.saving_fp32_percent,
             "break_even_gbit": each.break_even_gbit,
+            "utilisation_percent": each.utilisation_percent,
+            **{f"needs_gbit_{percent}": gbit for percent, gbit in each.needs_gbit.items()},
             **{f"{part}_s": seconds for part, seconds in each.settled.items()},
             **{f"latency_{kind}_s": seconds for kind, seconds in each.latency_s.items()},
             **{f"latency_{kind}_percent": share for kind, share in each.latency_reduction_percent.items()},

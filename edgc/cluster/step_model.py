@@ -102,8 +102,10 @@ class StepModel:
         self._prepare(timeline, stage, sampled, look)
         if synchronisation.moment is Moment.NEXT_STEP:
             forward = max(task.end for task in tasks if task.stage == stage and task.kind == "forward")
-            rest = self.floor - ends[stage]
-            exchange_beside(timeline, [workload for _, workload in buckets], rest + forward, ends[stage] - forward)
+            steps, odd = divmod(synchronisation.in_flight, 2)
+            middle = steps * self.floor + odd * (self.floor - ends[stage] + forward)
+            whole = synchronisation.in_flight * self.floor
+            exchange_beside(timeline, [workload for _, workload in buckets], middle, whole - middle)
         elif after_all:
             self._in_turn(timeline, [workload for _, workload in buckets])
         else:
@@ -257,7 +259,10 @@ class StepModel:
         if key not in self._layouts:
             self._layouts[key] = self.sharding.layout(shapes)
         self._aggregator.layout = self._layouts[key]
-        return self._aggregator.workload(shapes, Decision(DENSE, amounts), ranks)
+        decided = Decision(DENSE, amounts)
+        return self.spec.method.synchronisation.workload(
+            lambda size: self._aggregator.workload(shapes, decided, size), ranks
+        )
 
     def _exchanged(self, stage: int) -> dict[str, Shape]:
         """What the data-parallel ranks of a stage exchange."""
@@ -266,15 +271,25 @@ class StepModel:
     def _ends_with(self, stage: int, timeline: Timeline) -> float:
         """When a step ends that has this exchange on this stage, if no other stage makes it longer."""
         moment = self.spec.method.synchronisation.moment
-        if moment is Moment.NEXT_STEP:  # from the end of one backward to that of the next
-            return timeline.now - self._pipeline[1][stage]
+        if moment is Moment.NEXT_STEP:
+            return self._beside(stage, timeline)
         after = self._optimizer + self._last_gather if moment is Moment.BACKWARD else 0.0
-        return timeline.now + self._embedding + after - self._beside(stage)
+        return timeline.now + self._embedding + after - self._local_steps(stage)
 
-    def _beside(self, stage: int) -> float:
+    def _local_steps(self, stage: int) -> float:
         """Seconds of the steps beside which late exchanges are under way: they are steps of their own."""
         synchronisation = self.spec.method.synchronisation
         return synchronisation.late * self.floor * len(synchronisation.parts(self._exchanged(stage)))
+
+    def _beside(self, stage: int, timeline: Timeline) -> float:
+        """Seconds from the end of one backward to that of the next, with an exchange that takes several of them.
+
+        Each step's device makes one, each step's link carries one, and all of them share what they are late.
+        """
+        in_flight = self.spec.method.synchronisation.in_flight
+        passed, computed = timeline.now - self._pipeline[1][stage], timeline.total("encode") + timeline.total("decode")
+        late = (passed - computed) / in_flight - self.floor
+        return self.floor + computed + max(late, timeline.link - self.floor - computed, 0.0)
 
     @property
     def _optimizer(self) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from edgc.base.errors import UserError
 from edgc.comm import wire_factor
 from edgc.config import Calibration, Cluster, Parallel, RunSpec
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 
 
 def ring_hops(kind: str, size: int) -> int:
@@ -101,6 +101,15 @@ class Transfers:
         if group.size == 1 or not payload:
             return Transfer(0.0, 0.0)
         return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)
+
+    def with_neighbour(self, kind: str, payload: float, group: Group) -> Transfer:
+        """A collective of two neighbours on a ring of `group`: one message each way, which have the link to themselves.
+
+        The slowest pair's. A node of several ranks has two such pairs that leave it, as one rank alone has.
+        """
+        if group.size == 1 or not payload:
+            return Transfer(0.0, 0.0)
+        return self._transfer(1, wire_factor(kind, 2) * payload, group)
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's observations),
 #: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
-#: (between stages), `parameters` (what their owners have updated, where they are sharded).
+#: (between stages), `parameters` (themselves: what owners have updated where they are sharded, means of replicas).
 GRADIENT = "gradient"
 
 
@@ -82,6 +82,13 @@ class Communicator(Protocol):
         """Overwrite `tensor` with group rank `source`'s, in place."""
         ...
 
+    def pair(self, peer: int) -> Communicator:
+        """This rank and group rank `peer` alone, by messages between these two. Only they call what it offers.
+
+        A rank that is in several pairs must launch in an order of pairs that all ranks agree on.
+        """
+        ...
+
 
 def wire_factor(collective: str, size: int) -> float:
     """Bytes a rank sends on the wire per byte it hands to `collective` in a group of `size` ranks.
@@ -133,6 +140,9 @@ class ChargedCommunicator:
     def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
         """Start the collective; return what blocks until it is complete."""
         raise NotImplementedError
+
+    def pair(self, peer: int) -> Communicator:
+        raise NotImplementedError(f"{type(self).__name__} sends no messages to one rank")
 
     def _charged(
         self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, kept: int | None = None, **options: object

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgc.base.lazy import torch
 from edgc.comm.communicator import ChargedCommunicator
+from edgc.comm.pair import PairCommunicator
 from edgc.comm.telemetry import Ledger
 from edgc.comm.uneven import reduced
 
@@ -35,11 +38,29 @@ class _Call(NamedTuple):
 
 
 class _Meeting:
-    """Where the threads put their calls; every collective is one round."""
+    """Where the threads put their calls; every collective is one round. Messages to one rank have numbers."""
 
     def __init__(self, size: int, timeout: float) -> None:
-        self.barrier = threading.Barrier(size, timeout=timeout)
+        self.barrier, self._timeout = threading.Barrier(size, timeout=timeout), timeout
         self.slots: list[_Call | None] = [None] * size
+        self._mail: dict[tuple[int, int, int], Tensor] = {}  # by source, target, and number among those of this pair
+        self._arrived = threading.Condition()
+
+    def post(self, source: int, target: int, number: int, tensor: Tensor) -> None:
+        """Leave a message to one rank."""
+        with self._arrived:
+            self._mail[source, target, number] = tensor
+            self._arrived.notify_all()
+
+    def take(self, source: int, target: int, number: int) -> Tensor:
+        """A message, as soon as it is there."""
+        wanted, last = (source, target, number), time.monotonic() + self._timeout
+        with self._arrived:
+            while wanted not in self._mail:
+                self._arrived.wait(0.05)  # a rank that fails breaks the barrier, and notifies nobody
+                if self.barrier.broken or time.monotonic() > last:
+                    raise threading.BrokenBarrierError
+            return self._mail.pop(wanted)
 
 
 class LoopbackCommunicator(ChargedCommunicator):
@@ -48,6 +69,27 @@ class LoopbackCommunicator(ChargedCommunicator):
     def __init__(self, rank: int, size: int, meeting: _Meeting, ledger: Ledger | None = None) -> None:
         super().__init__(rank, size, ledger or Ledger())
         self._meeting = meeting
+        self._sent, self._received = [0] * size, [0] * size  # messages to and from each rank
+
+    def pair(self, peer: int) -> PairCommunicator:
+        return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
+
+    def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
+        if tensor.numel():
+            self._meeting.post(self.rank, peer, self._sent[peer], tensor.clone())
+            self._sent[peer] += 1
+        number = self._received[peer]
+        self._received[peer] += bool(output.numel())
+
+        def wait() -> None:
+            if not output.numel():
+                return
+            found = self._meeting.take(peer, self.rank, number)
+            if (found.shape, found.dtype) != (output.shape, output.dtype):
+                raise RuntimeError(f"ranks disagree on a message: {found.shape} × {found.dtype} for {output.shape}")
+            output.copy_(found)
+
+        return wait
 
     def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
         meeting = self._meeting

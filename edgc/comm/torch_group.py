@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgc.base.lazy import dist
 from edgc.comm.communicator import ChargedCommunicator
+from edgc.comm.pair import PairCommunicator
 from edgc.comm.telemetry import Ledger
 from edgc.comm.uneven import ReduceOp, reduced
 
@@ -25,6 +27,20 @@ class TorchCommunicator(ChargedCommunicator):
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ledger)
         self.group = group
         self._backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))  # by device
+
+    def pair(self, peer: int) -> PairCommunicator:
+        return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
+
+    def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
+        both = ((dist.isend, tensor), (dist.irecv, output))
+        messages = [dist.P2POp(op, t, group=self.group, group_peer=peer) for op, t in both if t.numel()]
+        works = dist.batch_isend_irecv(messages) if messages else []
+
+        def wait() -> None:
+            for work in works:
+                work.wait()
+
+        return wait
 
     def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
         if collective == "reduce_scatter":

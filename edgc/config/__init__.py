@@ -18,10 +18,11 @@ from edgc.config.seeds import UntilDecided
 from edgc.config.simulation import Assumption, Simulation
 from edgc.config.task import Task
 from edgc.config.timing import Cell, Timing
+from edgc.config.trace import Change, Trace
 from edgc.config.training import Probe, Training
 
 #: Everything that has files of its own, and so a JSON schema.
-KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task, Calibration)
+KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task, Calibration, Trace)
 
 __all__ = [
     "CONFIGS",
@@ -29,6 +30,7 @@ __all__ = [
     "Assumption",
     "Calibration",
     "Cell",
+    "Change",
     "Cluster",
     "Corpus",
     "Experiment",
@@ -47,6 +49,7 @@ __all__ = [
     "Task",
     "Timing",
     "Tokenizer",
+    "Trace",
     "Training",
     "UntilDecided",
     "available",

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from edgc.base.errors import UserError
+from edgc.config.rate import Rate
 from edgc.config.reading import Named
 from edgc.config.settings import Settings
+from edgc.config.trace import Trace
 from edgc.ops.backend import Backend
-
-RATE = r"[1-9]\d*(\.\d+)?(kbit|mbit|gbit)"
-#: What a link can carry, in the spelling of `tc`: 200mbit.
-Rate = Annotated[str, StringConstraints(pattern=f"^{RATE}$")]
-UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def bits_per_second(rate: str) -> float:
-    """A rate in the spelling of `tc`, e.g. 200mbit. Raises `UserError` for one without a unit, or not above 0."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)", rate.strip().lower())
-    if not found or not float(found[1]):
-        raise UserError(
-            f"link rate {rate!r}: must be a number above 0 and its unit, kbit, mbit or gbit: 200mbit, 32gbit"
-        )
-    return float(found[1]) * UNITS[found[2]]
 
 
 class Links(Settings):
     """Links between the processes of one machine: each process gets a network namespace of its own (root only)."""
 
     rate: Rate | None = Field(None, description="What a process can send and receive, e.g. 200mbit; null: not limited")
+    trace: Trace | None = Field(
+        None,
+        exclude_if=lambda trace: trace is None,
+        description="What the links' rates follow in the place of `rate`; an experiment's `traces` names files of them",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Links:
+        if self.rate is not None and self.trace is not None:
+            raise ValueError(f"rate {self.rate}: the trace {self.trace.name} says the rates; leave one of both out")
+        return self
 
 
 class Schedule(Settings):
@@ -106,6 +102,12 @@ class Cluster(Named):
             raise ValueError(
                 f"links are made between processes of one machine: they need nodes 1 (is {self.nodes}), device cpu (is "
                 f"{self.device}) and no interface (is {self.interface}); leave links out, or these"
+            )
+        trace = self.links and self.links.trace
+        if trace and trace.highest_process >= self.processes:
+            raise ValueError(
+                f"links.trace {trace.name} changes the link of process {trace.highest_process}, but there are "
+                f"{self.processes}, from 0; choose another trace, or a cluster of more processes"
             )
         return self
 

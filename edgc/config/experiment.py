@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +21,7 @@ from edgc.config.settings import Settings, cut, merge, shown, validate
 from edgc.config.simulation import Simulation
 from edgc.config.task import Task
 from edgc.config.timing import UNSHAPED, Timing
+from edgc.config.trace import Trace
 from edgc.config.training import Training
 
 
@@ -32,10 +34,15 @@ class Judgement(Settings):
     baseline: str = Field("dense", description="Method that the others are compared with")
     gaps_from: str | None = Field(
         None,
-        description="mode time only: experiment whose published table `accuracy` tells the loss gaps of these methods",
+        description="For modes time and simulate: experiment whose published table `accuracy` tells loss gaps",
     )
     gaps_of: dict[str, str] = Field(
         {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
+    )
+    controls: dict[str, str] = Field(
+        {},
+        description="For table `adaptation`: methods that adapt to the links, each with the one that does not and is "
+        "otherwise the same, e.g. {powersgd_budget: powersgd}",
     )
 
 
@@ -85,6 +92,11 @@ class Experiment(Named):
     corpus: str = Field(description="File in configs/corpora")
     cluster: str = Field(description="File in configs/clusters")
     parallel: Parallel = Field(description="Degrees of parallelism")
+    traces: tuple[str, ...] = Field(
+        (),
+        description="Files in configs/traces: every method once on links that follow each of them; mode train only, on "
+        "a cluster with `links: {}`. Empty: links stay as the cluster's file says",
+    )
     training: Training = Field(description="How to train")
     timing: Timing | None = Field(None, description="What mode time measures, and how often")
     simulation: Simulation | None = Field(None, description="What mode simulate assumes")
@@ -119,13 +131,19 @@ class Experiment(Named):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
-        matrix = {what: getattr(self, what) for what in ("models", "methods", "learning_rates", "tables", "figures")}
+        lists = ("models", "methods", "learning_rates", "traces", "tables", "figures")
+        matrix = {what: getattr(self, what) for what in lists}
         for what, given in (matrix | {"seeds": self.first_seeds}).items():
             names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {names} names one twice")
         if unknown := set(self.judgement.gaps_of) - set(self.methods):
             raise ValueError(f"judgement.gaps_of {sorted(unknown)}: not among methods {list(self.methods)}")
+        controls = self.judgement.controls
+        if unknown := {*controls, *controls.values()} - set(self.methods):
+            raise ValueError(f"judgement.controls {sorted(unknown)}: not among methods {list(self.methods)}")
+        if own := sorted(name for name, control in controls.items() if name == control):
+            raise ValueError(f"judgement.controls {own}: a method is no control of its own; name another one")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
         for name, changes in self.variants.items():
@@ -158,10 +176,15 @@ class Experiment(Named):
             )
         if self.mode == "simulate" and "dense" not in self.methods:
             raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
-        if self.judgement.gaps_from and self.mode != "time":
-            raise ValueError("judgement.gaps_from is for mode: time only; other runs have loss gaps of their own")
+        if self.judgement.gaps_from and self.mode == "train":
+            raise ValueError("judgement.gaps_from is not for mode: train, whose runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":
             raise ValueError("predict_from is for mode: time only; only a timing can be held against a prediction")
+        if self.traces and self.mode != "train":
+            raise ValueError(
+                f"traces are for mode: train, not {self.mode}: a timing takes every rate of timing.rates in turn; "
+                "leave traces out, or use mode: train"
+            )
         if self.until_decided and self.mode != "train":
             raise ValueError(
                 f"seeds until decided are for mode: train; mode {self.mode} decides nothing by them, so give a list"
@@ -188,7 +211,7 @@ class Experiment(Named):
         return tuple(range(1, self.seeds.first + 1)) if isinstance(self.seeds, UntilDecided) else self.seeds
 
     def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
-        """The matrix models × methods × first seeds, in that order.
+        """The matrix models × traces × methods × first seeds, in that order.
 
         These are all runs, unless seeds are added until verdicts are decided: `edgc.analysis.asked` knows those.
         """
@@ -200,24 +223,37 @@ class Experiment(Named):
         return list(self._runs(configs, seeds))
 
     def _runs(self, configs: Path, seeds: Iterable[int]) -> Iterator[RunSpec]:
-        cluster = self.load_cluster(configs).model_dump()
+        clusters = list(self._clusters(configs))
         corpus = self._load(Corpus, self.corpus, configs).model_dump()
         models = {name: self._load(Model, name, configs).model_dump() for name in self.models}
         methods = dict(self._methods(configs))
-        for model in models.values():
-            for name, changes in methods.items():
-                for seed in seeds:
-                    base = {
-                        "model": model,
-                        "corpus": corpus,
-                        "cluster": cluster,
-                        "parallel": self.parallel.model_dump(),
-                        "training": self.training.model_dump(),
-                        "seed": seed,
-                        "loop": self.loop,
-                    }
-                    where = f"experiment {self.name}, method {name}"
-                    yield validate(RunSpec, merge(base, changes), where)
+        for model, cluster, (name, changes), seed in product(models.values(), clusters, methods.items(), list(seeds)):
+            base = {
+                "model": model,
+                "corpus": corpus,
+                "cluster": cluster,
+                "parallel": self.parallel.model_dump(),
+                "training": self.training.model_dump(),
+                "seed": seed,
+                "loop": self.loop,
+            }
+            yield validate(RunSpec, merge(base, changes), f"experiment {self.name}, method {name}")
+
+    def _clusters(self, configs: Path) -> Iterator[dict[str, Any]]:
+        """The cluster's settings, with the links of each of `traces`."""
+        cluster = self.load_cluster(configs)
+        if not self.traces:
+            yield cluster.model_dump()
+        elif cluster.links is None or cluster.links.rate is not None:
+            has = "no links" if cluster.links is None else f"links of rate {cluster.links.rate}"
+            raise UserError(
+                f"experiment {self.name}: traces {', '.join(self.traces)}: cluster {cluster.name} has {has}, and a "
+                "trace needs links whose rates it may set; use a cluster with `links: {}`"
+            )
+        for name in self.traces:
+            links = {"links": {"trace": self._load(Trace, name, configs).model_dump()}}
+            where = f"experiment {self.name}, trace {name}"
+            yield validate(Cluster, cluster.model_dump() | links, where).model_dump()
 
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """By name: the method's settings, and what it changes of the training and the loop."""

@@ -86,6 +86,11 @@ class Method(Named):
         return not MECHANISMS[self.aggregator.name].exchanges  # type: ignore[attr-defined]
 
     @property
+    def adapts(self) -> bool:
+        """Whether how much it sends, or when, depends on what it observes: nobody knows it beforehand."""
+        return self.policy.adapts or self.synchronisation.paced  # type: ignore[attr-defined]
+
+    @property
     def baseline(self) -> bool:
         """Whether it averages everything in every step, uncompressed: others are held against it."""
         return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
@@ -141,6 +146,18 @@ class Method(Named):
                 raise ValueError(
                     f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "  # type: ignore[attr-defined]
                     "or use synchronisation: {name: every_step}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _seconds_are_seen(self) -> Method:
+        policy, chosen = self.policy, self.synchronisation
+        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}  # type: ignore[attr-defined]
+        for how, hides in hidden.items():
+            if policy.reads_seconds and hides:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "  # type: ignore[attr-defined]
+                    "false and an exchange within the step, or another policy"
                 )
         return self
 

@@ -100,6 +100,11 @@ class RunSpec(Settings):
                 f"loop ddp: method {self.method.name} has synchronisation {self.method.synchronisation.name}, which "  # type: ignore[attr-defined]
                 f"{why}: it cannot be a hook; use a method with synchronisation every_step, or loop: megatron"
             )
+        if self.loop == "ddp" and self.method.policy.reads_seconds:  # type: ignore[attr-defined]
+            raise ValueError(
+                f"loop ddp: policy {self.method.policy.name} reads how long a step takes, which a hook does not learn; "  # type: ignore[attr-defined]
+                "use another policy, or loop: megatron"
+            )
         if self.loop == "ddp" and self.training.probe.looks:
             raise ValueError("training.probe: loop ddp has none; leave it out, or use loop: megatron")
         return self
@@ -149,6 +154,11 @@ class RunSpec(Settings):
                         f"training.optimizer muon: needs whole matrices under megatron, but {setting} is {value}; use "
                         f"{setting}: {allowed}, or optimizer: adamw"
                     )
+            if method.synchronisation.reads_adam:
+                raise ValueError(
+                    f"training.optimizer muon: {synchronisation} reads AdamW's moments of all parameters; use another "
+                    "correction, or optimizer: adamw"
+                )
             if method.synchronisation.updates:
                 raise ValueError(
                     f"training.optimizer muon: {synchronisation} updates parameters itself, and the others by AdamW; "
@@ -193,6 +203,8 @@ class RunSpec(Settings):
             exclude["cluster"].add("environment")
         if self.cluster.links is None:
             exclude["cluster"].add("links")
+        elif self.cluster.links.trace is not None:
+            exclude["cluster"] = dict.fromkeys(exclude["cluster"], True) | {"links": {"trace": {"title"}}}
         if self.loop == "megatron":
             exclude["loop"] = True
         if not self.training.probe.looks:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from edgc.config.cluster import Rate
+from edgc.config.rate import Rate
 from edgc.config.settings import Settings
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]

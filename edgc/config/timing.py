@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from edgc.config.cluster import Rate
+from edgc.config.rate import Rate
 from edgc.config.settings import Settings
 
 UNSHAPED = "none"  #: a link that is not limited

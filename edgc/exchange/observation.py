@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from edgc.comm import Communicator, Sharded
 from edgc.comm.telemetry import Region
 from edgc.exchange.entropy import sampled_entropy
 from edgc.exchange.relative_error import OBSERVE, RelativeErrors
+from edgc.exchange.wire_time import WireTimes
 from edgc.policies.policy import Decision, Observation, Policy
 
 if TYPE_CHECKING:
@@ -39,13 +41,16 @@ class WindowObserver:
         comm: Communicator,
         agreement: Communicator,
         stages: Communicator | None,
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
+        """shapes: of what the policy decides on this stage."""
         self._aggregator, self._policy = aggregator, policy
         self._comm, self._agreement, self._stages = comm, agreement, stages
         self._errors = RelativeErrors(comm, agreement, lambda: isinstance(aggregator.layout, Sharded))
         self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
         self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last step
         self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
+        self._shapes, self._wire = shapes, WireTimes(aggregator, comm, agreement)
         self._normed: dict[str, tuple[str, ...]] = {}  # whose squares those are
         self.device: Any = None  #: of the gradients
         self._begin_window()
@@ -127,9 +132,16 @@ class WindowObserver:
             return flat[piece.start : piece.stop]
         return flat[:0]
 
-    def timed(self, backward_seconds: float) -> None:
-        """Count one step's backward time of a micro-batch."""
+    def exchanged(self, bucket: Sequence[NamedTensor], decision: Decision) -> None:
+        """Count what a bucket sends, if the policy reads how long that takes."""
+        if self._policy.ladder:
+            self._wire.exchanged(bucket, decision)
+
+    def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None) -> None:
+        """Count one step's backward time of a micro-batch, and its regions' seconds."""
         self._backward.append(backward_seconds)
+        if self._policy.ladder and seconds is not None:
+            self._wire.timed(seconds)
 
     def end_step(self, step: int, loss: Tensor | None) -> Observation | None:
         """Count the step's loss (the last stage's matters). The window's observation, if it ends here: collective."""
@@ -140,10 +152,16 @@ class WindowObserver:
         with self._comm.ledger.clock.region(self._region):
             errors = self._errors.take(AGREE if self._policy.spectrum else OBSERVE)
         with self._comm.ledger.clock.region(ENTROPY):
-            observation = self._agreed(step, errors)
+            observation = replace(self._agreed(step, errors), **self._wire_time())
         self._begin_window()
         self._spectra, self._tables = {}, {}
         return observation
+
+    def _wire_time(self) -> dict[str, Any]:
+        """What an `Observation` says of it. Collective if the policy reads it."""
+        if not self._policy.ladder or (found := self._wire.take(self.device, AGREE)) is None:
+            return {}
+        return found._asdict() | {"ladder_bytes": self._wire.price(self._policy.ladder, self._shapes)}
 
     def _agreed(self, step: int, errors: dict[str, float]) -> Observation:
         window, sampling = self._policy.window, self._policy.sampling
@@ -205,13 +223,16 @@ class WindowObserver:
     def state_dict(self) -> dict[str, Any]:
         """The window so far."""
         norms = {"squares": dict(self._squares)} if self._policy.norms else {}
-        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)} | norms
+        wire = {"wire": self._wire.state_dict()} if self._policy.ladder else {}
+        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)} | norms | wire
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self._entropy, self._loss = dict(state["entropy"]), state["loss"]
         self._backward = list(state["backward"])
         self._squares = dict(state.get("squares", {}))
+        if "wire" in state:
+            self._wire.load_state_dict(state["wire"])
 
 
 def _mean(values: dict[str, float]) -> float:

@@ -1,6 +1,7 @@
 """How much and when to compress: one file per rule, one line per policy here."""
 
 from edgc.policies.accordion import Accordion
+from edgc.policies.budget import Budget
 from edgc.policies.edgc import Edgc
 from edgc.policies.edgc_bits import EdgcBits
 from edgc.policies.edgc_loss import EdgcLoss
@@ -20,4 +21,5 @@ POLICIES = {
     "lgreco": LGreco,
     "accordion": Accordion,
     "falling_ratio": FallingRatio,
+    "budget": Budget,
 }

@@ -73,6 +73,11 @@ class PolicySettings(BaseModel, ABC):
         """Whether the policy reads `Observation.squared_error`: the aggregator must tell it."""
         return False
 
+    @property
+    def reads_seconds(self) -> bool:
+        """Whether the policy reads `Observation.seconds_per_byte`: steps must wait for their own exchange."""
+        return False
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -122,6 +127,10 @@ class Observation:
     stage_entropy: Sequence[float | None] = ()  #: nats, mean over a stage's parameters, by stage
     stage_norm: Sequence[float] = ()  #: root of the sum of squares of a stage's `norm`, by stage
     backward_seconds: Sequence[float] = ()  #: backward of a step's last micro-batch by stage, window median
+    #: seconds that a byte takes on the wire, window median; None: nothing was timed since the last window
+    seconds_per_byte: float | None = None
+    rest_seconds: float | None = None  #: of a step without its exchange's wire, window median
+    ladder_bytes: Sequence[float] = ()  #: that a rank sends for an exchange at each amount of the policy's `ladder`
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,7 @@ class Policy(ABC):
     spectrum: bool = False  #: whether it reads `Observation.spectrum`
     norms: bool = False  #: whether it reads `Observation.norm` and `stage_norm`
     candidates: Sequence[Amount] = ()  #: amounts of `Observation.squared_error` and `payload`; none: it reads neither
+    ladder: Sequence[Amount] = ()  #: amounts of `Observation.ladder_bytes`; none: it reads no seconds
     note: str = ""  #: one line for the person who reads the log, e.g. that compression never pays here
 
     @abstractmethod

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def copies(bucket: Sequence[NamedTensor], values: Mapping[str, Tensor]) -> list[NamedTensor]:
-    """Tensors like the bucket's in one buffer, so that a dense exchange needs no copy: `values`, or zeros."""
+def copies(bucket: Sequence[NamedTensor], values: Mapping[str, Tensor], prefix: str = "") -> list[NamedTensor]:
+    """Tensors like the bucket's in one buffer, so that a dense exchange needs no copy: `values`, or zeros.
+
+    prefix: of the names in `values`.
+    """
     sizes = [t.tensor.numel() for t in bucket]
     flat = torch.zeros(sum(sizes), dtype=bucket[0].tensor.dtype, device=bucket[0].tensor.device)
     parts = zip(bucket, flat.split(sizes), strict=True)
     made = [NamedTensor(t.name, part.view(t.tensor.shape)) for t, part in parts]
     for copy in made:
-        if copy.name in values:
-            copy.tensor.copy_(values[copy.name])
+        if prefix + copy.name in values:
+            copy.tensor.copy_(values[prefix + copy.name])
     return made

@@ -62,13 +62,14 @@ class Outer(Synchronisation):
                 values |= {name: value.to(replica.parameters[name].device) for name, value in values.items()}
             device = next(iter(self._global.values())).device
             self._losses = [loss.to(device) for loss in self._losses]
-            self.exchange.begin_step(step // self.settings.period)
+            self.exchange.begin_step(self._number(step))
         self._restored = False
 
     def forward_done(self) -> None:
         middle = 1 + self.settings.delay // 2
         if self._under_way and self._launched(self._step - middle):
-            self.exchange.advance()
+            for bucket in self._under_way:
+                bucket.advance()
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.
@@ -103,7 +104,7 @@ class Outer(Synchronisation):
                 torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
                 if s.scaled_by_lr:
                     delta.tensor.mul_(s.lr)
-        self.exchange.begin_step((step + s.delay * late) // s.period)
+        self.exchange.begin_step(self._number(step + s.delay * late))
         self._under_way = [self.exchange.start(bucket, launch_previous=not late) for bucket in buckets]
         if late:
             self._late = {t.name: t.tensor for bucket in buckets for t in bucket}
@@ -140,7 +141,7 @@ class Outer(Synchronisation):
         """The policy sees the mean loss of the local steps. Its records count training steps."""
         if loss is not None:
             self._losses.append(loss.detach())
-        if (step + 1) % self.settings.period and step + 1 != self._iterations:
+        if not self._ends_period(step):
             return []
         mean = torch.stack(self._losses).mean() if self._losses else None
         self._losses = []
@@ -149,6 +150,13 @@ class Outer(Synchronisation):
 
     def _launched(self, step: int) -> Collection[int]:
         return self.settings.launched(step, self._iterations)
+
+    def _ends_period(self, step: int) -> bool:
+        return (step + 1) % self.settings.period == 0 or step + 1 == self._iterations
+
+    def _number(self, step: int) -> int:
+        """Which exchange of the policy's a step belongs to, from 0."""
+        return step // self.settings.period
 
     @contextmanager
     def synchronised(self, replica: Replica) -> Iterator[None]:

@@ -15,7 +15,7 @@ The settings say what the cluster model, the policies and `edgc plan` must know,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from edgc.aggregators.aggregator import AggregatorSettings, Last, Law, NamedTensor
-from edgc.aggregators.workload import Kernel, Shape
+from edgc.aggregators.workload import Kernel, Shape, Workload
 from edgc.comm import Work
 from edgc.exchange.gradient_exchange import GradientExchange
 from edgc.policies.policy import PolicySettings
@@ -60,6 +60,8 @@ class SynchronisationSettings(BaseModel):
     updates: ClassVar[bool] = False
     #: Whether it looks at matrices as wholes, which tensor parallelism cuts.
     whole_matrices: ClassVar[bool] = False
+    #: Whether what it measures says when it exchanges: `period` is then no more than where it begins.
+    paced: ClassVar[bool] = False
     #: Why it cannot be a DDP communication hook; empty: it can.
     no_hook: ClassVar[str] = ""
 
@@ -71,6 +73,24 @@ class SynchronisationSettings(BaseModel):
     def period(self) -> int:
         """Steps from one exchange to the next."""
         return 1
+
+    @property
+    def in_flight(self) -> int:
+        """Steps whose exchanges are under way at once."""
+        return 1
+
+    def aggregators(self, ranks: int) -> int:
+        """How many aggregators, with their states, each of so many data-parallel ranks has."""
+        return 1
+
+    def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
+        """What a bucket's exchange asks for among `ranks`, at least two. `of`: an average among so many."""
+        return of(ranks)
+
+    @property
+    def reads_adam(self) -> bool:
+        """Whether it needs `Replica.adam` of all parameters: no other optimizer will do."""
+        return False
 
     def exchanges(self, iterations: int) -> int:
         """Exchanges of a run of so many steps: what a policy counts."""
@@ -85,7 +105,7 @@ class SynchronisationSettings(BaseModel):
         return names if self.exchanges_after(step, iterations) else ()
 
     def equal_after(self, step: int, iterations: int) -> bool:
-        """Whether all replicas have the same parameters after 0-based `step`."""
+        """Whether all replicas have the same parameters after 0-based `step`, of finite gradients."""
         return not self.local or self.exchanges_after(step, iterations)
 
     def parts(self, names: Collection[str]) -> list[list[str]]:
@@ -203,6 +223,10 @@ class Synchronisation(ABC):
 
         `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
         """
+
+    def told(self) -> Mapping[str, float]:
+        """What it measured in the step that `end_step` ended, by column of the step's record; equal on all ranks."""
+        return {}
 
     def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """Inside, `replica.parameters` are those that evaluation and export mean: equal on all ranks."""

@@ -6,9 +6,12 @@ python -m edgc.training.agent RUN_DIR CORPUS_DIR HOST:PORT
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from edgc.training import stopping
 from edgc.training.environment import network_environment
 from edgc.training.failures import Failure, write_failures
 from edgc.training.node_links import links
+from edgc.training.worker import forked
 
 MONITOR_SECONDS = 0.2
 JOIN_SECONDS = 300  # that nodes may take to arrive, one after another
@@ -31,12 +35,14 @@ def run_node(
 
     `endpoint`: HOST:PORT of node 0 where there are several nodes. Raises torch's `SignalException` on SIGINT.
     """
+    os.environ |= network_environment(spec.cluster) | {"EDGC_LAUNCHER": str(os.getpid())}
+    start, program, arguments = _process(spec, run_dir, corpus_dir)
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # `explain` says it in one screen
-    os.environ |= network_environment(spec.cluster) | {"EDGC_LAUNCHER": str(os.getpid())}
+    for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # `explain` says it in one screen
     meeting: dict[str, Any] = {"rdzv_backend": "c10d", "rdzv_endpoint": f"localhost:{spec.cluster.port or 0}"}
     if endpoint is not None:  # ranks follow the nodes' order, not that of their arrival
         configs = {"rank": node, "timeout": JOIN_SECONDS}
@@ -51,6 +57,7 @@ def run_node(
             max_nodes=spec.cluster.nodes,
             nproc_per_node=spec.cluster.processes_per_node,
             run_id=spec.spec_id,
+            start_method=start,
             max_restarts=0,
             monitor_interval=MONITOR_SECONDS,
             logs_specs=DefaultLogsSpecs(log_dir=unused),
@@ -58,10 +65,24 @@ def run_node(
             **meeting,
         )
         try:
-            elastic_launch(config, sys.executable)("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
+            elastic_launch(config, program)(*arguments)
         except ChildFailedError as error:
             return [Failure(rank, f.exitcode, f.timestamp) for rank, f in error.failures.items()]
     return []
+
+
+def _process(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> tuple[str, Callable | str, tuple[Any, ...]]:
+    """How a process is started, what it is, and its arguments.
+
+    On CPUs all are forked from one that has imported what they need, which takes each of them seconds otherwise. Where
+    there are GPUs each is a program of its own: an import may touch the driver, which does not survive a fork.
+    """
+    if spec.cluster.device != "cpu":
+        return "spawn", sys.executable, ("-m", "edgc.training.worker", str(run_dir), str(corpus_dir))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # megatron would take a GPU that it sees
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["edgc.training.preload"])
+    forkserver.ensure_running()  # imports while this process does
+    return "forkserver", forked, (run_dir, corpus_dir)
 
 
 def main(run_dir: Path, corpus_dir: Path, endpoint: str) -> int:

@@ -20,6 +20,7 @@ from edgc.training.batches import Batches
 from edgc.training.data.dataset import open_corpus
 from edgc.training.engines import build_engine
 from edgc.training.environment import network_environment
+from edgc.training.followed_links import follow
 from edgc.training.probing import ProbeRecords
 from edgc.training.recorder import Recorder
 from edgc.training.step import take_step
@@ -53,15 +54,20 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
     probed.begin(first)
-    write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device))
+    links = spec.cluster.links
+    trace = {"trace": links.trace.title} if links and links.trace else {}
+    write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device), **trace)
     notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:
         recorder.decisions(engine.decisions(), leads_stage)
     recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))
 
+    followed = follow(spec.cluster, place.rank)
     for step in range(first, iterations):
         finished = step + 1
+        followed.begin_step(step, recorder.training_seconds)
         grad_norm, decided, _ = take_step(step, spec, engine, batches, recorder)
+        recorder.mark_last(**followed.end_step())
         if not math.isfinite(grad_norm):
             recorder.flush()
             probed.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from edgc.base import files
 from edgc.cluster.lab.guard import network
 from edgc.cluster.lab.network import Network
 from edgc.config import Cluster
+from edgc.config.rate import bits_per_second
 
 LOCK = Path("/run/edgc-links.lock")
 INTERFACE = "eth0"  #: a process's, in its namespace
@@ -31,7 +32,19 @@ def links(cluster: Cluster) -> Iterator[Network | None]:
         return
     taken = "another run uses links on this machine; wait for it or stop it"
     with files.only_process(LOCK, taken), network(network_of(cluster), cluster.links.rate) as made:
+        if cluster.links.trace is not None:
+            set_rates(made, cluster.links.trace.rates(0, cluster.processes))
         yield made
+
+
+def set_rates(made: Network, rates: Sequence[str]) -> None:
+    """Give every process's link its rate, also while used. Raises `RuntimeError` if the kernel says otherwise."""
+    for rate in dict.fromkeys(rates):
+        made.shape(rate, [node for node, own in zip(made.nodes, rates, strict=True) if own == rate])
+    for node, rate in zip(made.nodes, rates, strict=True):
+        for end in made.limits(node):
+            if end is None or abs(end - bits_per_second(rate)) > 8:  # it counts whole bytes
+                raise RuntimeError(f"link of {node}: was set to {rate}, but the kernel says {end} bits a second")
 
 
 def enter(cluster: Cluster, local_rank: int) -> None:

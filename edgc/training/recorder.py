@@ -94,6 +94,10 @@ class Recorder:
         for row in self._rows:
             row |= marks
 
+    def mark_last(self, **marks: Any) -> None:
+        """Add columns to the last step's row, right after it."""
+        self._rows[-1] |= marks
+
     def drain(self) -> None:
         """Count what the links still carry of the last step as that step's. Collective.
 

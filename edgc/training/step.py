@@ -26,8 +26,8 @@ def take_step(
     loss, grad_norm = engine.train_step(step, batches.train(step), lr)
     decided = engine.end_step(loss)
     seconds = engine.clock.stop()
-    engine.timed()
+    engine.timed(seconds)
     end = engine.clock.last_end("encode", "wire", "decode")
     charges = engine.ledger.take()
-    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)
+    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, {**marks, **engine.told()})
     return grad_norm, decided, seconds

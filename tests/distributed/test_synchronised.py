@@ -8,11 +8,13 @@ import pytest
 from ranks import on_ranks
 
 CASES = [
-    *("every_step", "delayed", "delayed_lowrank", "diloco", "diloco_lowrank", "diloco_bf16"),
+    *("every_step", "delayed", "delayed_lowrank", "delayed_2_lowrank", "delayed_taylor", "delayed_prediction"),
+    *("powergossip", "diloco", "diloco_lowrank", "diloco_bf16"),
     *("streaming", "streaming_lowrank_bf16", "muloco", "sparseloco"),
     *("muon", "muon_bf16", "dion", "orth_dion_bf16", "demo", "onebit_adam", "cdadam"),
 ]
-LATE = {"delayed": 4, "delayed_lowrank": 4, "diloco": 5, "diloco_lowrank": 5, "diloco_bf16": 5}
+LATE = {"delayed": 4, "delayed_lowrank": 4, "delayed_2_lowrank": 5, "delayed_taylor": 5, "delayed_prediction": 4}
+LATE |= {"powergossip": 4, "diloco": 5, "diloco_lowrank": 5, "diloco_bf16": 5}
 LATE |= {"streaming": 4, "streaming_lowrank_bf16": 4, "muloco": 5, "sparseloco": 5}
 
 

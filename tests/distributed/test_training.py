@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from edgc.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
 from edgc.base.files import read_json, read_jsonl
 from edgc.comm.telemetry import REGIONS
 from edgc.training.data.dataset import open_corpus, validation_batches
+from edgc.training.worker import NAME
 from tests.fixtures.limits import COLLECTIVE, HANG
 from tests.fixtures.workspace import Workspace, wait_for
 
@@ -113,7 +115,7 @@ def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
     workspace.experiment("dead", "dense", iterations=100_000)
     process = workspace.start(workspace.command("dead", out))
     wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 20, process)
-    victim = next(p for p in workers(out) if p.environ().get("RANK") == "1")
+    victim = next(p for p in workers(out) if p.name() == f"{NAME}1")
     victim.kill()
     began = time.monotonic()
     _, stderr = process.communicate(timeout=HANG)
@@ -215,10 +217,10 @@ def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
 def workers(out: Path) -> list[psutil.Process]:
     """Processes that train into `out`."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        command = process.info["cmdline"] or []
-        if "edgc.training.worker" in command and str(out) in command:
-            found.append(process)
+    for process in psutil.process_iter(["name"]):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.info["name"].startswith(NAME) and any(str(out) in f.path for f in process.open_files()):
+                found.append(process)
     return found
 
 

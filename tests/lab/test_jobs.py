@@ -13,6 +13,7 @@ import pytest
 from edgc.base.files import read_json
 from edgc.cluster.lab import slurm_cluster as cluster
 from edgc.cluster.lab.network import Network
+from edgc.training.worker import NAME
 from tests.fixtures.limits import COLLECTIVE, HANG
 from tests.lab.conftest import LabProject, end, losses, shown, status, steps, wait_for
 
@@ -100,7 +101,7 @@ def test_a_rank_that_dies_takes_the_job_down(project: LabProject, lab: Network) 
     wait_for(lambda: steps(run), HANG, log)
     (job,) = project.train_jobs(run)
     second = project.run(["scontrol", "show", "hostnames", project.jobs()[job]["NodeList"]]).stdout.split()[1]
-    worker, *_ = [pid for pid in lab.pids(second) if "edgc.training.worker" in psutil.Process(pid).cmdline()]
+    worker, *_ = [pid for pid in lab.pids(second) if psutil.Process(pid).name().startswith(NAME)]
     os.kill(worker, signal.SIGKILL)
     killed = time.monotonic()
     wait_for(lambda: status(run), HANG, log)

@@ -205,6 +205,21 @@ def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
     assert ask(at * 3).verdict == "does not pay"
 
 
+def test_devices_are_as_busy_as_the_table_of_links_says() -> None:
+    def ask(gbit: float) -> Any:
+        return plan(at_rate(spec("dense"), gbit), chosen(["powersgd"]), rates(), Parametric(), "fp32")
+
+    here = ask(32)
+    for method in ("dense", "powersgd"):
+        needs = here.by_name(method).needs_gbit
+        assert 0 < needs[50] < needs[80] < needs[95]
+        for share, gbit in needs.items():
+            assert gbit == float("inf") or ask(gbit).by_name(method).utilisation_percent == pytest.approx(
+                share, abs=0.5
+            )
+    assert here.by_name("powersgd").needs_gbit[80] < here.by_name("dense").needs_gbit[80]
+
+
 def test_the_highest_rank_that_pays_is_the_last_one_that_is_faster_than_the_baseline() -> None:
     asked = spec("dense")
     found = plan(asked, chosen(["powersgd"]), rates(), Parametric(), "fp32")
@@ -279,3 +294,28 @@ def test_a_recorded_run_is_stretched_to_the_one_that_is_simulated(tmp_path: Path
     write_jsonl(tmp_path / "decisions.jsonl", [])
     with pytest.raises(UserError, match="no entropy on record"):
         Recorded.read(tmp_path)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 1000), st.floats(0, 1e5))
+def test_more_steps_to_cross_the_network_never_cost_time_and_a_link_that_is_full_gains_nothing(
+    gbit: float, latency_us: float
+) -> None:
+    changed = {"link_latency_us": latency_us}
+    one, two = (step(name, gbit=gbit, **changed) for name in ("delayed", "delayed_2"))
+    now = step("dense", gbit=gbit, **changed)
+    assert one.payload_bytes == two.payload_bytes
+    assert two.seconds <= one.seconds * (1 + 1e-9)
+    assert now.seconds >= one.seconds - one.encode, "but for gradients and averages that change places"
+    model = StepModel(at_rate(spec("delayed_2"), gbit), rates().model_copy(update=changed))
+    on_the_link = model.transfers.collective("all_reduce", one.payload_bytes, model.transfers.data_group(one.stage))
+    assert two.seconds >= on_the_link.link
+
+
+def test_gossip_sends_what_its_neighbours_get_however_many_ranks_there_are() -> None:
+    for ranks, tensor, neighbours in ((2, 4, 1), (4, 2, 2), (8, 1, 2)):
+        asked = question("gpt2-2.5b", "v100x32", parallel={"data": ranks, "tensor": tensor, "pipeline": 4})
+        model = StepModel(asked.model_copy(update={"method": load(Method, "gossip")}), rates())
+        found = model.step([Decision(ON)] * STAGES)
+        numel = sum(prod(shape) for shape in model.shapes[found.stage].values())
+        assert found.payload_bytes == neighbours * 4 * numel

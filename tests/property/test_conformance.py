@@ -238,6 +238,29 @@ def test_full_amount_is_the_average(settings: AggregatorSettings, dtype: torch.d
             torch.testing.assert_close(output[name].double(), expected, rtol=0, atol=tolerance)
 
 
+@every_case
+def test_a_linear_exchange_gives_what_ranks_that_all_hold_the_mean_would_get(settings: AggregatorSettings) -> None:
+    law = make(settings).laws.get(Law.LINEAR)
+    if law is None:
+        return
+
+    def body(comm: LoopbackCommunicator) -> tuple[list[Values], list[Values]]:
+        found: list[list[Values]] = []
+        for same in (False, True):
+            aggregator, seen = make(settings), []
+            for step, amount in enumerate(amounts_for(settings)):
+                of_ranks = [random_values(rank, step) for rank in range(comm.size)]
+                values = {n: mean_over_ranks(of_ranks, n) for n in SHAPES} if same else of_ranks[comm.rank]
+                seen.append(step_once(aggregator, comm, values, amount, step))
+            found.append(seen)
+        return found[0], found[1]
+
+    ((own, means), *_) = on_ranks(3, body)
+    for one, other in zip(own, means, strict=True):
+        for name in SHAPES:
+            torch.testing.assert_close(one[name], other[name], rtol=0, atol=law.within(torch.float64))
+
+
 def _is_tall(shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and shape[0] > shape[1]
 

@@ -67,6 +67,8 @@ def observations(draw: st.DrawFn) -> list[dict[str, Any]]:
             "stage_norm": (draw(st.floats(1e-3, 10)), draw(st.floats(1e-3, 10) | st.just(math.nan))),
             "loss": draw(st.floats(2, 9) | st.just(math.nan)),
             "stage_entropy": (draw(values), draw(values)),
+            "seconds_per_byte": draw(st.floats(1e-9, 1e-5) | st.none()),
+            "rest_seconds": draw(st.floats(1e-3, 1)),
             "backward_seconds": (draw(st.floats(1e-4, 2e-3)), draw(st.floats(1e-4, 2e-3))),
         }
         for _ in range(STEPS // WINDOW)
@@ -85,7 +87,9 @@ def observed(policy: Policy, window: int, seen: dict[str, Any]) -> None:
     norms = seen["norm"] if count else {}
     errors = {n: [norm * (1 + norm) ** -i for i in range(1 + count)] for n, norm in norms.items()}
     payload = {n: [math.prod(SHAPES[n]) * (1 + i) for i in range(count)] for n in norms}
-    policy.observe(Observation(step, spectrum=spectrum, squared_error=errors, payload=payload, **seen))
+    sent = [4000.0 * (1 + i) for i in range(len(policy.ladder))]
+    measured = {"spectrum": spectrum, "squared_error": errors, "payload": payload, "ladder_bytes": sent}
+    policy.observe(Observation(step, **measured, **seen))
 
 
 def decisions(policy: Policy, windows: list[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:

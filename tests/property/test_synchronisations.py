@@ -54,11 +54,16 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 
 def cases() -> dict[str, SynchronisationSettings]:
-    """Every synchronisation's settings in configs/methods, with a period that fits in; and its defaults."""
+    """Every synchronisation's settings in configs/methods, with a period that fits in; and its defaults.
+
+    Two ranks would gossip the whole way to their mean, and not differ at all.
+    """
     found = [load(Method, name, CONFIGS).synchronisation for name in available(Method, CONFIGS)]
     found += [kind.Settings(name=name) for name, kind in SYNCHRONISATIONS.items()]
+    steady = ("every", "lowest", "highest")  # what times its exchanges is tested by itself, and here has one period
+    fits = dict.fromkeys(steady, PERIOD) | {"consensus": 0.5}
     short = [
-        s.model_copy(update={"every": PERIOD} if "every" in type(s).model_fields else {}) if s != STREAMING else SHORT
+        s.model_copy(update={n: v for n, v in fits.items() if n in type(s).model_fields}) if s != STREAMING else SHORT
         for s in found
     ]
     return {settings.model_dump_json(exclude_defaults=True): settings for settings in short}
@@ -69,15 +74,20 @@ every_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys(
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
+#: What is taken instead of a method that is refused whatever is changed: a linear code.
+LINEAR: tuple[str, dict[str, Any]] = ("acpsgd", {"rank": 2})
+
+
 def fitting(settings: SynchronisationSettings, name: str) -> Method:
     """The method, changed if the synchronisation would refuse it."""
-    plain = merge(load(Method, name, CONFIGS).model_dump(), {"policy": METHODS[name]})
-    for changes in CHANGES:
-        if set(changes.get("aggregator", {})) <= set(plain["aggregator"]):
-            method = Method.model_validate(merge(plain, changes))
-            laws = AGGREGATORS[method.aggregator.name](method.aggregator).laws
-            if settings.refuses(method.aggregator, laws, method.policy) is None:
-                return method
+    for chosen, policy in ((name, METHODS[name]), LINEAR):
+        plain = merge(load(Method, chosen, CONFIGS).model_dump(), {"policy": policy})
+        for changes in CHANGES:
+            if set(changes.get("aggregator", {})) <= set(plain["aggregator"]):
+                method = Method.model_validate(merge(plain, changes))
+                laws = AGGREGATORS[method.aggregator.name](method.aggregator).laws
+                if settings.refuses(method.aggregator, laws, method.policy) is None:
+                    return method
     raise AssertionError(f"{settings} refuses {name}, whatever is changed")
 
 
@@ -105,7 +115,7 @@ class ToyReplica:
         settings: SynchronisationSettings,
         method: str | Method,
         dtype: torch.dtype = torch.float32,
-        steps: int = STEPS,
+        iterations: int = STEPS,
     ) -> None:
         self.parameters = {name: value.to(dtype) for name, value in start().items()}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=0.01, weight_decay=0.1)
@@ -116,7 +126,7 @@ class ToyReplica:
         chosen = fitting(settings, method) if isinstance(method, str) else method
         kind = AGGREGATORS[chosen.aggregator.name]
         self.shapes = compressible(SHAPES, kind.amount)
-        exchanges = settings.exchanges(steps)
+        exchanges = settings.exchanges(iterations)
         self.exchange = GradientExchange(
             kind(chosen.aggregator, seed=1),
             POLICIES[chosen.policy.name](chosen.policy, Context(0, 1, exchanges, self.shapes)),
@@ -124,7 +134,7 @@ class ToyReplica:
             comm,
             self.shapes,
         )
-        self.synchronisation: Synchronisation = SYNCHRONISATIONS[settings.name](settings, self.exchange, steps)  # type: ignore[attr-defined]
+        self.synchronisation: Synchronisation = SYNCHRONISATIONS[settings.name](settings, self.exchange, iterations)  # type: ignore[attr-defined]
 
     def weight_decay(self, name: str) -> float:
         return 0.1
@@ -272,7 +282,8 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
             amounts, exchanged = policy.decide(step // settings.period), settings.exchanged(step, STEPS, SHAPES)
             decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
             buckets = [{n: SHAPES[n] for n in names if n in exchanged} for names in BUCKETS]
-            return sum(aggregator.workload(b, Decision(DENSE, decided), 2).payload for b in buckets if b)
+            decided_so, exchange = Decision(DENSE, decided), step // settings.period
+            return sum(aggregator.workload_at(exchange, b, decided_so, 2).payload for b in buckets if b)
 
         expected = [foretold(step) for step in range(STEPS)]
         assert sum(payload) + (0 if left is None else left.payload_bytes) == sum(expected)
@@ -304,7 +315,7 @@ def test_all_ranks_learn_of_a_gradient_that_is_not_finite_in_the_same_step(setti
 
     (one, finite), (other, also) = run_ranks(2, body)
     assert one == other
-    assert 4 <= one <= 4 + settings.period
+    assert 4 <= one <= 4 + max(settings.period, settings.in_flight)
     assert all(finite + also), "the step is left out"
 
 

@@ -40,6 +40,7 @@ def test_every_experiment_plans_all_its_runs(project, name):
     shown |= {f"figure_{figure}" for figure in figures_of(experiment)}
     assert {job for job in jobs if job.startswith(("table_", "figure_"))} == shown
     assert jobs["render_report"] == [f"results/{name}/report.html"]
+    assert jobs["page"] == [f"results/{name}/index.html"]
 
 
 def test_a_job_lists_what_its_cluster_asks_for(project):
@@ -81,6 +82,13 @@ def test_the_report_needs_nothing_else_and_tells_no_path(finished):
     assert sys.executable not in page
     for name in (*TABLES, *FIGURES):
         assert f"{name}.html" in page or f"{name}.svg" in page
+
+
+def test_the_page_has_every_table_and_tells_no_path(finished):
+    page = (finished.root / "results/toy/index.html").read_text()
+    assert all(f'id="t-toy-{name}"' in page for name in TABLES)
+    assert "window.vegaEmbed" in page
+    assert str(finished.root) not in page
 
 
 def test_runs_from_the_archive_are_not_trained_again(finished, project):

@@ -93,6 +93,12 @@ def figures():
     )
 
 
+def answer():
+    """The headline of the page, and where it is; where nothing made it, only where results are."""
+    log = Path(f"{RESULTS}/logs/page.log")
+    return log.read_text().splitlines()[-2:] if log.is_file() else [f"{RESULTS}/"]
+
+
 def published_gaps():
     """The published table that the experiment takes loss gaps from, as far as it was published."""
     source = EXPERIMENT.judgement.gaps_from

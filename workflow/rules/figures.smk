@@ -5,6 +5,7 @@ for figure in FIGURES:
             f"figure_{figure}"
         input:
             rules.collect.output,
+            gaps=published_gaps(),
             ended=ENDED,
         output:
             multiext(f"{RESULTS}/figures/{figure}", ".png", ".csv"),

@@ -34,4 +34,5 @@ MORE_FIGURES = (
     "error_prediction",
     "gradient_correlation",
     "who_wins_where",
+    "utilisation",
 )

@@ -9,27 +9,36 @@ from matplotlib.ticker import EngFormatter
 
 from edgc.analysis.study import Study
 from edgc.analysis.style import look
+from edgc.analysis.verdicts import published_gap
 
 TITLE = "Who wins where"
 NOTE = {
     "Field": "the fastest method, and how much less time it takes than the fastest that compresses no gradients",
     "Source": "the cluster model: nothing was measured",
-    "Not told": "quality, which local steps cost most",
+    "Loss kept": "among the methods whose loss gap was measured within the margin, on a small model, and "
+    "those that compress nothing; the other panels say nothing of quality",
 }
 ROWS = 1
 WIDTH = 3.6
 ALPHA = 0.45
 LOCAL = r"^local_\d+$"
-EVERY_STEP, WITH_LOCAL = "exchange in every step", "with local steps"
+EVERY_STEP, WITH_LOCAL, KEPT = "exchange in every step", "with local steps", "loss kept"
 COLUMNS = ["model", "panel", "link_gbit", "latency_ms", "method", "title", "iteration_s", "saving_percent"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """The fastest method of every point of the map; one panel per set of assumptions, without and with local steps."""
+    """The fastest method of every point of the map; one panel per set of assumptions, and kind of methods.
+
+    Kinds: without local steps, with them, and those whose loss is known to be kept, if `judgement.gaps_from` says so.
+    """
     forecasts = study.frames.forecasts
     own = forecasts[forecasts["sweep"] == "map"]
     local = own["method"].str.match(LOCAL)
     kinds = {EVERY_STEP: own[~local]} | ({WITH_LOCAL: own} if local.any() else {})
+    if study.gaps is not None:
+        dense = {*own["baseline"], study.experiment.judgement.baseline}
+        kept = [name for name in own["method"].unique() if name in dense or published_gap(name, study)["preserved"]]
+        kinds[KEPT] = own[own["method"].isin(kept)]
     several = own["assumption"].nunique() > 1
     winners = []
     for kind, rows in kinds.items():

@@ -30,4 +30,6 @@ MORE_TABLES = (
     "learning_rates",
     "time_to_loss",
     "layout_costs",
+    "bandwidth",
+    "adaptation",
 )

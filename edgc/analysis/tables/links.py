@@ -61,7 +61,7 @@ def build(study: Study) -> pd.DataFrame:
         [
             _row(line, rate, own)
             | {"disturbed": links_conditions.disturbed(own.steps(line, rate), study)}
-            | gap_of(line, study)
+            | verdicts.published_gap(line.method, study, line.model)
             for line, rate in own.cells()
         ]
     )
@@ -118,25 +118,6 @@ def judge(line: Line, dense: Line | None, row: dict) -> str:
     if row["step_dense_percent"] > row["noise_points"]:
         return PAYS
     return LOSES if row["step_dense_percent"] < -row["noise_points"] else NOISE
-
-
-def gap_of(line: Line, study: Study) -> dict[str, object]:
-    """The loss gap that another experiment published: gap, gap_sd (nats), gap_n (pairs of seeds), preserved."""
-    unknown = {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
-    if study.gaps is None:
-        return unknown
-    equal = study.experiment.judgement.gaps_of.get(line.method, line.method)
-    same = (equal, equal.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
-    table = study.gaps[(study.gaps["model"] == line.model) & study.gaps["method"].isin(same)]
-    found = table[table["pairs"] > 0]
-    if found.empty:
-        return unknown
-    row = found.iloc[0]
-    margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
-    preserved = row["status"] == "done" and pairs >= verdicts.MIN_SEEDS and row["gap_high"] <= margin
-    # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
-    spread = row["gap_sd"] if "gap_sd" in row else verdicts.deviation(row["gap_high"] - row["gap"], pairs)
-    return {"gap": row["gap"], "gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:

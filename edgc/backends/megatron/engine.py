@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -213,7 +213,7 @@ class MegatronEngine:
             "parameters": self.model.parameters(),
             "gradients": [buffer.grad_data for buffer in buffers],
             "optimizer": kept(self.optimizer, self._gathers),
-            "method": inside((self.exchange.aggregator, self.synchronisation, codecs)),
+            "method": inside((self.exchange.aggregators, self.synchronisation, codecs)),
             "other": self.model.module.buffers(),
         }
 
@@ -251,13 +251,17 @@ class MegatronEngine:
         """At a window's end, let the policy decide. Returns decision records. Belongs to the step's time."""
         return self.synchronisation.end_step(self._step, loss)
 
+    def told(self) -> Mapping[str, float]:
+        """What the synchronisation measured in the step, by column of its record."""
+        return self.synchronisation.told()
+
     def drain(self) -> None:
         """Finish the exchange that is under way beside the next step, if there is one. Collective."""
         self.synchronisation.drain()
 
-    def timed(self) -> None:
-        """Tell the policy how long backward took in the step whose clock was just stopped."""
-        self.exchange.timed(self.clock.last_seconds("backward"))
+    def timed(self, seconds: Mapping[str, float]) -> None:
+        """Tell the policy how long regions took in the step whose clock was just stopped."""
+        self.exchange.timed(self.clock.last_seconds("backward"), seconds)
 
     def decisions(self) -> list[dict[str, Any]]:
         """What holds for the first step."""

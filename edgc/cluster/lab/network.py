@@ -7,6 +7,7 @@ ends by a token bucket (tbf). The machine's own network is not touched, except f
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgc.base.errors import UserError
-from edgc.config.cluster import RATE
+from edgc.config.rate import RATE
 
 CLONE_NEWNET = 0x40000000  # of linux/sched.h
 MTU = "9000"  #: as clusters' links have it; every packet costs this machine's processors, which are to compute
@@ -121,6 +122,15 @@ class Network:
         """The limit as `tc` prints it; None: there is none."""
         found = re.search(r"tbf .*rate (\S+)", _run("tc", "-n", self.namespace(node), "qdisc", "show", "dev", "eth0"))
         return found[1].lower() if found else None
+
+    def limits(self, node: str) -> tuple[float | None, float | None]:
+        """What the kernel limits the node's link to at its two ends, in bits a second; None: no limit."""
+
+        def limit(where: str, device: str) -> float | None:
+            found = json.loads(_run("tc", "-j", "-n", where, "qdisc", "show", "dev", device))
+            return next((8.0 * each["options"]["rate"] for each in found if each["kind"] == "tbf"), None)
+
+        return limit(self.bridge, node), limit(self.namespace(node), "eth0")
 
     def enter(self, node: str) -> None:
         """Move the calling thread, and what it starts from now on, into the node's namespace."""

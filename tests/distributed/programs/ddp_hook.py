@@ -190,7 +190,7 @@ def bytes_are_counted() -> dict[str, Any]:
     ranks = {record["parameter"]: record["rank"] for record in run.exchange.decisions()}
     return {
         "ledger": run.exchange.ledger.take()["gradient"].payload_bytes,
-        "formula": exchange.aggregator.workload(shapes, exchange._decision, exchange.comm.size).payload,
+        "formula": exchange.aggregator.workload(shapes, exchange._begun.decision, exchange.comm.size).payload,
         "ranks": ranks,
     }
 

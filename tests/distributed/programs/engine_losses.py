@@ -149,7 +149,7 @@ def predicted_bytes(engine: MegatronEngine) -> int:
     aggregator = AGGREGATORS[engine.spec.method.aggregator.name](engine.spec.method.aggregator, seed=engine.spec.seed)
     aggregator.layout, ranks = exchange.aggregator.layout, exchange.comm.size
     return sum(
-        aggregator.workload({names[p]: tuple(p.shape) for p in group.params}, exchange._decision, ranks).payload
+        aggregator.workload({names[p]: tuple(p.shape) for p in group.params}, exchange._begun.decision, ranks).payload
         for group in engine.model.bucket_groups
     )
 

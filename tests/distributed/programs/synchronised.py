@@ -33,6 +33,10 @@ CASES = {
     "every_step": ("powersgd", {"policy": {"rank": 4}}),
     "delayed": ("delayed", {}),
     "delayed_lowrank": ("delayed", LOWRANK),
+    "delayed_2_lowrank": ("delayed_2", LOWRANK),
+    "delayed_taylor": ("delayed_corrected", {"synchronisation": {"delay": 2}}),
+    "delayed_prediction": ("delayed_predicted", {}),
+    "powergossip": ("powergossip", {"policy": {"rank": 4}, "synchronisation": {"consensus": 0.5}}),
     "diloco": ("diloco", {"synchronisation": {"every": PERIOD}}),
     "diloco_lowrank": ("diloco", LOWRANK | {"synchronisation": {"every": PERIOD}}),
     "diloco_bf16": ("diloco", {"synchronisation": {"every": PERIOD}}),  # whose optimizer has fp32 copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from edgc.analysis.figures import SIMULATED_FIGURES, saving_by_link, saving_by_r
 from edgc.analysis.frames import LATENCIES, frame
 from edgc.analysis.reference_values import load_reference
 from edgc.analysis.study import Study
-from edgc.analysis.tables import SIMULATED_TABLES, claims, forecast
+from edgc.analysis.tables import SIMULATED_TABLES, bandwidth, claims, forecast
 from edgc.analysis.write import write_figure, write_table
 from edgc.config import load_experiment
 from tests.fixtures.captions import unexplained
@@ -27,6 +28,8 @@ def row(method: str, saved: float, latency: float, **more: object) -> dict[str, 
         "sweep": "none", "link_gbit": 32.0, "method": method, "title": method.title(), "amounts": "[8, 8]",
         "baseline": "dense", "verdict": "pays", "sentence": "pays: much", "iteration_s": 1.0, "floor_s": 0.8,
         "saving_percent": saved - 5, "low_percent": saved - 7, "high_percent": saved - 3,
+        "tokens_per_s": 2e6, "utilisation_percent": 80.0, "needs_gbit_50": 0.0, "needs_gbit_80": 32.0 - saved,
+        "needs_gbit_95": math.inf,
         "saving_fp32_percent": saved, "bound_percent": 20.0, "break_even_gbit": 100.0, "days": 10.0, "gpu_hours": 99.0,
     }  # fmt: skip
     latencies = {f"latency_{kind}_s": 0.1 for kind in LATENCIES} | {f"latency_{k}_percent": latency for k in LATENCIES}
@@ -109,14 +112,26 @@ def test_gathers_have_columns_where_parameters_are_sharded_only(several: Study, 
 
 
 def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(several: Study, tmp_path: Path) -> None:
-    for name in SIMULATED_TABLES:
+    more = {"tables": ("bandwidth",), "figures": ("utilisation",)}
+    several = replace(several, experiment=several.experiment.model_copy(update=more))
+    for name in (*SIMULATED_TABLES, "bandwidth"):
         write_table(name, several, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "simulated with rates of v100 (assumed); nothing was measured" in text
         assert not unexplained(text)
-    for name in SIMULATED_FIGURES:
+    for name in (*SIMULATED_FIGURES, "utilisation"):
         write_figure(name, several, tmp_path)
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+
+
+def test_the_method_that_needs_the_slowest_links_is_named(several: Study) -> None:
+    table = bandwidth.build(several)
+    assert len(table) == 4
+    assert bandwidth.paragraph(table).splitlines() == [
+        "gpt2-2.5b, fp32: for 80 % utilisation Edgc needs 15.9 Gbit/s a node, Dense 32.0.",
+        "gpt2-2.5b, slow compute: for 80 % utilisation Edgc_R128 needs 20.0 Gbit/s a node.",
+    ]
+    assert bandwidth.present(table)["Gbit/s for 95 %"].unique().tolist() == ["inf"]
 
 
 def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -> None:
@@ -135,6 +150,13 @@ def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -
         who_wins_where.EVERY_STEP: ["powersgd_r64", "dense"],
         who_wins_where.WITH_LOCAL: ["local_128", "dense"],
     }
+    measured = pd.DataFrame(
+        {"model": "gpt2-nano", "method": ["dense", "topk", "powersgd_r64"], "status": "done", "pairs": 5}
+        | {"gap": [0.0, 0.01, 0.01], "gap_high": [0.0, 0.019, 0.021], "gap_sd": 0.01}
+    )
+    with_quality = who_wins_where.build(replace(study(*points), gaps=measured))
+    kept = with_quality[with_quality["panel"] == who_wins_where.KEPT]
+    assert kept["method"].tolist() == ["topk", "dense"], "PowerSGD is faster, and may cost more than the margin"
     ax = Figure().subplots()
     who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL], ax)
     assert set(ax.get_legend_handles_labels()[1]) == {"Local_128", "Dense"}

@@ -17,7 +17,7 @@ from tests.fixtures.studies import run, study, tiny_experiment
 from tests.fixtures.synthetic_runs import write_runs
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
+PUBLISHED = {"tables": ("csv", "md"), "figures": ("svg", "png", "csv")}
 
 
 def naming(tables=(), figures=()):

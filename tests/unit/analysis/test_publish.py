@@ -25,7 +25,7 @@ def made(results: Path, **manifest: object) -> Path:
         write_json(folder / "runs" / spec.run_id / "manifest.json", record)
     for room, names, kinds in (
         ("tables", tables_of(SMOKE), ("csv", "md")),
-        ("figures", figures_of(SMOKE), ("svg", "csv")),
+        ("figures", figures_of(SMOKE), ("svg", "png", "csv")),
     ):
         (folder / room).mkdir()
         for name in names:
@@ -69,7 +69,7 @@ def test_a_simulation_is_published_with_the_code_that_made_it(tmp_path: Path) ->
     source = tmp_path / simulated.name
     for room, names, kinds in (
         ("tables", tables_of(simulated), ("csv", "md")),
-        ("figures", figures_of(simulated), ("svg", "csv")),
+        ("figures", figures_of(simulated), ("svg", "png", "csv")),
     ):
         for path in (source / room / f"{name}.{kind}" for name in names for kind in kinds):
             write_text(path, "numbers")

@@ -29,5 +29,12 @@ def test_a_method_that_is_no_hook_is_refused_in_one_line(method: Method) -> None
 
 
 def test_there_are_such_methods() -> None:
-    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "sign"}
+    known = {"delayed", "outer", "differences", "dion", "frozen_variance", "gossip", "sign", "paced"}
     assert {method.synchronisation.name for method in NO_HOOKS} == known  # type: ignore[attr-defined]
+
+
+def test_a_policy_that_reads_how_long_steps_take_is_refused_in_one_line() -> None:
+    model: Any = None
+    with pytest.raises(UserError, match=r"method powersgd_budget: policy budget reads how long a step takes") as caught:
+        compress(model, "powersgd_budget", iterations=10)
+    assert "\n" not in str(caught.value)

@@ -13,7 +13,7 @@ from edgc.cluster.compute import seconds
 from edgc.cluster.plan import at_rate
 from edgc.cluster.step_model import StepModel
 from edgc.config import Calibration, RunSpec, Stages, load_experiment
-from edgc.config.cluster import bits_per_second
+from edgc.config.rate import bits_per_second
 from edgc.policies.policy import Decision
 
 TRUTH = Calibration(

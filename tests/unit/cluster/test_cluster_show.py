@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.cluster.memory import CATEGORIES
+from edgc.cluster.plan import UTILISATIONS
 from edgc.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
 
 METHODS = ["dense_bf16_overlap", "diloco", "delayed", "powersgd", "edgc", "edgc_pipeline", "edgc_measured", "topk"]
@@ -52,7 +53,7 @@ def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> 
     rows = [line for line in text.splitlines() if line.startswith(" ")]
     shown = {word.strip(",") for line in rows for word in line.split() if re.fullmatch(r"−?[\d.]+(e−\d+)?,?", word)}
     known = {word for method in plain["methods"] for word in numbers(method, plain)}
-    assert shown == known
+    assert shown == known | {str(share) for share in UTILISATIONS}  # in headings
     assert not re.search(r"\de\+", text)
 
 
@@ -62,9 +63,10 @@ def numbers(method: dict[str, Any], plan: dict[str, Any]) -> set[str]:
     gpus = math.prod(plan["parallel"].values())
     found = {number(method["iteration_s"], 4), rounded(24 * gpus * (base["days"] - method["days"]))}
     three = [method["days"], method["break_even_gbit"], *method["amounts"], *method["latency_s"].values()]
+    three += [gbit for gbit in method["needs_gbit"].values() if gbit]  # 0: any link
     three += [method["settled"][part] for part in (*REST, *EXCHANGE, *GATHERS) if part in method["settled"]]
     found |= {number(value) for value in three if value is not None} | {str(method["highest_rank"] or "–")} - {"–"}
-    found |= {rounded(method[f"{what}_percent"], 1) for what in ("saving", "saving_fp32", "low", "high")}
+    found |= {rounded(method[f"{what}_percent"], 1) for what in ("saving", "saving_fp32", "low", "high", "utilisation")}
     return found | {rounded(method["latency_reduction_percent"][kind], 1) for kind in LATENCIES}
 
 

@@ -44,3 +44,12 @@ def test_every_message_of_a_workload_has_a_time_and_none_in_a_group_of_one() -> 
         assert wire_factor(collective, 1) == 0
         assert transfers().collective(collective, PAYLOAD, Group(SIZE, True, 1)).seconds > 0
         assert transfers().collective(collective, PAYLOAD, Group(1, False, 1)).seconds == 0
+
+
+def test_neighbours_exchange_in_one_hop_what_two_ranks_would_send_each_other() -> None:
+    times, ring = transfers(), Group(SIZE, True, 1)
+    found = times.with_neighbour("all_reduce", PAYLOAD, ring)
+    two = times.collective("all_reduce", PAYLOAD, Group(2, True, 1))
+    assert found.link == two.link == 0.004, "4 MB at 1 GB/s"
+    assert found.ends < two.ends, "not halves one after another"
+    assert times.with_neighbour("all_reduce", PAYLOAD, Group(1, False, 1)).seconds == 0

@@ -108,7 +108,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         ["method.policy.rnak", "unknown", "rank", "start_step"],
     ),
     "unknown method": (put("methods", ["dense", "powersdg"]), ["method", "'powersdg'", "powersgd", "topk"]),
-    "loss gaps of a run that has its own": (put("judgement.gaps_from", "trial"), ["judgement.gaps_from", "mode: time"]),
+    "loss gaps of its own": (put("judgement.gaps_from", "trial"), ["judgement.gaps_from", "mode: train"]),
     "unknown model": (put("models", ["gpt9"]), ["model", "'gpt9'", "tiny"]),
     "unknown task": (put("tasks", ["trivia"]), ["task", "'trivia'", "cloze"]),
     "unknown corpus": (put("corpus", "books"), ["corpus", "'books'", "text"]),
@@ -334,7 +334,8 @@ def test_every_file_in_the_repository_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "parameters"), [("gpt2-124m", 124e6), ("gpt2-345m", 355e6), ("gpt2-2.5b", 2.5e9), ("gpt2-12.1b", 12.1e9)]
+    ("model", "parameters"),
+    [("gpt2-124m", 124e6), ("gpt2-345m", 355e6), ("gpt2-1.3b", 1.3e9), ("gpt2-2.5b", 2.5e9), ("gpt2-12.1b", 12.1e9)],
 )
 def test_models_have_the_size_they_are_called_by(model: str, parameters: float) -> None:
     m = load(Model, model, CONFIGS)

@@ -30,7 +30,7 @@ class Watching:
     """A policy that keeps what it saw; rank 2 everywhere."""
 
     window, sampling, note = 4, Sampling(every=2, rate=1.0, estimator="gaussian"), ""
-    norms, candidates = False, ()
+    norms, candidates, ladder = False, (), ()
 
     def __init__(self, spectrum: bool = False) -> None:
         self.spectrum = spectrum

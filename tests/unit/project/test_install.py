@@ -163,7 +163,7 @@ def test_every_direct_dependency_is_pinned_and_nothing_else() -> None:
     folder = SCRIPT.parent
     project = tomllib.loads((folder.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = names(project["dependencies"] + extras["dev"] + extras["slurm"] + extras["cuda"])
+    wanted = names(project["dependencies"] + extras["dev"] + extras["slurm"] + extras["cuda"] + extras["browser"])
     pinned = names((folder / "pinned.txt").read_text(encoding="utf-8").splitlines())
     for build in ("cpu", "cuda"):
         own = names((folder / f"{build}.txt").read_text(encoding="utf-8").splitlines())

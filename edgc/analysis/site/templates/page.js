@@ -1,0 +1,140 @@
+// Charts are drawn when they come into sight, tables sort and filter, the picker says a method's sentence.
+const one = (selector, within = document) => within.querySelector(selector);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+const CONFIG = {
+  background: "#fff", font: "system-ui, DejaVu Sans, sans-serif",
+  axis: { labelFontSize: 12, titleFontSize: 12, gridColor: "#e5e5e5", titleFontWeight: 500 },
+  legend: { labelFontSize: 12, symbolSize: 90 }, view: { stroke: null },
+};
+
+// What the page holds compressed, as text.
+async function unpacked(element) {
+  const packed = Uint8Array.from(atob(element.dataset.packed), (c) => c.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+async function draw(box) {
+  const plot = document.createElement("div");
+  plot.className = "plot";
+  plot.setAttribute("role", "img");
+  plot.setAttribute("aria-label", `${box.dataset.label}. The numbers are in the tables.`);
+  const inner = document.createElement("div"); // its marks have roles of their own, which say less than the label
+  inner.setAttribute("aria-hidden", "true");
+  inner.style.width = "100%";
+  plot.append(inner);
+  box.append(plot);
+  const controls = document.createElement("div");
+  box.prepend(controls);
+  const spec = JSON.parse(await unpacked(box));
+  await vegaEmbed(inner, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
+  box.dataset.drawn = "yes";
+}
+
+async function unpack(box) {
+  const svg = await unpacked(box);
+  const image = document.createElement("img");
+  image.alt = `${box.dataset.label}. The numbers are in the CSV.`;
+  image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  box.append(image);
+  box.dataset.drawn = "yes";
+}
+
+const pending = new Map([...all(".chart").map((box) => [box, draw]), ...all(".drawing").map((box) => [box, unpack])]);
+function show(box) {
+  const make = pending.get(box);
+  pending.delete(box);
+  if (make) make(box);
+}
+const seen = new IntersectionObserver((found) => found.filter((each) => each.isIntersecting).forEach((each) => show(each.target)), { rootMargin: "200px" });
+pending.forEach((_, box) => seen.observe(box));
+addEventListener("beforeprint", () => all("details[open] .chart, .answer .chart").forEach(show));
+
+all("button.csv").forEach((button) => button.addEventListener("click", async () => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([await unpacked(button)], { type: "text/csv" }));
+  link.download = button.dataset.file;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}));
+
+// A number where a cell begins with one, else its words; what has no value comes last.
+function value(cell) {
+  const text = cell.textContent.trim();
+  if (text === "–" || text === "not known" || text === "") return null;
+  const found = text.replaceAll("−", "-").match(/^[+-]?\d+(\.\d+)?(e[+-]?\d+)?/);
+  const units = { "Mbit/s": 1, "Gbit/s": 1e3, "kbit/s": 1e-3 };
+  const unit = units[text.split(" ")[1]] ?? 1;
+  return text === "inf" ? Infinity : found ? Number(found[0]) * unit : text.toLowerCase();
+}
+
+function compare(a, b) {
+  if (a === null || b === null) return (a === null) - (b === null);
+  if (typeof a === typeof b) return a < b ? -1 : a > b ? 1 : 0;
+  return typeof a === "number" ? -1 : 1;
+}
+
+function sortable(table) {
+  all("thead th", table).forEach((head, column) => one("button", head).addEventListener("click", () => {
+    const falling = head.getAttribute("aria-sort") === "ascending";
+    all("thead th", table).forEach((other) => other.setAttribute("aria-sort", "none"));
+    head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+    const body = one("tbody", table);
+    const rows = [...body.rows].map((row) => [value(row.cells[column]), row]);
+    const missing = ([key]) => key === null;
+    rows.sort((a, b) => (missing(a) || missing(b) ? compare(a[0], b[0]) : falling ? compare(b[0], a[0]) : compare(a[0], b[0])));
+    body.append(...rows.map(([, row]) => row));
+  }));
+}
+
+function filterable(box) {
+  const input = one("input", box);
+  input?.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/);
+    all("tbody tr", box).forEach((row) => {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    });
+  });
+}
+
+function columns(box) {
+  const table = one("table", box);
+  all("[data-show]", box).forEach((button) => button.addEventListener("click", () => {
+    all("[data-show]", box).forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+    table.dataset.shown = button.dataset.show;
+  }));
+}
+
+all(".box").forEach((box) => { sortable(one("table", box)); filterable(box); columns(box); });
+
+const picker = one("#picker");
+if (picker) {
+  const cells = JSON.parse(one("#cells").textContent);
+  const say = () => {
+    const found = cells.find((each) => each.method === picker.method_.value && each.rate === picker.rate.value);
+    const out = one("#picked");
+    out.textContent = "";
+    if (!found) { out.textContent = "Not measured."; return; }
+    const chip = document.createElement("span");
+    chip.className = `chip ${found.kind}`;
+    chip.textContent = found.verdict;
+    const sure = document.createElement("span");
+    sure.className = "sure";
+    sure.textContent = ` Measured: ${found.sure}.`;
+    out.append(chip, ` ${found.sentence}`, sure);
+  };
+  picker.method_ = one("select[name=method]", picker); // a form's own `method` is something else
+  picker.addEventListener("change", say);
+  picker.addEventListener("submit", (event) => event.preventDefault());
+  say();
+}
+
+// A link to an experiment opens it.
+function open() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+  if (target) target.scrollIntoView();
+}
+addEventListener("hashchange", open);
+open();

@@ -1,0 +1,113 @@
+// The question form: looks an answer up among the forecasts that were computed beforehand.
+const form = document.querySelector("#question");
+if (form) {
+  const data = JSON.parse(await unpacked(document.querySelector("#forecasts")));
+  const asked = ["model", "cluster", "nodes", "link", "latency_ms", "precision"];
+  const out = document.querySelector("#answer");
+  const place = document.querySelector("#answer-table");
+  const minus = (text) => text.replaceAll("-", "−");
+  const percent = (value) => `${minus(value.toFixed(1))} %`;
+  const digits = (value) => (value >= 100 ? value.toFixed(0) : minus(String(Number(value.toPrecision(3)))));
+  const element = (tag, text, kind) => Object.assign(document.createElement(tag), { textContent: text ?? "", className: kind ?? "" });
+
+  const read = (found) => found.rows.map((row, index) => row && {
+    method: data.methods[index], title: data.titles[data.methods[index]], candidate: found.candidates.includes(index),
+    step: row[0], saved: row[1], low: row[2], high: row[3], below: row[4], gap: data.gaps[data.methods[index]] ?? null,
+  }).filter(Boolean);
+  const kept = (each, margin) => (each.gap === null ? "not known" : each.gap.high <= margin ? "yes" : "no");
+  const verdict = (each) => (each.high < data.clear ? "does not pay" : each.low >= data.clear ? "pays" : "undecided");
+  const kinds = { pays: "good", "does not pay": "bad", undecided: "open" };
+  const below = (each) => (each.below === null ? "pays on no link" : each.below === "inf" ? "pays on every link" : `pays on links below ${digits(each.below)} Gbit/s`);
+
+  // As `edgc recommend` chooses.
+  function choose(choices, margin) {
+    const fastest = choices.filter((each) => each.candidate).sort((a, b) => a.step - b.step);
+    return [fastest.find((each) => kept(each, margin) === "yes") ?? null, fastest[0] ?? null];
+  }
+
+  function sentence(each, margin, lead) {
+    const line = element("p");
+    line.append(element("span", verdict(each), `chip ${kinds[verdict(each)]}`), ` ${each.title} is ${lead}: it saves ${percent(each.low)} to ${percent(each.high)} of the time and ${below(each)}. `);
+    const known = kept(each, margin);
+    const loss = each.gap === null ? "Its loss gap is not known." : `Its measured loss gap is ${each.gap.words}: ${known === "yes" ? "within" : "not within"} the gap you accept. On your model it is not known.`;
+    line.append(loss);
+    return line;
+  }
+
+  function table(choices, margin) {
+    const box = element("div", "", "scroll");
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "Forecasts of every method");
+    box.tabIndex = 0;
+    const shown = element("table");
+    shown.append(element("caption", "Forecasts of every method", "hidden"));
+    const headings = ["Method", "Step (s)", "Saved", "If rates are a fifth off", "Pays below", "Loss gap (measured)", "Within your gap?"];
+    const head = element("tr");
+    headings.forEach((text) => head.append(Object.assign(element("th", text), { scope: "col" })));
+    const top = element("thead");
+    top.append(head);
+    const body = element("tbody");
+    [...choices].sort((a, b) => a.step - b.step).forEach((each) => {
+      const row = element("tr");
+      row.append(Object.assign(element("th", each.title), { scope: "row" }));
+      const dense = !each.candidate;
+      [digits(each.step), percent(each.saved), `${percent(each.low)} to ${percent(each.high)}`,
+        dense || each.below === null ? "–" : each.below === "inf" ? "any link" : `${digits(each.below)} Gbit/s`,
+        dense ? "–" : each.gap?.words ?? "not known", dense ? "–" : kept(each, margin)].forEach((text) => row.append(element("td", text)));
+      body.append(row);
+    });
+    shown.append(top, body);
+    box.append(shown);
+    return box;
+  }
+
+  function command(text) {
+    const line = element("p", "Ask the planner yourself: ");
+    const copy = element("button", "Copy");
+    copy.type = "button";
+    copy.addEventListener("click", async () => {
+      await navigator.clipboard?.writeText(text);
+      copy.textContent = "Copied";
+    });
+    line.append(element("code", text), " ", copy);
+    return line;
+  }
+
+  function answer() {
+    const key = asked.map((name) => form.elements[name].value).join("|");
+    const margin = Number(form.elements.margin.value);
+    const found = data.points[key];
+    out.replaceChildren();
+    place.replaceChildren();
+    if (!found) {
+      const [model, cluster, nodes, link, latency, precision] = key.split("|");
+      out.append(element("p", "Not known: this was not computed beforehand."));
+      out.append(command(`edgc plan --model ${model} --cluster ${cluster} --nodes ${nodes} --link ${link}${latency && ` --latency ${latency}`} --precision ${precision}`));
+      return;
+    }
+    if (found.note) {
+      out.append(element("p", `No answer: ${found.note}.`), command(found.command));
+      return;
+    }
+    const choices = read(found);
+    const [safe, fastest] = choose(choices, margin);
+    if (safe) out.append(sentence(safe, margin, "the fastest that is known to keep the loss"));
+    else out.append(element("p", "No method is known to keep the loss so closely."));
+    if (fastest && fastest !== safe) out.append(sentence(fastest, margin, "the fastest of all"));
+    out.append(element("p", `Forecast for ${found.layout}, with ${found.source} rates. Nothing was measured on such a cluster.`, "sure"), command(found.command));
+    place.append(table(choices, margin));
+  }
+
+  // Only precisions that the chosen GPUs have.
+  function precisions() {
+    const there = new Set(Object.keys(data.points).map((key) => key.split("|")).filter((key) => key[1] === form.elements.cluster.value).map((key) => key[5]));
+    [...form.elements.precision.options].forEach((option) => { option.disabled = option.hidden = !there.has(option.value); });
+    if (form.elements.precision.selectedOptions[0].disabled) form.elements.precision.value = [...there][0];
+  }
+
+  form.addEventListener("change", () => { precisions(); answer(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.elements.margin.value = [...form.elements.margin.options][2].value;
+  precisions();
+  answer();
+}

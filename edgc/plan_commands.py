@@ -1,0 +1,115 @@
+"""`edgc plan` and `edgc recommend`: does compression pay on a cluster, and with which method?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
+
+
+def plan(
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
+    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
+    link: Annotated[
+        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
+    ] = None,
+    latency: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; default: the calibration's"),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
+    stage_speed: Annotated[
+        list[float] | None,
+        typer.Option(help="Speed of a stage's devices, 1 = as calibrated; once for each stage, in order"),
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Name of a file in configs/methods; repeat it for more")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")
+    ] = None,
+    tensor: Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism")] = None,
+    pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
+    data: Annotated[int | None, typer.Option(min=1, help="Degree of data parallelism")] = None,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
+    global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="What data-parallel ranks share out: none, optimizer (ZeRO-1), full (FSDP2)")
+    ] = None,
+    parameter_wire: Annotated[
+        str | None, typer.Option(help="How sharded parameters travel: exact, bf16, int8; default: the experiment's")
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option(help="Name of a file in configs/calibrations; default: the devices'")
+    ] = None,
+    entropy: Annotated[
+        Path | None, typer.Option(help="Folder of a run; policies then follow the entropy that it recorded")
+    ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Figure to draw (.svg, .png or .pdf): what every stage does in a step, and when")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Say what fits a device instead, by stage")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict whether compression pays on a cluster. Nothing is run."""
+    from edgc.cluster import ask, show, show_memory
+    from edgc.cluster.plan import plan as predict
+    from edgc.cluster.trajectory import Parametric, Recorded
+
+    if timeline is not None:
+        from edgc.analysis.timeline_figure import check_path
+
+        check_path(timeline)
+    degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
+    batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
+    shards = {"shard": shard, "parameter_wire": parameter_wire}
+    spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=nodes)
+    rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
+    trajectory = Recorded.read(entropy) if entropy else Parametric()
+    compute = precision or spec.training.precision
+    methods = ask.chosen(method or [])
+    if memory:
+        rows = show_memory.rows(spec, methods, rates, compute)
+        typer.echo(json.dumps(rows, indent=1)) if as_json else show_memory.show(rows, spec, rates, compute)
+        return
+    found = predict(spec, methods, rates, trajectory, compute)
+    if timeline is not None:
+        from edgc.analysis.timeline_figure import write_timeline
+        from edgc.cluster.timeline import timeline as spans
+
+        write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
+    if as_json:
+        typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
+    else:
+        show.show(found, spec, rates, compute, trajectory.origin)
+
+
+def recommend(
+    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
+    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
+    margin: Annotated[float, typer.Option(min=0, metavar="NATS", help="Loss gap that you accept")] = 0.02,
+    link: Annotated[
+        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
+    precision: Annotated[str | None, typer.Option(help="Of compute; default: the experiment's")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Method to consider; repeat it for more; default: those of the page")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Folder that holds the published results")] = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Say which method to use on a cluster: predicted time beside measured loss gaps."""
+    from edgc.analysis.site import recommend as advice
+
+    point = advice.Question(model, cluster, nodes, link, latency, precision)
+    found = advice.recommend(point, margin, method or (), results / "published")
+    typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False) if as_json else found.text())

@@ -1,0 +1,182 @@
+"""Gossip on a ring against straight-line implementations, in float64; rings of one, two, odd and even numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from edgc.aggregators.draws import draw
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.comm.telemetry import Charge
+from edgc.config import Method
+from edgc.synchronisation.gossip import edges
+from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
+from tests.property.test_synchronisations import SHAPES, STEPS, ToyReplica, gradients, parameters, start
+
+MATRICES = ("0.w", "1.v")
+#: Long enough for 20 steps and more of gossip, before the last one, which makes replicas equal.
+ITERATIONS = 25
+
+
+def run(of: Method, ranks: int) -> list[list[Parameters]]:
+    """Parameters by rank and step."""
+
+    def body(comm: LoopbackCommunicator) -> list[Parameters]:
+        replica, seen = ToyReplica(comm, of.synchronisation, of, torch.float64, ITERATIONS), []  # type: ignore[arg-type]
+        for step in range(ITERATIONS):
+            replica.step(step)
+            seen.append({name: value.clone() for name, value in replica.parameters.items()})
+        return seen
+
+    return run_ranks(ranks, body)
+
+
+class PowerIteration:
+    """What of a difference crosses an edge in a step: half a power iteration, from what the step before found."""
+
+    def __init__(self, n: str, rank: int, first: int) -> None:
+        like = torch.zeros(0, dtype=torch.float64)
+        self.odd, both = False, draw(1, first, n, sum(SHAPES[n]), rank, like)
+        self.p, self.q = both[: SHAPES[n][0]], both[SHAPES[n][0] :]
+
+    def __call__(self, difference: Tensor) -> Tensor:
+        if self.odd:
+            self.p, _ = torch.linalg.qr(self.p)
+            self.q = difference.T @ self.p
+        else:
+            self.q, _ = torch.linalg.qr(self.q)
+            self.p = difference @ self.q
+        self.odd = not self.odd
+        return self.p @ self.q.T
+
+
+def gossip(ranks: int, rank: int | None, gamma: float, rounds: int) -> Iterator[list[Parameters]]:
+    """arXiv 2008.01425, algorithm 1, after AdamW's step, for each rank; rank None: the whole difference is sent."""
+    pairs = [(e, (e + 1) % ranks) for e in range(ranks if ranks > 2 else ranks - 1)]
+    links: dict[Any, Any] = {
+        (e, n): PowerIteration(n, rank, 2 * rounds * ITERATIONS * e)
+        for e in range(len(pairs))
+        for n in MATRICES
+        if rank is not None
+    }
+    weight = gamma / (1 + min(2, ranks - 1))
+    theta = [{n: value.double() for n, value in start().items()} for _ in range(ranks)]
+    adamw = [{n: AdamW() for n in SHAPES} for _ in range(ranks)]
+    for step in range(ITERATIONS):
+        for own, x, i in zip(adamw, theta, range(ranks), strict=True):
+            g = gradients(x, step, i)[1]
+            x |= {n: own[n].step(x[n], g[n]) for n in SHAPES}
+        for _ in range(rounds):
+            before = [dict(x) for x in theta]
+            for e, (i, j) in enumerate(pairs):
+                for n in SHAPES:
+                    sent = links.get((e, n), lambda d: d)(before[j][n] - before[i][n])
+                    theta[i][n] = theta[i][n] + weight * sent
+                    theta[j][n] = theta[j][n] - weight * sent
+        if step == ITERATIONS - 1:
+            theta = [{n: mean([x[n] for x in theta]) for n in SHAPES} for _ in range(ranks)]
+        yield [dict(x) for x in theta]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "gamma", "rounds"),
+    [(4, 2, 1.0, 1), (4, None, 1.0, 1), (4, 1, 0.5, 3), (5, 2, 1.0, 1), (3, 1, 1.0, 2), (2, 2, 0.7, 1), (1, 2, 1.0, 1)],
+)
+def test_it_is_what_its_paper_says(ranks: int, rank: int | None, gamma: float, rounds: int) -> None:
+    settings = {"synchronisation": {"consensus": gamma, "rounds": rounds}}
+    low = {} if rank is None else {"policy": {"rank": rank}}
+    ours = run(method("gossip" if rank is None else "powergossip", **settings, **low), ranks)
+    for step, theirs in enumerate(gossip(ranks, rank, gamma, rounds)):
+        for i, expected in enumerate(theirs):
+            for n in SHAPES:
+                torch.testing.assert_close(
+                    ours[i][step][n],
+                    expected[n],
+                    rtol=0,
+                    atol=1e-7,
+                    msg=lambda m, at=(step, i, n): f"{at}: {m}",
+                )
+    middle = [of[ITERATIONS // 2]["0.w"] for of in ours]
+    assert ranks == 1 or not torch.allclose(middle[0], middle[1], rtol=0, atol=1e-6), "replicas are their own"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8])
+def test_edges_make_a_ring_that_both_ends_number_alike(ranks: int) -> None:
+    found = {(edge, frozenset((rank, peer))) for rank in range(ranks) for edge, peer in edges(rank, ranks)}
+    assert len(found) == len({edge for edge, _ in found}) == (ranks if ranks > 2 else ranks - 1)
+    for rank in range(ranks):
+        assert len(edges(rank, ranks)) == min(2, ranks - 1)
+        assert rank not in [peer for _, peer in edges(rank, ranks)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_bytes_are_a_neighbours_and_not_the_groups(ranks: int) -> None:
+    """Per edge one factor of each matrix in turns, and the vector; the mean at the end is counted by itself."""
+    of = method("powergossip", policy={"rank": 2})
+
+    def body(comm: LoopbackCommunicator) -> tuple[list[dict[str, Charge]], ToyReplica]:
+        replica, seen = ToyReplica(comm, of.synchronisation, of), []  # type: ignore[arg-type]
+        for step in range(STEPS):
+            replica.step(step)
+            seen.append(comm.ledger.take())
+        return seen, replica
+
+    neighbours = min(2, ranks - 1)
+    numel = sum(math.prod(shape) for shape in SHAPES.values())
+    for seen, _ in run_ranks(ranks, body):
+        for step, charges in enumerate(seen):
+            factors = sum(2 * SHAPES[n][step % 2] for n in MATRICES)
+            sent = neighbours * 4 * (factors + SHAPES["0.b"][0])
+            assert (charges["gradient"].payload_bytes, charges["gradient"].wire_bytes) == (sent, sent)
+            assert charges["agree"].payload_bytes == 8 * neighbours + 8 * (step == STEPS - 1)
+            assert ("parameters" in charges) == (step == STEPS - 1)
+        assert seen[-1]["parameters"].payload_bytes == 4 * numel
+
+
+def test_all_ranks_of_a_ring_stop_in_the_same_step_without_a_collective() -> None:
+    """Half a ring after one rank's gradient was not finite; its step is left out."""
+    of = method("powergossip", policy={"rank": 2})
+
+    def body(comm: LoopbackCommunicator) -> tuple[int, bool]:
+        replica = ToyReplica(comm, of.synchronisation, of)  # type: ignore[arg-type]
+        for step in range(STEPS):
+            if not math.isfinite(replica.step(step, poison=step == 3 and comm.rank == 1)):
+                return step, all(bool(v.isfinite().all()) for v in replica.parameters.values())
+        return -1, False
+
+    assert run_ranks(5, body) == [(5, True)] * 5
+
+
+def test_evaluation_sees_the_mean_of_replicas() -> None:
+    of = method("powergossip", policy={"rank": 2})
+
+    def body(comm: LoopbackCommunicator) -> tuple[Parameters, Parameters]:
+        replica = ToyReplica(comm, of.synchronisation, of, torch.float64)  # type: ignore[arg-type]
+        for step in range(3):
+            replica.step(step)
+        return {n: value.clone() for n, value in replica.parameters.items()}, parameters(replica)
+
+    found = run_ranks(3, body)
+    for n in SHAPES:
+        torch.testing.assert_close(found[0][1][n], mean([own[n] for own, _ in found]))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("acpsgd", {}, "error_feedback: false"),
+        ("topk", {"aggregator": {"error_feedback": False}}, "linear"),
+        ("powersgd_bf16", {"aggregator": {"error_feedback": False}}, "fp32"),
+        ("edgc", {"aggregator": {"error_feedback": False}, "policy": {"alignment": False}}, "fixed"),
+        ("dense_overlap", {}, "another time"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(name: str, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        method(name, **changes, synchronisation={"name": "gossip"})

@@ -1,0 +1,132 @@
+"""The question form, `edgc recommend` and `edgc compare` give the planner's answers and the measured gaps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from edgc.analysis.site.forecasts import FILE, METHODS, Point, grid, write
+from edgc.analysis.site.gaps import measured_gaps
+from edgc.analysis.site.kept import Kept
+from edgc.analysis.site.question import NUMBERS, choices, choose, form
+from edgc.cli import app
+
+ROOT = Path(__file__).parents[3]
+SMALL = Point("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")
+UNFIT = Point("gpt2-12.1b", "v100x32", 8, "10gbit", None, "fp32")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Published forecasts of two questions."""
+    made = tmp_path_factory.mktemp("published")
+    write(made, [SMALL, UNFIT])
+    return made
+
+
+def accuracy(folder: Path, name: str, **rows: tuple[float, float, float, int]) -> Kept:
+    """A published table of losses: by method gap, low, high, pairs."""
+    (folder / name / "tables").mkdir(parents=True)
+    table = [
+        {"model": "m", "method": method, "verdict": "-", "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs}
+        for method, (gap, low, high, pairs) in rows.items()
+    ]
+    pd.DataFrame(table).to_csv(folder / name / "tables/accuracy.csv", index=False)
+    return Kept(name, folder / name, None)
+
+
+def printed(*arguments: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_form_has_what_the_planner_says(folder: Path) -> None:
+    data = form(folder, [])["data"]  # type: ignore[index]
+    point = data["points"]["gpt2-345m|v100x32|8|10gbit||fp32"]
+    plan = json.loads(printed(*point["command"].split()[1:], "--json", *(w for m in METHODS for w in ("--method", m))))
+    own = {each["method"]: each for each in plan["methods"]}
+    for method, numbers in zip(data["methods"], point["rows"], strict=True):
+        for name, number in zip(NUMBERS, numbers, strict=True):
+            expected = own[method][name]  # of a link: null both where a method never pays and where it always does
+            same = number in (None, "inf") if expected is None else number == pytest.approx(expected, rel=1e-3)
+            assert same, (method, name, number, expected)
+    assert {data["methods"][index] for index in point["candidates"]} == {m for m in own if own[m]["candidate"]}
+
+
+def test_a_model_that_does_not_fit_has_a_reason_instead(folder: Path) -> None:
+    point = form(folder, [])["data"]["points"]["gpt2-12.1b|v100x32|8|10gbit||fp32"]  # type: ignore[index]
+    assert "does not fit" in point["note"]
+    assert point["command"].startswith("edgc plan --model gpt2-12.1b")
+
+
+def test_every_question_of_the_grid_was_published() -> None:
+    table = pd.read_csv(ROOT / "results/published" / FILE)
+    asked = {
+        (m, c, n, k, None if pd.isna(ms) else ms, p) for m, c, n, k, ms, p in table.iloc[:, :6].itertuples(index=False)
+    }
+    assert asked == {(p.model, p.cluster, p.nodes, p.link, p.latency_ms, p.precision) for p in grid()}
+
+
+def test_the_least_favourable_gap_counts_and_one_of_few_seeds_does_not(tmp_path: Path) -> None:
+    kept = [
+        accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 2)),
+        accuracy(tmp_path, "b", edgc=(0.0, -0.1, 0.1, 4)),
+    ]
+    gaps = measured_gaps(kept)
+    assert set(gaps) == {"edgc"}
+    assert (gaps["edgc"].experiment, gaps["edgc"].high) == ("b", 0.1)
+
+
+def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
+    gaps = measured_gaps([accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 3))])
+    rows = [
+        {"method": name, "candidate": name != "dense", **dict.fromkeys(NUMBERS, 1.0), "iteration_s": seconds}
+        for name, seconds in {"dense": 1.0, "edgc": 4.0, "topk": 3.0, "powersgd": 2.0}.items()
+    ]
+    every = choices(rows, gaps)
+    found = {margin: [each and each.method for each in choose(every, margin)] for margin in (0.001, 0.02, 0.2)}
+    assert found == {0.001: [None, "powersgd"], 0.02: ["edgc", "powersgd"], 0.2: ["topk", "powersgd"]}
+
+
+def test_recommend_fits_a_terminal_and_says_what_its_json_says() -> None:
+    asked = ["recommend", "--model", "gpt2-345m", "--cluster", "v100x32", "--link", "1gbit", "--margin", "0.02"]
+    asked += ["--method", "powersgd", "--method", "int8", "--results", str(ROOT / "results")]
+    text, plain = printed(*asked), json.loads(printed(*asked, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 14
+    assert plain["keeps_the_loss"] == "powersgd"
+    flat = " ".join(text.split())
+    for each in plain["methods"]:
+        if each["method"] in (plain["keeps_the_loss"], plain["fastest"]):
+            assert f"{each['title']}: {each['verdict']}; saves {each['low_percent']:.1f} to" in flat
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "experiment"),
+    [
+        ("edgc", "powersgd_r32", "links-nano"),
+        ("edgc", "topk_warm", "quality"),
+        ("dense", "int4", "peers-h100-simulated"),
+    ],
+)
+def test_compare_fits_a_terminal_and_says_what_its_json_says(
+    one: str, other: str, experiment: str, tmp_path: Path
+) -> None:
+    (tmp_path / "published").symlink_to(ROOT / "results/published")
+    asked = ["compare", one, other, "-e", experiment, "--results", str(tmp_path)]
+    text, plain = printed(*asked), json.loads(printed(*asked, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert plain["rows"]
+    assert "".join(plain["sentence"].split()) in "".join(text.split())
+
+
+def test_compare_refuses_a_method_that_is_not_there() -> None:
+    done = CliRunner().invoke(app, ["compare", "edgc", "nothing", "-e", "quality", "--results", str(ROOT / "results")])
+    assert done.exit_code == 2
+    assert "method 'nothing': experiment quality has dense" in done.output

@@ -1,0 +1,84 @@
+"""The pages say what is so: their numbers are the published ones, their links and commands exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from edgc.cli import app
+from edgc.config import Experiment, Method, available
+from tests.fixtures.pages import PAGES, ROOT, commands, folder
+
+COMMANDS = [(page, command) for page in PAGES for command in commands(page)]
+AT_MOST = 8_000  #: bytes of README.md: what is read in a minute
+
+
+def rows(markdown: str) -> list[str]:
+    return [line for line in markdown.splitlines() if line.startswith("|")]
+
+
+def test_readme_is_short() -> None:
+    assert len(PAGES["README.md"].encode()) <= AT_MOST
+
+
+def test_tables_are_the_published_ones() -> None:
+    blocks = [
+        block
+        for text in PAGES.values()
+        for block in re.findall(r"<!-- (results/published/\S+\.md) -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    ]
+    assert blocks
+    for path, quoted in blocks:
+        assert rows(quoted) == rows((ROOT / path).read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = [t for t in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGES[page]) if not t.startswith("http")]
+    for target in targets:
+        assert (folder(page) / target).exists(), target
+
+
+def test_every_page_can_be_reached() -> None:
+    assert {f"docs/{page}" for page in PAGES if page != "README.md"} <= set(
+        re.findall(r"\]\((docs/[^)#]+)", PAGES["README.md"])
+    )
+
+
+def test_methods_and_experiments_exist() -> None:
+    names = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for text in PAGES.values():
+        assert set(re.findall(r"`edgc ([a-z]+)", text)) <= names
+        assert set(re.findall(r"experiment=([a-z0-9-]+)", text)) - {"yours"} <= set(available(Experiment))
+    listed = re.search(r"\| method \|.*?\n\n", PAGES["methods.md"], re.DOTALL)
+    assert listed
+    for name in set(re.findall(r"^\| (`.*?`) \|", listed[0], re.MULTILINE)):
+        assert set(re.findall(r"`(\w+)`", name)) <= set(available(Method))
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
+def test_commands_work(page: str, command: str) -> None:
+    """`edgc plan` for real; what takes long, or needs root or a GPU, as far as it goes without running a job."""
+    program, *words = [word for word in shlex.split(command) if not re.fullmatch(r"[A-Z_]+=.*", word)]
+    if program == "edgc" and words[:3] == ["lab", "run", "--"]:
+        program, *words = words[3:]
+    if program == "edgc":
+        run(sys.executable, "-m", "edgc", *words, *([] if words[0] == "plan" else ["--help"]))  # options are read first
+    elif program == "make":
+        run("make", "--dry-run", *words)
+    elif program == "snakemake":
+        words = [word for word in words if word not in ("--profile", "slurm")]  # which asks SLURM
+        run(sys.executable, "-m", "snakemake", "--dry-run", "--quiet", "all", *words)
+    else:
+        assert (program, *words[:2]) == (".venv/bin/python", "-m", "pytest"), command
+        assert all((ROOT / word).exists() for word in words[2:])
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,15 @@
+# The page that answers, in one file. It is made last, and the run ends with its headline.
+rule page:
+    input:
+        tables(),
+        figures(),
+        report=rules.render_report.output,
+    output:
+        f"{RESULTS}/index.html",
+    log:
+        f"{RESULTS}/logs/page.log",
+    localrule: True
+    params:
+        experiment=EXPERIMENT.name,
+    shell:
+        '"$EDGC_PYTHON" -m edgc site --experiment {params.experiment:q} > {log:q} 2>&1'
