@@ -194,7 +194,8 @@ class TopK(Coded):
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
         if errors and self.settings.leaves < 1:
-            torch._foreach_mul_(errors, self.settings.leaves)
+            for error in errors:
+                error.mul_(self.settings.leaves)
         return Pool([g.tensor for g in gradients], errors, k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[Group]:

@@ -34,7 +34,9 @@ class PowerSGD:
     def __init__(self, rank: int, streams: int) -> None:
         self.streams, like = streams, torch.zeros(0, dtype=torch.float64)
         self.e = [[{n: torch.zeros(SHAPES[n]) for n in ("0.w", "1.v")} for _ in range(RANKS)] for _ in range(streams)]
-        self.q = [{n: draw(1, s * ITERATIONS, n, SHAPES[n][1], rank, like) for n in ("0.w", "1.v")} for s in range(streams)]
+        self.q = [
+            {n: draw(1, s * ITERATIONS, n, SHAPES[n][1], rank, like) for n in ("0.w", "1.v")} for s in range(streams)
+        ]
 
     def __call__(self, step: int, grads: list[Parameters]) -> Parameters:
         e, q, found = self.e[step % self.streams], self.q[step % self.streams], dense(step, grads)
