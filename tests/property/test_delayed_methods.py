@@ -23,6 +23,8 @@ Average = Callable[[int, list[Parameters]], Parameters]
 #: g of a parameter, where it is now, and where it was when g was taken
 Corrected = Callable[[str, Tensor, Tensor, Tensor], Tensor]
 
+MATRICES = ("0.w", "1.v")
+
 
 def dense(step: int, grads: list[Parameters]) -> Parameters:
     return {n: mean([g[n] for g in grads]) for n in SHAPES}
@@ -40,7 +42,7 @@ class PowerSGD:
 
     def __call__(self, step: int, grads: list[Parameters]) -> Parameters:
         e, q, found = self.e[step % self.streams], self.q[step % self.streams], dense(step, grads)
-        for n in ("0.w", "1.v"):
+        for n in MATRICES:
             own = [g[n] + lost[n] for g, lost in zip(grads, e, strict=True)]
             p, _ = torch.linalg.qr(mean([m @ q[n] for m in own]))
             q[n] = mean([m.T @ p for m in own])
