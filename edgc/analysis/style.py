@@ -82,6 +82,21 @@ LOOKS = {
     "cdadam": Look("#4D9221", "X", (0, (4, 1.5))),
     "powersgd_budget": Look("#0072B2", "X", (0, (5, 1, 1, 1))),
     "diloco_paced": Look("#6A3D9A", "h", (0, (4, 1.5))),
+    "diloco": Look("#6A3D9A", "o", "-"),
+    "streaming_diloco": Look("#6A3D9A", "s", (0, (4, 1.5))),
+    "diloco_int4": Look("#6A3D9A", "v", (0, (1, 1.2))),
+    "diloco_powersgd": Look("#6A3D9A", "^", (0, (5, 1, 1, 1))),
+    "localsgd": Look("#6A3D9A", "X", (0, (1, 1.2))),
+    "muloco": Look("#CAB2D6", "D", "-"),
+    "muloco_topk": Look("#CAB2D6", "v", (0, (4, 1.5))),
+    "sparseloco": Look("#CAB2D6", "P", (0, (1, 1.2))),
+    "delayed": Look("#B15928", "<", "-"),
+    "delayed_2": Look("#B15928", ">", (0, (4, 1.5))),
+    "delayed_corrected": Look("#B15928", "D", (0, (1, 1.2))),
+    "delayed_predicted": Look("#B15928", "X", (0, (5, 1, 1, 1))),
+    "delayed_powersgd": Look("#B15928", "^", (0, (4, 1.5))),
+    "gossip": Look("#1F9E89", "h", "-"),
+    "powergossip": Look("#1F9E89", "p", (0, (4, 1.5))),
 }
 
 

@@ -21,7 +21,7 @@ from edgc.base.lazy import torch
 from edgc.comm import ReduceOp
 from edgc.exchange.gradient_exchange import Bucket
 from edgc.exchange.observation import AGREE
-from edgc.synchronisation.copies import copies
+from edgc.synchronisation.spare_buffer import copies
 from edgc.synchronisation.outer_settings import OuterSettings
 from edgc.synchronisation.synchronisation import Replica, Synchronisation
 

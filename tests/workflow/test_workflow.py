@@ -142,7 +142,7 @@ def test_a_changed_judgement_makes_tables_only(finished):
     margin = "judgement: {margin_nats: 0.5}\n"
     with finished.edited(("configs/experiments/toy.yaml", "tasks:", f"{margin}tasks:")):
         jobs = set(finished.would_run())
-    assert jobs == {f"table_{table}" for table in TABLES} | {"render_report", "all"}
+    assert jobs == {f"table_{table}" for table in TABLES} | {"render_report", "page", "all"}
 
 
 def test_a_run_that_fails_leaves_its_records_and_is_not_done(project):
