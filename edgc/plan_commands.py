@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgc.base.errors import UserError
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
+Results = Annotated[Path, typer.Option(help="Folder that holds the published results, for measured loss gaps")]
 
 
 def plan(
-    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
-    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
+    model: Annotated[str | None, typer.Option(help="Name of a file in configs/models; needed without --sites")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Name of a file in configs/clusters; needed without --sites")
+    ] = None,
+    sites: Annotated[
+        int | None,
+        typer.Option(min=2, help="Sites, each a node with whole replicas; methods for far sites are then weighed, too"),
+    ] = None,
     link: Annotated[
         str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
     ] = None,
@@ -54,9 +64,12 @@ def plan(
         Path | None, typer.Option(help="Figure to draw (.svg, .png or .pdf): what every stage does in a step, and when")
     ] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Say what fits a device instead, by stage")] = False,
+    results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
+    from edgc.analysis.site.gaps import measured_gaps
+    from edgc.analysis.site.kept import published
     from edgc.cluster import ask, show, show_memory
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
@@ -66,13 +79,21 @@ def plan(
 
         check_path(timeline)
     degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
+    if sites is not None:
+        model, cluster, degrees = (
+            model or ask.SITE_MODEL,
+            cluster or ask.SITE_CLUSTER,
+            ask.at_sites(sites, nodes, degrees),
+        )
+    if model is None or cluster is None:
+        raise UserError("--model and --cluster: give both, or --sites for eight A100 nodes, say, on the internet")
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
     shards = {"shard": shard, "parameter_wire": parameter_wire}
-    spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=nodes)
+    spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=sites or nodes)
     rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
     trajectory = Recorded.read(entropy) if entropy else Parametric()
     compute = precision or spec.training.precision
-    methods = ask.chosen(method or [])
+    methods = ask.chosen(method or (ask.SITE_METHODS if sites else ask.METHODS))
     if memory:
         rows = show_memory.rows(spec, methods, rates, compute)
         typer.echo(json.dumps(rows, indent=1)) if as_json else show_memory.show(rows, spec, rates, compute)
@@ -83,10 +104,11 @@ def plan(
         from edgc.cluster.timeline import timeline as spans
 
         write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
+    gaps = {name: asdict(gap) for name, gap in measured_gaps(published(results / "published")).items()}
     if as_json:
-        typer.echo(json.dumps(show.plain(found, spec, rates, compute), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(show.plain(found, spec, rates, compute, gaps), indent=1, ensure_ascii=False))
     else:
-        show.show(found, spec, rates, compute, trajectory.origin)
+        show.show(found, spec, rates, compute, trajectory.origin, gaps)
 
 
 def recommend(
@@ -104,7 +126,7 @@ def recommend(
     method: Annotated[
         list[str] | None, typer.Option(help="Method to consider; repeat it for more; default: those of the page")
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder that holds the published results")] = Path("results"),
+    results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
     """Say which method to use on a cluster: predicted time beside measured loss gaps."""

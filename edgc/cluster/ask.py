@@ -12,6 +12,12 @@ from edgc.config.rate import bits_per_second
 from edgc.config.settings import validate
 
 METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")
+#: What users weigh where replicas are far from each other: less often, later, from neighbours only, or fewer bytes.
+SITE_METHODS = (
+    *METHODS[:3], "powersgd", "int4", "onebit", "dion", "demo", "localsgd", "diloco", "diloco_int4", "diloco_powersgd",
+    "streaming_diloco", "muloco", "sparseloco", "delayed", "delayed_powersgd", "powergossip",
+)  # fmt: skip
+SITE_CLUSTER, SITE_MODEL = "internet-a100x32", "gpt2-2.5b"  #: where `edgc plan --sites` is told neither
 TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default
 LAYER_PARAMETERS = 12  #: times hidden², of a transformer layer
 ITERATIONS, MICRO_BATCHES = 230_000, 8  #: where no experiment says otherwise: the paper's, and as many a data rank
@@ -67,6 +73,21 @@ def question(
         },
         f"{model} on {cluster}",
     )
+
+
+def at_sites(sites: int, nodes: int | None, parallel: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Degrees where every node is a site with a replica of its own, or several: stages do not cross sites.
+
+    Raises `UserError` if something else is asked for.
+    """
+    if nodes is not None:
+        raise UserError(f"--sites {sites} --nodes {nodes}: a site is a node of the cluster's file; leave --nodes out")
+    if (parallel.get("pipeline") or 1) > 1:
+        raise UserError(
+            f"--sites {sites} --pipeline {parallel['pipeline']}: every site has whole replicas; leave --pipeline out, "
+            "or use --nodes for stages at several sites"
+        )
+    return {**parallel, "pipeline": 1}
 
 
 def of_method(spec: RunSpec, method: Method) -> RunSpec:

@@ -25,7 +25,11 @@ LATENCIES = {
 }
 
 
-def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str) -> dict[str, Any]:
+#: By method, a measured loss gap: its gap, low and high (nats), pairs, model and experiment.
+Gaps = Mapping[str, Mapping[str, Any]]
+
+
+def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, gaps: Gaps) -> dict[str, Any]:
     """What `edgc plan --json` prints. Infinite break-evens are null, with `pays_on_every_link` true."""
     forecast = plan.candidate
     return {
@@ -43,7 +47,7 @@ def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str) -
         "dense_s": plan.dense_s,
         "bound_percent": plan.bound_percent,
         **({} if forecast is None else _headline(forecast)),
-        "methods": [_method(each) for each in plan.forecasts],
+        "methods": [_method(each) | {"loss_gap": gaps.get(each.method)} for each in plan.forecasts],
     }
 
 
@@ -75,19 +79,22 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, trajectory: str) -> None:
+def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, trajectory: str, gaps: Gaps) -> None:
     """Print it."""
     console = Console(highlight=False)
     console.print(f"[bold]{about(plan, spec, precision)}[/bold]")
     console.print(f"Rates of {calibration.name}: {calibration.source} ({calibration.origin}).")
     console.print(f"Entropy of the gradients: {trajectory}.\n")
-    for table in _tables(plan):
+    for table in _tables(plan, gaps):
         console.print(table)
     console.print(
         f"A step without any exchange of gradients would take {number(plan.by_name('dense').floor_s, 4)} s: "
         f"{percent(plan.bound_percent)} less than dense fp32's {number(plan.dense_s, 4)} s. Only a method that also "
         "compresses other traffic can save more."
     )
+    unknown = [f.title for f in plan.forecasts if f.method not in {"dense", *gaps}]
+    if unknown:
+        console.print(f"Loss gap not known, as no experiment published it: {'; '.join(unknown)}.")
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")
     console.print(f"[bold]{plan.sentence}[/bold] ({calibration.source})")
@@ -105,7 +112,7 @@ def about(plan: Plan, spec: RunSpec, precision: str) -> str:
     )
 
 
-def _tables(plan: Plan) -> Iterator[Table]:
+def _tables(plan: Plan, gaps: Gaps) -> Iterator[Table]:
     """Each fits a terminal of eighty columns with every number whole."""
     base, each = plan.by_name(plan.baseline), plan.forecasts
     yield _table(
@@ -118,6 +125,17 @@ def _tables(plan: Plan) -> Iterator[Table]:
             "Saved of dense fp32": lambda f: percent(f.saving_fp32_percent),
         },
     )
+    if known := [f for f in each if f.method in gaps]:
+        yield _table(
+            "What it costs in loss, where that was measured (nats)",
+            known,
+            {
+                "Gap": lambda f: _signed(gaps[f.method]["gap"]),
+                "95 % interval": lambda f: f"{_signed(gaps[f.method]['low'])} to {_signed(gaps[f.method]['high'])}",
+                "Seeds": lambda f: f"{gaps[f.method]['pairs']}",
+                "On": lambda f: gaps[f.method]["model"],
+            },
+        )
     yield _table(
         "When it pays",
         each,
@@ -157,6 +175,10 @@ def _table(title: str, forecasts: Iterable[Forecast], columns: Mapping[str, Colu
         told = [column(forecast) for column in columns.values()]
         table.add_row(forecast.title, *(Text(cell, no_wrap="," not in cell) for cell in told))
     return table
+
+
+def _signed(nats: float) -> str:
+    return f"{nats:+.4f}".replace("-", "−")
 
 
 def _needs(utilisation: int) -> Column:

@@ -93,7 +93,7 @@ class Training(Settings):
     eval_interval: PositiveInt = Field(1000, description="Steps between evaluations")
     eval_batches: PositiveInt = Field(10, description="Global batches in an evaluation")
     checkpoint_interval: PositiveInt = Field(10000, description="Steps between checkpoints")
-    tensorboard: bool = Field(False, description="Write TensorBoard events to the run's folder")
+    tensorboard: bool = Field(False, description="Write step records as TensorBoard events too, to <run>/tensorboard")
     probe: Probe = Field(Probe(), description="A full look at the gradients; by default none")  # type: ignore[call-arg]
 
     @model_validator(mode="after")

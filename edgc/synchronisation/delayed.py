@@ -18,8 +18,8 @@ from edgc.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.aggregators.workload import Kernel, Shape, elements, passes
 from edgc.exchange.gradient_exchange import Bucket
 from edgc.policies.policy import PolicySettings
-from edgc.synchronisation.spare_buffer import copies
 from edgc.synchronisation.late import Correction, Nothing, Prediction, Taylor
+from edgc.synchronisation.spare_buffer import copies
 from edgc.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings, Update
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from edgc.base.lazy import torch
 from edgc.comm import ReduceOp
 from edgc.exchange.gradient_exchange import Bucket
 from edgc.exchange.observation import AGREE
-from edgc.synchronisation.spare_buffer import copies
 from edgc.synchronisation.outer_settings import OuterSettings
+from edgc.synchronisation.spare_buffer import copies
 from edgc.synchronisation.synchronisation import Replica, Synchronisation
 
 if TYPE_CHECKING:

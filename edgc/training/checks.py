@@ -57,7 +57,10 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
     """Refuse before anything starts what cannot work here: nodes that this job has not, missing GPUs, a taken port …"""
     cluster = spec.cluster
     if spec.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise UserError("training.tensorboard = true: the package is not installed; pip install tensorboard")
+        raise UserError(
+            "training.tensorboard = true: package tensorboard is not installed; use `pip install tensorboard`, or set "
+            "it to false"
+        )
     if spec.loop == "ddp" and cluster.device != "cpu":
         raise UserError(
             f"loop = ddp: cluster.device is {cluster.device} ({cluster.name}), and that loop is for CPUs so far; "

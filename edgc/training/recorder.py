@@ -18,6 +18,7 @@ from edgc.comm import GRADIENT
 from edgc.comm.telemetry import REGIONS, Charge
 from edgc.config import RunSpec
 from edgc.exchange.parameter_gather import TAG as PARAMETERS
+from edgc.training.events import Events
 from edgc.training.node_links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
@@ -42,16 +43,10 @@ class Recorder:
         self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
         self.validation_loss = math.nan  #: nats a token, of the last evaluation
         self.memory_bytes: dict[str, dict[str, int]] = {}  #: of rank 0 and of the rank that holds most, by category
-        self._board = self._open_board(spec)
+        self._wants_events = spec.training.tensorboard and rank == 0
+        self._events: Events | None = None
         self._interface = Interface(spec.cluster)
         self._sent: int | None = None
-
-    def _open_board(self, spec: RunSpec) -> Any:
-        if not spec.training.tensorboard or self._rank:
-            return None
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self._run_dir / "tensorboard"))
 
     def begin_step(self) -> None:
         """Call it before every step: what the interface sends from here on is the step's.
@@ -129,9 +124,8 @@ class Recorder:
             self.wire_bytes += row["wire_bytes"]
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "steps.jsonl", self._rows)
-            for row in self._rows if self._board else ():
-                for key in ("loss", "grad_norm", "lr", "t_step", "wire_bytes"):
-                    self._board.add_scalar(key, row[key], row["step"])
+            if self._events:
+                self._events.steps(self._rows)
         self._rows, self._local = [], []
 
     def evaluation(self, step: int, loss: float) -> None:
@@ -146,6 +140,8 @@ class Recorder:
         }
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "evals.jsonl", [record])
+            if self._events:
+                self._events.evaluation(record)
 
     def memory(self, held: Held) -> None:
         """Count what ranks keep from step to step; call it after a step. Collective."""
@@ -170,11 +166,13 @@ class Recorder:
         return lines
 
     def rewind(self, step: int) -> None:
-        """Drop records of steps after `step`, all if it is 0: a resumed run makes them again."""
+        """Begin after `step`: records of later steps, all if it is 0, are dropped; a resumed run makes them again."""
         for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl"):
             path = self._run_dir / name
             if self._rank == 0 and path.exists():
                 files.write_jsonl(path, [r for r in files.read_jsonl(path) if step and r["step"] <= step])
+        if self._wants_events:
+            self._events = Events(self._run_dir, step)
 
     @contextlib.contextmanager
     def aside(self, what: str) -> Iterator[None]:

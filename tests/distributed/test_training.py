@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from edgc.backends.megatron import checkpoint
 from edgc.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
@@ -39,7 +40,7 @@ EDGC = {
 @pytest.fixture(scope="module")
 def whole(workspace: Workspace) -> Path:
     """A run that nothing disturbed."""
-    workspace.experiment("resume", "edgc", {"method": EDGC})
+    workspace.experiment("resume", "edgc", {"method": EDGC}, tensorboard=True)
     done = workspace.run(workspace.command("resume", workspace.root / "whole"))
     assert done.returncode == 0, done.stderr
     return workspace.root / "whole"
@@ -78,6 +79,21 @@ def test_exported_model_has_the_validation_loss_of_the_run(whole: Path, workspac
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, workspace: Workspace) -> None:
     killed_and_resumed_equals(whole, "resume", workspace)
+    for run in (whole, workspace.root / "killed-resume"):
+        assert events(run, "train/loss") == recorded(run, "steps", "loss")
+        assert events(run, "seconds/wire") == recorded(run, "steps", "t_wire")
+        assert events(run, "bytes/payload") == recorded(run, "steps", "payload_bytes")
+        assert events(run, "train/validation_loss") == recorded(run, "evals", "loss")
+
+
+def events(run: Path, tag: str) -> dict[int, float]:
+    """By step, what TensorBoard shows."""
+    accumulator = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    return {event.step: event.value for event in accumulator.Scalars(tag)}
+
+
+def recorded(run: Path, records: str, key: str) -> dict[int, object]:
+    return {row["step"]: pytest.approx(row[key], rel=1e-6) for row in read_jsonl(run / f"{records}.jsonl")}
 
 
 def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors(workspace: Workspace) -> None:

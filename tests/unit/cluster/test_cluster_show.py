@@ -21,6 +21,7 @@ PLANS = {
     "a cluster": ["--model", "gpt2-2.5b", "--cluster", "v100x32"],
     "shards": ["--model", "gpt2-2.5b", "--cluster", "v100x32", "--shard", "optimizer", "--parameter-wire", "int8"],
     "full shards": ["--model", "gpt2-345m", "--cluster", "v100x32", "--shard", "full", "--global-batch", "512"],
+    "sites": ["--sites", "8", "--link", "1gbit", "--latency", "20"],
     "a slow link": ["--model", "gpt2-12.1b", "--cluster", "h100x64", "--precision", "tf32", "--link", "10mbit"],
 }
 
@@ -51,7 +52,7 @@ def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> 
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
     rows = [line for line in text.splitlines() if line.startswith(" ")]
-    shown = {word.strip(",") for line in rows for word in line.split() if re.fullmatch(r"−?[\d.]+(e−\d+)?,?", word)}
+    shown = {word.strip(",") for line in rows for word in line.split() if re.fullmatch(r"[+−]?[\d.]+(e−\d+)?,?", word)}
     known = {word for method in plain["methods"] for word in numbers(method, plain)}
     assert shown == known | {str(share) for share in UTILISATIONS}  # in headings
     assert not re.search(r"\de\+", text)
@@ -66,6 +67,9 @@ def numbers(method: dict[str, Any], plan: dict[str, Any]) -> set[str]:
     three += [gbit for gbit in method["needs_gbit"].values() if gbit]  # 0: any link
     three += [method["settled"][part] for part in (*REST, *EXCHANGE, *GATHERS) if part in method["settled"]]
     found |= {number(value) for value in three if value is not None} | {str(method["highest_rank"] or "–")} - {"–"}
+    if gap := method["loss_gap"]:
+        found |= {f"{gap[what]:+.4f}".replace("-", "−") for what in ("gap", "low", "high")}
+        found.add(str(gap["pairs"]))
     found |= {rounded(method[f"{what}_percent"], 1) for what in ("saving", "saving_fp32", "low", "high", "utilisation")}
     return found | {rounded(method["latency_reduction_percent"][kind], 1) for kind in LATENCIES}
 
