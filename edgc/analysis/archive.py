@@ -6,8 +6,10 @@ A run's id holds all that it depends on, so an archive is not of an experiment: 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,9 @@ def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> l
             with tarfile.open(fileobj=io.BytesIO(zstandard.decompress(path.read_bytes()))) as tar:
                 tar.extractall(partial, filter="data")
             (partial / MARK).touch()
+            now = time.time_ns()
+            for file in partial.iterdir():
+                os.utime(file, ns=(now, now))  # the archive has no times: its files would be of 1970
             partial.rename(folder)
             found.append(spec.run_id)
     return found

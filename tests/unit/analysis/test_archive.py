@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -40,16 +41,20 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     assert packed[DENSE.run_id].read_bytes() == written, "git sees no change"
 
     shutil.copytree(here / "archive", there / "archive")
+    begin = time.time() - 1
     assert restore(SMOKE, there) == [DENSE.run_id]
     after = there / "smoke" / "runs" / DENSE.run_id
     kept = {name for name in KEPT if (before / name).exists()}
     assert {path.name for path in after.iterdir()} == kept | {MARK}
+    times = {path.stat().st_mtime_ns for path in after.iterdir() if path.name != MARK}
+    assert len(times) == 1, "no file looks older than one that it was made from"
+    assert begin < times.pop() / 1e9
     assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept - {"steps.jsonl"})
     steps = [pd.DataFrame(files.read_jsonl(folder / "steps.jsonl")) for folder in (before, after)]
-    times = [column for column in steps[0] if column.startswith("t_")]
-    assert times
-    assert np.abs(steps[1][times] - steps[0][times]).max(axis=None) <= 0.5e-6 + 1e-12
-    pd.testing.assert_frame_equal(*(rows.drop(columns=times) for rows in steps), check_exact=True)
+    timed = [column for column in steps[0] if column.startswith("t_")]
+    assert timed
+    assert np.abs(steps[1][timed] - steps[0][timed]).max(axis=None) <= 0.5e-6 + 1e-12
+    pd.testing.assert_frame_equal(*(rows.drop(columns=timed) for rows in steps), check_exact=True)
 
 
 def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
