@@ -176,6 +176,12 @@ class Experiment(Named):
             )
         if self.mode == "simulate" and "dense" not in self.methods:
             raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
+        other = [f"{method}.{group}" for method, of in self.overrides.items() for group in of if group != "method"]
+        if self.mode == "simulate" and other:
+            raise ValueError(
+                f"overrides.{other[0]}: mode: simulate predicts one training for all methods; change that training, or "
+                "write another experiment"
+            )
         if self.judgement.gaps_from and self.mode == "train":
             raise ValueError("judgement.gaps_from is not for mode: train, whose runs have loss gaps of their own")
         if self.predict_from and self.mode != "time":

@@ -13,6 +13,7 @@ from edgc.analysis.reference_values import load_reference
 from edgc.analysis.study import Study
 from edgc.analysis.write import write_table
 from edgc.base import files
+from edgc.base.errors import UserError
 from edgc.cluster.simulate import write_forecasts
 from edgc.config import Experiment, load_experiment
 from edgc.config.settings import validate
@@ -32,6 +33,13 @@ def small() -> Experiment:
     }
     changed = {"methods": ["dense", "dense_bf16", "powersgd"], "simulation": simulation, "figures": []}
     return validate(Experiment, plain | changed, "a test")
+
+
+@pytest.mark.parametrize("changed", [{"training": {"shard": "optimizer"}}, {"loop": "ddp"}])
+def test_a_training_of_one_method_s_own_is_refused_and_not_left_out(small: Experiment, changed: dict) -> None:
+    plain = small.model_dump(exclude_none=True)
+    with pytest.raises(UserError, match=rf"overrides\.powersgd\.{next(iter(changed))}: mode: simulate predicts one"):
+        validate(Experiment, plain | {"overrides": {"powersgd": changed}}, "a test")
 
 
 @pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
