@@ -104,11 +104,28 @@ def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors
     killed_and_resumed_equals(workspace.root / "whole-shards", "shards", workspace)
 
 
+@pytest.mark.parametrize(
+    ("method", "changed"),
+    {
+        "streaming_diloco": {"synchronisation": {"every": 16, "fragments": 2, "delay": 3}},
+        "delayed_predicted": {},
+        "powergossip": {},
+    }.items(),
+)
+def test_so_does_what_keeps_more_than_errors(method: str, changed: dict, workspace: Workspace) -> None:
+    """Parts on their way, late averages with moments, neighbours' factors."""
+    workspace.experiment(method, method, {"method": changed}, iterations=40)
+    whole = workspace.root / f"whole-{method}"
+    done = workspace.run(workspace.command(method, whole))
+    assert done.returncode == 0, done.stderr
+    killed_and_resumed_equals(whole, method, workspace)
+
+
 def killed_and_resumed_equals(whole: Path, experiment: str, workspace: Workspace) -> None:
     out = workspace.root / f"killed-{experiment}"
     command = workspace.command(experiment, out)
     process = workspace.start(command)
-    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
+    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 20, process)
     os.killpg(process.pid, signal.SIGKILL)
     kill_workers(out)
     assert not (out / "status.json").exists()
