@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,8 @@ class Study:
     frames: Frames
     reference: Reference
     gaps: pd.DataFrame | None = None  #: table `accuracy` that another experiment published; see `judgement.gaps_from`
+    replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
 
 
@@ -38,10 +40,15 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     frames = Frames.read(results / experiment / "frames")
     loaded = load_experiment(experiment, configs)
     paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
-    return Study(loaded, frames, paper, _gaps(loaded.judgement.gaps_from, results), others)
+    elsewhere = {
+        load_experiment(name, configs).parallel.data: table
+        for name in loaded.judgement.replicas_from
+        if (table := _accuracy(name, results)) is not None
+    }
+    return Study(loaded, frames, paper, _accuracy(loaded.judgement.gaps_from, results), elsewhere, others)
 
 
-def _gaps(experiment: str | None, results: Path) -> pd.DataFrame | None:
+def _accuracy(experiment: str | None, results: Path) -> pd.DataFrame | None:
     """The table `accuracy` that an experiment published; None if it has published nothing so far."""
     path = results / "published" / (experiment or "") / "tables" / "accuracy.csv"
     return pd.read_csv(path) if experiment and path.is_file() else None

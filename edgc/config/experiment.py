@@ -39,6 +39,11 @@ class Judgement(Settings):
     gaps_of: dict[str, str] = Field(
         {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
     )
+    replicas_from: tuple[str, ...] = Field(
+        (),
+        description="For table `replicas`: experiments that train the same with other degrees of data parallelism; "
+        "their published tables `accuracy` are read",
+    )
     controls: dict[str, str] = Field(
         {},
         description="For table `adaptation`: methods that adapt to the links, each with the one that does not and is "
@@ -320,11 +325,14 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
             f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; "
             f"set it to one of {', '.join(methods)}"
         )
-    if (other := experiment.judgement.gaps_from) and other not in available(Experiment, configs):
-        raise UserError(
-            f"experiment {name}: judgement.gaps_from {shown(other)}: allowed are "
-            f"{', '.join(available(Experiment, configs))}"
-        )
+    judged = experiment.judgement
+    sources = [("gaps_from", judged.gaps_from)] if judged.gaps_from else []
+    for setting, other in [*sources, *(("replicas_from", each) for each in judged.replicas_from)]:
+        if other not in available(Experiment, configs):
+            raise UserError(
+                f"experiment {name}: judgement.{setting} {shown(other)}: allowed are "
+                f"{', '.join(available(Experiment, configs))}"
+            )
     for source in experiment.predict_from:
         _check_source(experiment, source, configs)
     if experiment.timing:

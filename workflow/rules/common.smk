@@ -100,10 +100,11 @@ def answer():
 
 
 def published_gaps():
-    """The published table that the experiment takes loss gaps from, as far as it was published."""
-    source = EXPERIMENT.judgement.gaps_from
-    path = f"results/published/{source}/tables/accuracy.csv"
-    return [path] if source and os.path.exists(path) else []
+    """The published tables that the experiment takes loss gaps from, as far as they were published."""
+    judgement = EXPERIMENT.judgement
+    sources = [source for source in (judgement.gaps_from, *judgement.replicas_from) if source]
+    paths = [f"results/published/{source}/tables/accuracy.csv" for source in sources]
+    return [path for path in paths if os.path.exists(path)]
 
 
 def corpus_files(wildcards):

@@ -32,4 +32,5 @@ MORE_TABLES = (
     "layout_costs",
     "bandwidth",
     "adaptation",
+    "replicas",
 )

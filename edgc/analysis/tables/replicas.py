@@ -1,0 +1,88 @@
+"""What more replicas cost: every method's loss gap at each degree of data parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from edgc.analysis.render import NOTHING
+from edgc.analysis.study import Study
+from edgc.analysis.tables import accuracy
+
+TITLE = "Replicas"
+
+CAPTION = {
+    "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how they "
+    "ended",
+    "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",
+    "More replicas": "“hurt”: the gap's interval at the highest degree lies above that at the lowest; “help”: below; "
+    "“not told apart”: they overlap",
+}
+
+COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]
+COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "verdict"]
+HURT, HELP, EQUAL = "hurt", "help", "not told apart"
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Tables `accuracy` of this experiment and of `judgement.replicas_from`, with the degree of data parallelism."""
+    found = {**study.replicas, study.experiment.parallel.data: accuracy.build(study)}
+    rows = [table.assign(replicas=degree) for degree, table in sorted(found.items())]
+    return pd.concat([table.reindex(columns=COLUMNS) for table in rows], ignore_index=True)
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """What more replicas do to each method."""
+    degrees = table["replicas"].unique()
+    if len(degrees) < 2:
+        return f"Only {degrees[0]} replicas were trained, or the others are not published." if len(degrees) else ""
+    texts = []
+    for title, own in _methods(table):
+        if effect := _effect(own):
+            low, high = _ends(own)
+            gaps = f"gap {_gap(low)} with {low['replicas']}, {_gap(high)} with {high['replicas']}"
+            told = f"more replicas {effect}" if effect != EQUAL else "few and many replicas are not told apart"
+            texts.append(f"{title}: {told} ({gaps}).")
+    return "\n".join(texts)
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """One line per method; a loss and a gap per degree."""
+    rows = []
+    for title, own in _methods(table):
+        row: dict[str, object] = {"Model": own["model"].iloc[0], "Method": title}
+        for _, each in own.iterrows():
+            done = each["status"] == "done"
+            row[f"Loss, {each['replicas']} replicas"] = f"{each['loss']:.4f}" if done else each["status"]
+            row[f"Gap, {each['replicas']} replicas"] = _gap(each) if each["verdict"] != "baseline" else NOTHING
+        rows.append(row | {"More replicas": _effect(own) or NOTHING})
+    return pd.DataFrame(rows, columns=None if rows else ["Method"])
+
+
+def _methods(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Title and rows of each method, by degree. Hardware is not told apart: a sweep may cross machines."""
+    for (_, title), own in table.sort_values("replicas", kind="stable").groupby(["model", "title"], sort=False):
+        yield str(title), own
+
+
+def _ends(own: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    return own.iloc[0], own.iloc[-1]
+
+
+def _effect(own: pd.DataFrame) -> str | None:
+    """What more replicas do; None where an end has no interval, and for the baseline."""
+    low, high = _ends(own)
+    ends = pd.concat([low[["gap_low", "gap_high"]], high[["gap_low", "gap_high"]]])
+    if low["replicas"] == high["replicas"] or ends.isna().any() or "baseline" in set(own["verdict"]):
+        return None
+    if high["gap_low"] > low["gap_high"]:
+        return HURT
+    return HELP if high["gap_high"] < low["gap_low"] else EQUAL
+
+
+def _gap(row: pd.Series) -> str:
+    if pd.isna(row["gap"]):
+        return NOTHING
+    span = "" if pd.isna(row["gap_low"]) else f" ({row['gap_low']:+.4f}, {row['gap_high']:+.4f})"
+    return f"{row['gap']:+.4f}{span}".replace("-", "−")

@@ -1,0 +1,67 @@
+"""Table `replicas`: the same methods at several degrees of data parallelism, from published tables."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from edgc.analysis.study import Study
+from edgc.analysis.tables import accuracy, replicas
+from edgc.base.errors import UserError
+from edgc.config import CONFIGS, load_experiment
+from tests.fixtures.studies import run, study
+
+LOSSES = {"dense": (5.0, 5.02, 5.04), "topk": (5.1, 5.13, 5.13), "edgc": (5.01, 5.02, 5.06)}
+
+
+def trained(more: float) -> Study:
+    """Three seeds of each method, and Top-K worse by `more`."""
+    runs = []
+    for method, losses in LOSSES.items():
+        for seed, loss in enumerate(losses, 1):
+            runs.append(run(method, seed=seed, validation_loss=loss + (more if method == "topk" else 0)))
+    return study(runs)
+
+
+@pytest.fixture
+def sweep() -> pd.DataFrame:
+    """With one, two (this experiment's) and eight replicas."""
+    here = trained(0.1)
+    degree = here.experiment.parallel.data
+    tables = {degree * 4: accuracy.build(trained(1.0)), degree // 2: accuracy.build(trained(0.0))}
+    return replicas.build(replace(here, replicas=tables))
+
+
+def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame) -> None:
+    gaps = sweep.pivot(index="method", columns="replicas", values="gap")
+    assert gaps.loc["topk"].tolist() == pytest.approx([0.1, 0.2, 1.1])
+    assert gaps.loc["edgc"].tolist() == pytest.approx([0.01, 0.01, 0.01])
+
+
+def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
+    shown = replicas.present(sweep).set_index("Method")["More replicas"]
+    assert shown.tolist() == ["–", "hurt", "not told apart"]
+    first, second = replicas.paragraph(sweep).splitlines()
+    assert first.startswith("Topk: more replicas hurt (gap +0.1000 (")
+    assert second.startswith("Edgc: few and many replicas are not told apart")
+    assert replicas.present(sweep.assign(replicas=9 - sweep["replicas"]))["More replicas"].tolist()[1] == "help"
+
+
+def test_one_degree_alone_is_said() -> None:
+    assert replicas.paragraph(replicas.build(trained(0))).startswith("Only 2 replicas")
+
+
+def test_an_experiment_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    plain = (CONFIGS / "experiments/quality.yaml").read_text(encoding="utf-8")
+    configs = tmp_path / "configs"
+    for folder in CONFIGS.iterdir():
+        (configs / folder.name).mkdir(parents=True)
+        for path in folder.iterdir():
+            (configs / folder.name / path.name).symlink_to(path.resolve())
+    asked = plain.replace("name: quality", "name: sweep") + "judgement: {replicas_from: [quality, smoke]}\n"
+    (configs / "experiments/sweep.yaml").write_text(asked, encoding="utf-8")
+    assert load_experiment("sweep", configs).judgement.replicas_from == ("quality", "smoke")
+    (configs / "experiments/sweep.yaml").write_text(asked.replace("smoke]", "smok]"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"judgement\.replicas_from 'smok': allowed are"):
+        load_experiment("sweep", configs)
