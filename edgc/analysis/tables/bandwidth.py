@@ -34,7 +34,7 @@ def paragraph(table: pd.DataFrame) -> str:
     share = UTILISATIONS[1]
     needs, said = f"needs_gbit_{share}", []
     for (model, assumption), rows in table.groupby(["model", "assumption"], sort=False):
-        least = rows.loc[rows[needs].idxmin()]
+        least = rows.sort_values(needs).iloc[0]
         others = [f", {row['title']} {cell(row[needs])}" for _, row in rows[rows["method"] == "dense"].iterrows()]
         told = f"{least['title']} needs {cell(least[needs])} Gbit/s a node{''.join(others)}"
         said.append(f"{model}, {assumption}: for {share} % utilisation {told}.")
