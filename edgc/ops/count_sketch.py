@@ -23,6 +23,8 @@ Hashing = Literal["element", "block"]
 HASHES = 3
 LANES = 1024  # elements of a block: the threads of a CUDA block in the authors' kernel
 WORD = 0xFFFFFFFF
+CODE_BITS = 40  # of the sum of a cell's codes, which are below three times the elements; above it, how many there are
+ONE = 1 << CODE_BITS
 
 
 @dataclass(frozen=True)
@@ -74,23 +76,29 @@ def peel(sketch: Tensor, positions: Tensor, shape: SketchShape) -> Peeled:
     Exact up to the rounding of what shared their cells. Equal inputs give equal bits. A round ends on the host: it
     needs to know whether anything was found.
     """
-    places, signs = shape.places(positions)
-    rest, values = sketch.clone(), sketch.new_zeros(len(positions))
-    held = torch.bincount(places.view(-1), minlength=shape.cells)  # elements in each cell, one that meets itself twice
-    left = torch.arange(len(positions), device=positions.device)
-    while len(left):
-        alone = held[places[:, left]] == 1
-        now = alone.any(0)
-        peeled = left[now]
-        if not len(peeled):
-            break
-        which = alone[:, now].to(torch.uint8).argmax(0)  # the first hash that is alone
-        values[peeled] = rest[places[which, peeled]] * signs[which, peeled]
-        _add_at(rest, places[:, peeled].view(-1), -(signs[:, peeled] * values[peeled]).view(-1))
-        held.index_add_(0, places[:, peeled].view(-1), held.new_full((HASHES * len(peeled),), -1))
-        left = left[~now]
-    found = torch.ones(len(positions), dtype=torch.bool, device=positions.device)
-    found[left] = False
+    n = len(positions)
+    places, signs = (each.t().contiguous() for each in shape.places(positions))  # (n, 3): an element's lie together
+    rest, values = sketch.clone(), sketch.new_zeros(n)
+    found = torch.zeros(n, dtype=torch.bool, device=positions.device)
+    # What a cell holds, in one number: how many elements, and the sum of their codes. Of one alone, that is its code.
+    codes = torch.arange(HASHES * n, device=positions.device).view(n, HASHES) + ONE
+    held = codes.new_zeros(shape.cells).index_add_(0, places.view(-1), codes.view(-1))
+    first = torch.full((n,), HASHES, dtype=torch.uint8, device=positions.device)  # hash with which an element is alone
+    alone = held[held >> CODE_BITS == 1]
+    while len(alone):
+        element, by = (alone - ONE) // HASHES, (alone - ONE) % HASHES
+        for j in reversed(range(HASHES)):
+            first[element[by == j]] = j
+        now = (first < HASHES).nonzero().view(-1)
+        own, sign, which = places.index_select(0, now), signs.index_select(0, now), first[now].long().view(-1, 1)
+        first[now] = HASHES
+        taken = rest[own.gather(1, which)] * sign.gather(1, which)
+        values[now] = taken.view(-1)
+        found[now] = True
+        _add_at(rest, own.view(-1), -(sign * taken).view(-1))
+        held.index_add_(0, own.view(-1), -codes.index_select(0, now).view(-1))
+        alone = held[own.view(-1)]  # only cells that lost something can have become so
+        alone = alone[alone >> CODE_BITS == 1]
     return Peeled(values, found, rest)
 
 
