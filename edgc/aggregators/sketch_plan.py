@@ -93,7 +93,7 @@ def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int
         _hashed(own),
         passes(HASHES * own, 4, word + 8),
     )
-    # the union listed; its hashes, twice with estimates; each of its places is put in, looked at and taken out, in rounds
+    # the union listed; its hashes, twice with estimates; each of its places is put in, looked at and taken out
     share = ranks if sharded else 1  # an owner peels its own part
     union = sum(plan.union for plan in plans) / share
     peel = (
