@@ -10,12 +10,12 @@ from edgc.comm import Communicator, Work
 
 
 class Overheard:
-    """Everything is passed on to `comm`; `messages` holds copies, in the order of the calls."""
+    """Everything is passed on to `comm`; `messages` holds copies, in the order of the calls. Pairs share the list."""
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, messages: list[Tensor] | None = None) -> None:
         self._comm = comm
         self.rank, self.size, self.ledger = comm.rank, comm.size, comm.ledger
-        self.messages: list[Tensor] = []
+        self.messages: list[Tensor] = [] if messages is None else messages
 
     def _kept(self, tensor: Tensor) -> Tensor:
         self.messages.append(tensor.clone())
@@ -35,3 +35,6 @@ class Overheard:
 
     def broadcast(self, tensor: Tensor, **options: Any) -> Work:
         return self._comm.broadcast(self._kept(tensor), **options)
+
+    def pair(self, peer: int) -> Overheard:
+        return Overheard(self._comm.pair(peer), self.messages)

@@ -78,10 +78,11 @@ def test_what_is_overheard_is_what_was_handed_over_and_is_passed_on() -> None:
         overheard.reduce_scatter(part, own).wait()
         overheard.broadcast(shared := own.clone(), source=1).wait()
         overheard.all_reduce(total := own.clone()).wait()
+        overheard.pair(1 - comm.rank).all_reduce(both := own.clone()).wait()
         assert all(torch.equal(message, own) for message in overheard.messages)
-        assert len(overheard.messages) == 5
+        assert len(overheard.messages) == 6
         assert gathered.tolist() == [0, 0, 1, 1]
         assert (swapped.tolist(), part.tolist()) == ([0, 1], [1])
-        assert shared.tolist() == total.tolist() == [1, 1]
+        assert shared.tolist() == total.tolist() == both.tolist() == [1, 1]
 
     run_ranks(2, body)
