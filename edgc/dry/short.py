@@ -11,12 +11,14 @@ from edgc.base import files
 from edgc.config import RunSpec
 from edgc.config.settings import validate
 from edgc.policies.accordion import AccordionSettings
+from edgc.policies.budget import BudgetSettings
 from edgc.policies.edgc_bits import EdgcBitsSettings
 from edgc.policies.falling_ratio import FallingRatioSettings
 from edgc.policies.fixed import FixedSettings
 from edgc.policies.lgreco import LGrecoSettings
 from edgc.policies.windowed_settings import SampledSettings, WindowedSettings
 from edgc.synchronisation.outer_settings import OuterSettings
+from edgc.synchronisation.paced import PacedSettings
 
 STEPS = 8
 TOKENS = 50257  # GPT-2's vocabulary
@@ -41,7 +43,7 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
             plain["method"]["policy"]["alpha"] = 1 / WINDOW
     elif isinstance(policy, EdgcBitsSettings):
         plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "alpha": 1 / WINDOW}
-    elif isinstance(policy, LGrecoSettings | AccordionSettings):
+    elif isinstance(policy, LGrecoSettings | AccordionSettings | BudgetSettings):
         plain["method"]["policy"]["window"] = WINDOW
     elif isinstance(policy, FallingRatioSettings):
         plain["method"]["policy"]["part"] = 1
@@ -49,7 +51,8 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         plain["method"]["policy"]["start_step"] = min(policy.start_step, WINDOW)
     if isinstance(spec.method.synchronisation, OuterSettings):
         streams = {"every": 2 * WINDOW, "fragments": 2, "delay": 1} if spec.method.synchronisation.delay else {}
-        plain["method"]["synchronisation"] |= {"every": WINDOW} | streams
+        paced = {"lowest": 1, "highest": 2 * WINDOW} if isinstance(spec.method.synchronisation, PacedSettings) else {}
+        plain["method"]["synchronisation"] |= {"every": WINDOW} | streams | paced
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")
 
 

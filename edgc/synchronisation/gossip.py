@@ -111,8 +111,8 @@ class Gossip(Synchronisation):
         comm: Communicator = exchange.comm
         self._edges = [(edge, comm.pair(peer)) for edge, peer in edges(comm.rank, comm.size)]
         exchange.along(self._edges, settings.exchanges(iterations))
-        #: Steps from the first gradient that was not finite, on any rank heard of, to the end of the run; 0: none
-        self._alarm: Any = 0.0
+        #: Steps from before the first gradient that was not finite, on any rank heard of, to the run's end; 1: none
+        self._alarm: Any = 1.0
         self._met = False
 
     def agreed_norm(self, step: int, norm: float) -> float:
@@ -121,12 +121,12 @@ class Gossip(Synchronisation):
         All learn of it by the same step, half a ring later, and then stop. Until then that rank leaves out its steps.
         """
         comm = self.exchange.comm
-        self._alarm = max(float(self._alarm), 0.0 if math.isfinite(norm) else float(self._iterations - step))
+        self._alarm = max(float(self._alarm), 1.0 if math.isfinite(norm) else self._iterations - step + 1.0)
         if step + 1 == self._iterations:
             worst = self._told()
             comm.all_reduce(worst, op=ReduceOp.MAX, tag=AGREE).wait()
-            return math.inf if float(worst) else norm
-        if self._alarm and step >= self._iterations - self._alarm + comm.size // 2:
+            return math.inf if float(worst) > 1 else norm
+        if self._alarm > 1 and step >= self._iterations + 1 - self._alarm + comm.size // 2:
             return math.inf
         return norm if math.isfinite(norm) else sys.float_info.max
 
