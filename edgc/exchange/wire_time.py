@@ -73,11 +73,12 @@ class WireTimes:
         """What the ranks agree on of the steps since the last call; None: some rank has timed none. Collective."""
         known = bool(self._steps)
         own = [median_low(column) for column in zip(*self._steps, strict=True)] if known else [0.0, 0.0]
-        worst: Tensor = torch.tensor([-own[0], own[1], float(not known)], dtype=torch.float64, device=device)
+        lacking = 1.0 if known else 2.0  # ranks agree on the largest
+        worst: Tensor = torch.tensor([-own[0], own[1], lacking], dtype=torch.float64, device=device)
         self._agreement.all_reduce(worst, op=ReduceOp.MAX, tag=tag).wait()
         self._steps = []
-        fastest, slowest, missing = worst.tolist()
-        return None if missing else WireTime(-fastest, slowest)
+        fastest, slowest, lacking = worst.tolist()
+        return None if lacking > 1 else WireTime(abs(fastest), slowest)
 
     def state_dict(self) -> dict[str, Any]:
         """The window so far."""
