@@ -69,7 +69,7 @@ def plan(
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
     from edgc.analysis.site.gaps import measured_gaps
-    from edgc.analysis.site.kept import published
+    from edgc.analysis.site.kept import every
     from edgc.cluster import ask, show, show_memory
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
@@ -80,13 +80,13 @@ def plan(
         check_path(timeline)
     degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
     if sites is not None:
-        model, cluster, degrees = (
-            model or ask.SITE_MODEL,
-            cluster or ask.SITE_CLUSTER,
-            ask.at_sites(sites, nodes, degrees),
-        )
+        degrees = ask.at_sites(sites, nodes, degrees)
+        model, cluster = model or ask.SITE_MODEL, cluster or ask.SITE_CLUSTER
     if model is None or cluster is None:
-        raise UserError("--model and --cluster: give both, or --sites for eight A100 nodes, say, on the internet")
+        raise UserError(
+            f"--{'cluster' if model else 'model'} is missing: give --model and --cluster, names of files in "
+            "configs/models and configs/clusters; only --sites has defaults for them"
+        )
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
     shards = {"shard": shard, "parameter_wire": parameter_wire}
     spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=sites or nodes)
@@ -104,7 +104,7 @@ def plan(
         from edgc.cluster.timeline import timeline as spans
 
         write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
-    gaps = {name: asdict(gap) for name, gap in measured_gaps(published(results / "published")).items()}
+    gaps = {name: asdict(gap) for name, gap in measured_gaps(every(results / "published")).items()}
     if as_json:
         typer.echo(json.dumps(show.plain(found, spec, rates, compute, gaps), indent=1, ensure_ascii=False))
     else:

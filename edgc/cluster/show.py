@@ -23,9 +23,7 @@ LATENCIES = {
     "exposed": "exposed",
     "everything": "all traffic",
 }
-
-
-#: By method, a measured loss gap: its gap, low and high (nats), pairs, model and experiment.
+#: By method, a measured loss gap: its gap, low and high (nats), pairs of seeds, model and experiment.
 Gaps = Mapping[str, Mapping[str, Any]]
 
 
@@ -92,8 +90,7 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
         f"{percent(plan.bound_percent)} less than dense fp32's {number(plan.dense_s, 4)} s. Only a method that also "
         "compresses other traffic can save more."
     )
-    unknown = [f.title for f in plan.forecasts if f.method not in {"dense", *gaps}]
-    if unknown:
+    if unknown := [f.title for f in plan.forecasts if f.method not in {"dense", *gaps}]:
         console.print(f"Loss gap not known, as no experiment published it: {'; '.join(unknown)}.")
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")

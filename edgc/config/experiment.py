@@ -184,8 +184,8 @@ class Experiment(Named):
         other = [f"{method}.{group}" for method, of in self.overrides.items() for group in of if group != "method"]
         if self.mode == "simulate" and other:
             raise ValueError(
-                f"overrides.{other[0]}: mode: simulate predicts one training for all methods; change that training, or "
-                "write another experiment"
+                f"overrides.{other[0]}: mode: simulate predicts one training for all methods; set it for all of them, "
+                "or write another experiment for this one"
             )
         if self.judgement.gaps_from and self.mode == "train":
             raise ValueError("judgement.gaps_from is not for mode: train, whose runs have loss gaps of their own")
@@ -325,14 +325,7 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
             f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; "
             f"set it to one of {', '.join(methods)}"
         )
-    judged = experiment.judgement
-    sources = [("gaps_from", judged.gaps_from)] if judged.gaps_from else []
-    for setting, other in [*sources, *(("replicas_from", each) for each in judged.replicas_from)]:
-        if other not in available(Experiment, configs):
-            raise UserError(
-                f"experiment {name}: judgement.{setting} {shown(other)}: allowed are "
-                f"{', '.join(available(Experiment, configs))}"
-            )
+    _check_judgement(experiment, configs)
     for source in experiment.predict_from:
         _check_source(experiment, source, configs)
     if experiment.timing:
@@ -350,6 +343,23 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
             f"experiment {name}: {', '.join(controls)}: for mode: time only; nothing can be trained with it"
         )
     return experiment
+
+
+def _check_judgement(experiment: Experiment, configs: Path) -> None:
+    """Refuse experiments that do not exist, and two with as many replicas for one table."""
+    judgement, known = experiment.judgement, available(Experiment, configs)
+    degrees = {experiment.parallel.data: experiment.name}
+    sources = [("gaps_from", judgement.gaps_from)] if judgement.gaps_from else []
+    sources += [("replicas_from", each) for each in judgement.replicas_from]
+    for setting, named in sources:
+        where = f"experiment {experiment.name}: judgement.{setting} {shown(named)}"
+        if named not in known:
+            raise UserError(f"{where}: allowed are {', '.join(known)}")
+        degree = load(Experiment, named, configs).parallel.data
+        if setting == "replicas_from" and degrees.setdefault(degree, named) != named:
+            raise UserError(
+                f"{where}: parallel.data is {degree}, as in {degrees[degree]}; name experiments of other degrees"
+            )
 
 
 def _check_source(experiment: Experiment, name: str, configs: Path) -> None:

@@ -73,12 +73,12 @@ class WireTimes:
         """What the ranks agree on of the steps since the last call; None: some rank has timed none. Collective."""
         known = bool(self._steps)
         own = [median_low(column) for column in zip(*self._steps, strict=True)] if known else [0.0, 0.0]
-        lacking = 1.0 if known else 2.0  # ranks agree on the largest
+        lacking = 1.0 if known else 2.0  # 1, not 0: what a host reads from a device without data (docs/cluster.md)
         worst: Tensor = torch.tensor([-own[0], own[1], lacking], dtype=torch.float64, device=device)
         self._agreement.all_reduce(worst, op=ReduceOp.MAX, tag=tag).wait()
         self._steps = []
-        fastest, slowest, lacking = worst.tolist()
-        return None if lacking > 1 else WireTime(abs(fastest), slowest)
+        fastest, slowest, anywhere = worst.abs().tolist()  # the largest of −x is the smallest x
+        return None if anywhere > 1 else WireTime(fastest, slowest)
 
     def state_dict(self) -> dict[str, Any]:
         """The window so far."""

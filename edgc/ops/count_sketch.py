@@ -23,8 +23,8 @@ Hashing = Literal["element", "block"]
 HASHES = 3
 LANES = 1024  # elements of a block: the threads of a CUDA block in the authors' kernel
 WORD = 0xFFFFFFFF
-CODE_BITS = 40  # of the sum of a cell's codes, which are below three times the elements; above it, how many there are
-ONE = 1 << CODE_BITS
+CODE_BITS = 40  # hold any element's code, which is below 3 · 2³²
+ONE = 1 << CODE_BITS  # what counts an element, above its code
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def peel(sketch: Tensor, positions: Tensor, shape: SketchShape) -> Peeled:
     places, signs = (each.t().contiguous() for each in shape.places(positions))  # (n, 3): an element's lie together
     rest, values = sketch.clone(), sketch.new_zeros(n)
     found = torch.zeros(n, dtype=torch.bool, device=positions.device)
-    # What a cell holds, in one number: how many elements, and the sum of their codes. Of one alone, that is its code.
+    # A cell's elements in one number, the sum of their codes, each with a ONE: of a single element it tells which, and
+    # by which hash, and of several it is 2 · ONE or more. Taking an element out subtracts exactly what it added.
     codes = torch.arange(HASHES * n, device=positions.device).view(n, HASHES) + ONE
     held = codes.new_zeros(shape.cells).index_add_(0, places.view(-1), codes.view(-1))
     first = torch.full((n,), HASHES, dtype=torch.uint8, device=positions.device)  # hash with which an element is alone

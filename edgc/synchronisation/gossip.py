@@ -111,7 +111,8 @@ class Gossip(Synchronisation):
         comm: Communicator = exchange.comm
         self._edges = [(edge, comm.pair(peer)) for edge, peer in edges(comm.rank, comm.size)]
         exchange.along(self._edges, settings.exchanges(iterations))
-        #: Steps from before the first gradient that was not finite, on any rank heard of, to the run's end; 1: none
+        #: How early the first gradient that was not finite came, on any rank heard of: 2 in the run's last step, 3 in
+        #: the one before; 1: all were finite. Not 0, as a host reads 1 from a device without data (docs/cluster.md)
         self._alarm: Any = 1.0
         self._met = False
 

@@ -105,7 +105,7 @@ class Paced(Outer):
         device = next(iter(replica.parameters.values())).device
         seconds = torch.tensor([self._spent / count, -exchange], dtype=torch.float64, device=device)
         self.exchange.comm.all_reduce(seconds, op=ReduceOp.MAX, tag=AGREE).wait()
-        slowest_step, fastest_exchange = seconds.abs().tolist()
+        slowest_step, fastest_exchange = seconds.abs().tolist()  # the largest of −x is the smallest x
         self._told = {"local_steps": count, "local_step_s": slowest_step, "exchange_s": fastest_exchange}
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:

@@ -7,8 +7,6 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-FOLDER = "tensorboard"
-
 
 class Events:
     """Events in `<run>/tensorboard`, written by torch's own writer. They repeat the records, and nothing reads them.
@@ -18,9 +16,9 @@ class Events:
     """
 
     def __init__(self, run_dir: Path, first: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # needs a package that few have: `check_machine` asks for it
+        from torch.utils.tensorboard import SummaryWriter  # asks for package tensorboard: see `check_machine`
 
-        self._writer = SummaryWriter(str(run_dir / FOLDER), purge_step=first + 1)
+        self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=first + 1)
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Add every number of some step records; seconds and bytes are groups of their own."""

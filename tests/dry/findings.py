@@ -17,14 +17,14 @@ ALLOWED = {
     ("edgc/backends/megatron/optimizer.py", "item", "optimizer"): 2,
     ("edgc/comm/telemetry.py", "synchronize", "end"): 1.5,  # a step's end; and two checkpoints of what is on its way
     # a device's clock, where a method reads how long things took: at a window's end, or with an exchange
-    ("edgc/comm/telemetry.py", "synchronize", "other"): 0.75,
+    ("edgc/comm/telemetry.py", "synchronize", "other"): 0.5,
     ("edgc/exchange/wire_time.py", "tolist", "entropy"): 0.5,
-    ("edgc/synchronisation/paced.py", "tolist", "other"): 0.75,
+    ("edgc/synchronisation/paced.py", "tolist", "other"): 0.5,
     ("edgc/exchange/observation.py", "tolist", "entropy"): 4,  # a window's end: what all ranks agreed on
     ("edgc/exchange/relative_error.py", "tolist", "entropy"): 0.5,
     ("edgc/exchange/relative_error.py", "tolist", "observe"): 0.5,
     ("edgc/synchronisation/gossip.py", "item", "other"): 1.25,  # whether a neighbour diverged; the last step asks all
-    ("edgc/synchronisation/outer.py", "item", "other"): 0.75,  # whether a replica diverged, with an exchange
+    ("edgc/synchronisation/outer.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
 }
 
 

@@ -116,12 +116,17 @@ class Kept:
 
 def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
     """Everything under `results/published`, by name. Raises `UserError` if there is nothing."""
+    if found := every(root, configs):
+        return found
+    raise UserError(f"{root}: holds no published experiment; `edgc publish EXPERIMENT` copies one there")
+
+
+def every(root: Path, configs: Path = CONFIGS) -> list[Kept]:
+    """The same; empty if there is nothing."""
     folders = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in OWN]
     leaves = [
         leaf for path in folders for leaf in ([path] if _holds(path) else filter(_holds, sorted(path.glob("*/"))))
     ]
-    if not leaves:
-        raise UserError(f"{root}: holds no published experiment; `edgc publish EXPERIMENT` copies one there")
     return [one(leaf, leaf.relative_to(root).as_posix(), configs) for leaf in leaves]
 
 

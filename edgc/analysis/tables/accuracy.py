@@ -111,7 +111,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Seeds"] = table["seeds"]
     shown["Validation loss"] = [_loss(row) for _, row in table.iterrows()]
     shown["Perplexity"] = table["perplexity"].map(cell)
-    shown["Gap to baseline"] = [_gap(row) for _, row in table.iterrows()]
+    shown["Gap to baseline"] = [gap(row) for _, row in table.iterrows()]
     shown["Verdict"] = [_verdict(row) for _, row in table.iterrows()]
     for task in tasks_of(table):
         shown[_heading(table, task)] = [_accuracy(row, task) for _, row in table.iterrows()]
@@ -125,7 +125,8 @@ def _loss(row: pd.Series) -> str:
     return f"{row['loss']:.4f}{spread}"
 
 
-def _gap(row: pd.Series) -> str:
+def gap(row: pd.Series) -> str:
+    """A row's gap (nats) with its interval; a dash for the baseline."""
     if row["verdict"] == "baseline" or np.isnan(row["gap"]):
         return "–"
     bounds = f" ({row['gap_low']:+.4f}, {row['gap_high']:+.4f})" if np.isfinite(row["gap_low"]) else ""

@@ -41,7 +41,7 @@ def paragraph(table: pd.DataFrame) -> str:
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
-            gaps = f"gap {_gap(low)} with {low['replicas']}, {_gap(high)} with {high['replicas']}"
+            gaps = f"gap {accuracy.gap(low)} with {low['replicas']}, {accuracy.gap(high)} with {high['replicas']}"
             told = f"more replicas {effect}" if effect != EQUAL else "few and many replicas are not told apart"
             texts.append(f"{title}: {told} ({gaps}).")
     return "\n".join(texts)
@@ -55,7 +55,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
         for _, each in own.iterrows():
             done = each["status"] == "done"
             row[f"Loss, {each['replicas']} replicas"] = f"{each['loss']:.4f}" if done else each["status"]
-            row[f"Gap, {each['replicas']} replicas"] = _gap(each) if each["verdict"] != "baseline" else NOTHING
+            row[f"Gap, {each['replicas']} replicas"] = accuracy.gap(each)
         rows.append(row | {"More replicas": _effect(own) or NOTHING})
     return pd.DataFrame(rows, columns=None if rows else ["Method"])
 
@@ -79,10 +79,3 @@ def _effect(own: pd.DataFrame) -> str | None:
     if high["gap_low"] > low["gap_high"]:
         return HURT
     return HELP if high["gap_high"] < low["gap_low"] else EQUAL
-
-
-def _gap(row: pd.Series) -> str:
-    if pd.isna(row["gap"]):
-        return NOTHING
-    span = "" if pd.isna(row["gap_low"]) else f" ({row['gap_low']:+.4f}, {row['gap_high']:+.4f})"
-    return f"{row['gap']:+.4f}{span}".replace("-", "−")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -32,29 +30,22 @@ class Bucket:
         return self._matrices
 
 
+#: Groups are held to the end of the process. A hook's callbacks hold its group, too, and a thread of gloo frees them
+#: some time after what they complete was awaited. Were they the last to hold it, that thread would end the group, wait
+#: for itself, and abort the process.
+_GROUPS: list[object] = []
+
+
 @contextmanager
 def group_of_one(device: str) -> Iterator[None]:
     """A process group of this process alone, for PyTorch's hook: its collectives move nothing."""
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    group = dist.group.WORLD
+    _GROUPS.append(dist.group.WORLD)
     try:
         yield
     finally:
         dist.destroy_process_group()
-        _outlive(group)
-
-
-def _outlive(group: object) -> None:
-    """Hold a group until nobody else does, for a second at most.
-
-    A hook's callbacks hold it, and a thread of gloo frees them some time after what they complete was awaited. Were
-    they the last to hold the group, that thread would end the group, wait for itself, and abort the process.
-    """
-    for _ in range(1000):
-        if sys.getrefcount(group) <= 3:  # the caller's, this function's, and that of the call
-            return
-        time.sleep(1e-3)
 
 
 def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callable[[], object]:

@@ -1,5 +1,6 @@
 """Table `replicas`: the same methods at several degrees of data parallelism, from published tables."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,16 +53,20 @@ def test_one_degree_alone_is_said() -> None:
     assert replicas.paragraph(replicas.build(trained(0))).startswith("Only 2 replicas")
 
 
-def test_an_experiment_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    plain = (CONFIGS / "experiments/quality.yaml").read_text(encoding="utf-8")
-    configs = tmp_path / "configs"
-    for folder in CONFIGS.iterdir():
-        (configs / folder.name).mkdir(parents=True)
-        for path in folder.iterdir():
-            (configs / folder.name / path.name).symlink_to(path.resolve())
-    asked = plain.replace("name: quality", "name: sweep") + "judgement: {replicas_from: [quality, smoke]}\n"
-    (configs / "experiments/sweep.yaml").write_text(asked, encoding="utf-8")
-    assert load_experiment("sweep", configs).judgement.replicas_from == ("quality", "smoke")
-    (configs / "experiments/sweep.yaml").write_text(asked.replace("smoke]", "smok]"), encoding="utf-8")
-    with pytest.raises(UserError, match=r"judgement\.replicas_from 'smok': allowed are"):
-        load_experiment("sweep", configs)
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (["gpu2", "smok"], r"replicas_from 'smok': allowed are"),
+        (
+            ["gpu2", "smoke"],
+            r"replicas_from 'smoke': parallel\.data is 2, as in gpu2; name experiments",
+        ),
+        (["quality"], r"replicas_from 'quality': parallel\.data is 4, as in quality-rates"),
+    ],
+)
+def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: Path) -> None:
+    shutil.copytree(CONFIGS, configs := tmp_path / "configs")
+    with (configs / "experiments/quality-rates.yaml").open("a") as file:
+        file.write(f"judgement: {{baseline: dense_lr0.001, replicas_from: {named}}}\n")
+    with pytest.raises(UserError, match=told):
+        load_experiment("quality-rates", configs)

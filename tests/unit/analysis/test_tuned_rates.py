@@ -17,18 +17,22 @@ def test_every_method_has_its_best_learning_rate(name: str) -> None:
     best = table[table["best"]].set_index("method")["lr"]
     tuned = load(Experiment, "quality-rates").training
     for spec in load_experiment(name).runs():
-        method = spec.method.name
-        for suffix in SAME_RATE:
-            method = method.removesuffix(suffix)
-        assert spec.training.lr == best[method], spec.method.name
+        assert spec.training.lr == best[tuned_as(spec.method.name)], spec.method.name
         assert spec.training.global_batch == tuned.global_batch
         assert spec.training.iterations == tuned.iterations
 
 
+def tuned_as(method: str) -> str:
+    """The method of the grid whose rate it has."""
+    for suffix in SAME_RATE:
+        method = method.removesuffix(suffix)
+    return method
+
+
 def test_so_has_every_peer() -> None:
-    """Of all grids that were published; the same run stands in several."""
+    """The best of all grids that were published: a method may stand in several, with other rates."""
     tables = [pd.read_csv(path) for path in sorted(TABLE.parents[2].glob("peers-rates-*/tables/learning_rates.csv"))]
     grids = pd.concat(tables, ignore_index=True)
     best = grids.loc[grids.groupby("method")["loss"].idxmin()].set_index("method")["lr"]
     for spec in load_experiment("peers-every-step").runs():
-        assert spec.training.lr == best[spec.method.name.removesuffix("_bf16")], spec.method.name
+        assert spec.training.lr == best[tuned_as(spec.method.name)], spec.method.name

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from edgc.base.errors import EXIT_BAD_INPUT
 from edgc.cli import app
+from edgc.cluster.ask import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
 from edgc.cluster.memory import CATEGORIES
 from edgc.cluster.plan import UTILISATIONS
 from edgc.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
@@ -80,6 +83,30 @@ def numbers(method: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 )
 def test_a_number_never_has_an_exponent_because_it_is_large(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_sites_hold_whole_replicas_and_are_asked_what_users_weigh_there(tmp_path: Path) -> None:
+    """Without a published experiment, too: then no gap is known."""
+    plain = json.loads(printed("plan", *PLANS["sites"], "--results", str(tmp_path), "--json"))
+    assert (plain["model"], plain["cluster"]) == (SITE_MODEL, SITE_CLUSTER)
+    assert (plain["parallel"]["pipeline"], plain["parallel"]["data"]) == (1, 8)
+    assert {method["method"] for method in plain["methods"]} == set(SITE_METHODS)
+    assert {method["loss_gap"] for method in plain["methods"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--sites", "8", "--nodes", "4"], "--sites 8 --nodes 4: a site is a node"),
+        (["--sites", "8", "--pipeline", "2"], "--sites 8 --pipeline 2: every site has whole replicas"),
+        (["--model", "gpt2-2.5b"], "--cluster is missing"),
+        (["--cluster", "v100x32"], "--model is missing"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(asked: list[str], told: str) -> None:
+    failed = CliRunner().invoke(app, ["plan", *asked])
+    assert failed.exit_code == EXIT_BAD_INPUT
+    assert told in " ".join(failed.output.split())
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:
