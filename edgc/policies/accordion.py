@@ -12,20 +12,18 @@ decays in steps; with a smooth schedule no step decays, so that rule is left out
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.base.errors import UserError
-from edgc.policies.amounts import Amount, AmountKind, Bits, Rank, Ratio
-from edgc.policies.policy import Context, Decision, Observation, Policy, PolicySettings
-
-Share = Annotated[float, Field(gt=0, le=1)]
-Whole = Annotated[int, Field(ge=1)]
+from edgc.policies.amounts import Amount
+from edgc.policies.ladder_settings import LadderSettings, Share, Whole
+from edgc.policies.policy import Context, Decision, Observation, Policy
 
 
-class AccordionSettings(PolicySettings):
+class AccordionSettings(LadderSettings):
     """Two amounts, and when to change between them."""
 
     name: Literal["accordion"]
@@ -37,34 +35,6 @@ class AccordionSettings(PolicySettings):
         "parameter", description="Whose norm: every parameter's for itself, or the whole model's for all"
     )
     window: int = Field(1000, ge=1, description="Steps from one look at the norm to the next (paper: 10 epochs)")
-    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
-
-    @model_validator(mode="after")
-    def _two_amounts(self) -> AccordionSettings:
-        given = [name for name in ("ranks", "ratios", "bits") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give one of ranks, ratios and bits, not {' and '.join(given) or 'none'}")
-        low, high = getattr(self, given[0])
-        if low >= high:
-            raise ValueError(f"{given[0]} [{low}, {high}]: the lower amount comes first, and they must differ")
-        return self
-
-    @property
-    def amounts(self) -> Sequence[Amount]:
-        """The lower and the higher one."""
-        return [self.decides(value) for value in self.ranks or self.ratios or self.bits or ()]  # type: ignore[call-arg, arg-type]
-
-    @property
-    def decides(self) -> AmountKind:
-        return Rank if self.ranks else Ratio if self.ratios else Bits
-
-    @property
-    def largest(self) -> Amount:
-        return self.amounts[1]
-
-    @property
-    def changes(self) -> Sequence[int]:
-        return (self.start_step,) if self.start_step else ()
 
 
 MODEL = "model"  #: the one group where the whole model's norm counts

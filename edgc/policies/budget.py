@@ -11,20 +11,18 @@ it is in a large one, so that after a recovery the amount rises over several win
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.base.errors import UserError
-from edgc.policies.amounts import Amount, AmountKind, Bits, Rank, Ratio
-from edgc.policies.policy import Context, Decision, Observation, Policy, PolicySettings
-
-Share = Annotated[float, Field(gt=0, le=1)]
-Whole = Annotated[int, Field(ge=1)]
+from edgc.policies.amounts import Amount
+from edgc.policies.ladder_settings import LadderSettings, Share, Whole
+from edgc.policies.policy import Context, Decision, Observation, Policy
 
 
-class BudgetSettings(PolicySettings):
+class BudgetSettings(LadderSettings):
     """A ladder of amounts, and the share of a step that an exchange may take."""
 
     name: Literal["budget"]
@@ -35,34 +33,6 @@ class BudgetSettings(PolicySettings):
     bits: tuple[Whole, ...] | None = Field(None, min_length=2, description="Bits of every element, rising")
     share: float = Field(0.3, gt=0, lt=1, description="s: share of a step that the exchange's wire may take")
     window: int = Field(10, ge=1, description="Exchanges from one decision to the next")
-    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
-
-    @model_validator(mode="after")
-    def _one_ladder(self) -> BudgetSettings:
-        given = [name for name in ("ranks", "ratios", "bits") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give one of ranks, ratios and bits, not {' and '.join(given) or 'none'}")
-        ladder = getattr(self, given[0])
-        if list(ladder) != sorted(set(ladder)):
-            raise ValueError(f"{given[0]} {list(ladder)}: must rise")
-        return self
-
-    @property
-    def amounts(self) -> Sequence[Amount]:
-        """The ladder."""
-        return [self.decides(value) for value in self.ranks or self.ratios or self.bits or ()]  # type: ignore[call-arg, arg-type]
-
-    @property
-    def decides(self) -> AmountKind:
-        return Rank if self.ranks else Ratio if self.ratios else Bits
-
-    @property
-    def largest(self) -> Amount:
-        return self.amounts[-1]
-
-    @property
-    def changes(self) -> Sequence[int]:
-        return (self.start_step,) if self.start_step else ()
 
     @property
     def dense_before(self) -> int:
