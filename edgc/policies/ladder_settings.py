@@ -29,7 +29,7 @@ class LadderSettings(PolicySettings):
             raise ValueError(f"give one of ranks, ratios and bits, not {' and '.join(given) or 'none'}")
         ladder = list(getattr(self, given[0]))
         if ladder != sorted(set(ladder)):
-            raise ValueError(f"{given[0]} {ladder}: must rise: the lower amount comes first, and they must differ")
+            raise ValueError(f"{given[0]} {ladder}: the lower amount comes first, and they must differ: it must rise")
         return self
 
     @property
