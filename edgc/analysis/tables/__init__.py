@@ -33,4 +33,5 @@ MORE_TABLES = (
     "bandwidth",
     "adaptation",
     "replicas",
+    "choice",
 )

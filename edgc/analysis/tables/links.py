@@ -128,22 +128,24 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
     shown["Exposed (ms)"] = (table["exposed_s"] * 1e3).map(cell)
     shown["Baseline"] = table["baseline"]
-    shown["Step saved against it"] = [_reduction(row, "step_baseline") for row in rows]
-    shown["Exposed saved against it"] = [_reduction(row, "exposed_baseline") for row in rows]
+    shown["Step saved against it"] = [reduced(row, "step_baseline") for row in rows]
+    shown["Exposed saved against it"] = [reduced(row, "exposed_baseline") for row in rows]
     shown["Fastest dense"] = table["dense"]
-    shown["Step saved against that"] = [_reduction(row, "step_dense") for row in rows]
-    shown["Exposed saved against that"] = [_reduction(row, "exposed_dense") for row in rows]
+    shown["Step saved against that"] = [reduced(row, "step_dense") for row in rows]
+    shown["Exposed saved against that"] = [reduced(row, "exposed_dense") for row in rows]
     shown["Noise (points)"] = table["noise_points"].map(cell)
-    shown["Loss gap (nats)"] = [_gap(row) for row in rows]
+    shown["Loss gap (nats)"] = [gap(row) for row in rows]
     return shown
 
 
-def _reduction(row: pd.Series, name: str) -> str:
+def reduced(row: pd.Series, name: str) -> str:
+    """A reduction of `build`, in percent, with its error in points."""
     error = row[f"{name}_error"]
     return percent(row[f"{name}_percent"]) + (f" ± {error:.1f}" if pd.notna(error) else "")
 
 
-def _gap(row: pd.Series) -> str:
+def gap(row: pd.Series) -> str:
+    """The loss gap with its deviation and pairs of seeds."""
     if pd.isna(row["gap"]):
         return NOTHING
     spread = f" ± {row['gap_sd']:.4f}" if pd.notna(row["gap_sd"]) else ""

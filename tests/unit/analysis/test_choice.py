@@ -1,0 +1,73 @@
+"""Table `choice`: which method to take on links of a rate, from step times and gaps that are told here."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from edgc.analysis.tables import choice
+from edgc.analysis.tables.choice import DENSE, SEVERAL, SURE
+from edgc.analysis.write import write_table
+from tests.fixtures.captions import unexplained
+from tests.fixtures.sessions import published, session
+
+KEPT = {"dense": (0.0, 0.0, 3), "dense_bf16": (0.0, 0.01, 3), "powersgd": (0.01, 0.005, 3)}
+LOSES = {"topk": (0.2, 0.1, 3)}
+
+
+def chosen(steps: dict[str, tuple[float, ...]], gaps: dict[str, tuple[float, float, int]] | None = None) -> pd.Series:
+    by_rate = {method: {"10mbit": rounds} for method, rounds in {"nocomm": (0.1, 0.1), **steps}.items()}
+    table = choice.build(session(by_rate, gaps=published(**(KEPT | LOSES if gaps is None else gaps))))
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "method", "sure"),
+    [
+        ({"dense": (0.5, 0.5), "powersgd": (0.2, 0.2)}, "powersgd", SURE),
+        ({"dense": (0.5, 0.5), "powersgd": (0.2, 0.2), "topk": (0.1, 0.1)}, "powersgd", SURE),  # that one loses
+        ({"dense": (0.2, 0.2), "powersgd": (0.5, 0.5)}, "dense", DENSE),
+        ({"dense": (0.3, 0.3), "powersgd": (0.25, 0.33)}, "powersgd", DENSE),  # 3 % against 27 points between rounds
+        ({"dense": (0.5, 0.5), "dense_bf16": (0.4, 0.4), "powersgd": (0.2, 0.2), "topk": (0.2, 0.2)}, "powersgd", SURE),
+    ],
+)
+def test_it_is_the_fastest_of_those_that_keep_their_loss(steps, method, sure):
+    row = chosen(steps)
+    assert (row["method"], row["sure"]) == (method, sure)
+
+
+def test_others_are_as_fast_within_the_error_over_rounds():
+    steps = {"dense": (0.5, 0.5), "powersgd": (0.20, 0.20), "edgc": (0.19, 0.23), "powersgd_low": (0.21, 0.21)}
+    row = chosen(steps, KEPT | {"edgc": (0.0, 0.01, 3), "powersgd_low": (0.0, 0.01, 3)})
+    assert (row["method"], row["sure"]) == ("powersgd", SEVERAL)
+    assert row["as_fast"] == "Edgc", "5 % longer against 20 points; rank 2 is 5 % longer in both rounds"
+    assert "as is Edgc within the noise" in choice.paragraph(pd.DataFrame([row]))
+
+
+def test_what_is_faster_at_a_loss_is_named_with_its_loss():
+    row = chosen({"dense": (0.5, 0.5), "powersgd": (0.2, 0.2), "topk": (0.15, 0.15)})
+    assert (row["faster"], row["faster_gap"], row["faster_percent"]) == ("Topk", 0.2, pytest.approx(25))
+    told = choice.paragraph(pd.DataFrame([row]))
+    assert told == (
+        "At 10 Mbit/s take Powersgd, 200 ms a step: 60.0 % ± 0.0 less than Dense.\n"
+        "Topk takes 25.0 % less time a step; its loss gap is +0.200 nats."
+    )
+
+
+def test_nothing_is_taken_whose_loss_is_not_known():
+    row = chosen({"dense": (0.5, 0.5), "powersgd": (0.2, 0.2)}, {})
+    assert pd.isna(row["method"])
+    table = pd.DataFrame([row])
+    assert "no method is known to keep its loss" in choice.paragraph(table)
+    assert choice.present(table)["Take"].tolist() == ["–"]
+
+
+def test_the_table_is_written_and_says_what_its_columns_are(tmp_path):
+    steps = {"nocomm": {"10mbit": (0.1, 0.1)}, "dense": {"10mbit": (0.5, 0.5)}, "topk": {"10mbit": (0.2, 0.2)}}
+    study = session(steps, gaps=published(**KEPT, **LOSES))
+    experiment = study.experiment.model_copy(update={"tables": ("choice",)})
+    write_table("choice", replace(study, experiment=experiment), tmp_path)
+    text = (tmp_path / "choice.md").read_text()
+    assert not unexplained(text)
+    assert "Topk: 60.0 % less time a step; its loss gap is +0.200 nats" in text
