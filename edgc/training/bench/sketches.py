@@ -17,6 +17,7 @@ from edgc.comm.communicator import wire_factor
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, Model, load
 from edgc.exchange.turns import UnderWay
+from edgc.ops.bitmap import packed_size
 from edgc.ops.select import Pool, select
 from edgc.policies.amounts import Ratio
 from edgc.policies.policy import Decision
@@ -107,6 +108,7 @@ def _exchanged(
     shapes = {name: tuple(gradient.shape) for name, gradient in gradients[0].items()}
     phases = Sketch(settings).workload(shapes, Decision(Ratio(ratio)), len(gradients)).phases
     (bitmap, sketch) = phases[0].messages
+    told = packed_size(elements) if settings.error_feedback == "all" else 0  # which of its elements an owner got
     return {
         "sent": sum(int((each != 0).sum()) for each in sent.values()) / len(gradients) / elements,
         "union": union / elements,
@@ -114,7 +116,7 @@ def _exchanged(
         "left": float((error[there].abs() > OFF * typical).float().mean()),
         "error": float(error.norm() / right.norm()),
         "replicated": wire / elements,
-        "to_owner": wire_factor("reduce_scatter", len(gradients)) * (bitmap.payload + sketch.payload) / elements,
+        "to_owner": wire_factor("reduce_scatter", len(gradients)) * (bitmap.payload + sketch.payload + told) / elements,
     }
 
 

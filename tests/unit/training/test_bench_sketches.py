@@ -35,6 +35,8 @@ def test_a_run_writes_numbers_words_and_a_table(corpus: Path, tmp_path: Path, mo
         assert released["left"] > 0.1
         # half a cell of 4 bytes and one bit an element, and back: as an all-reduce
         assert own.loc[("tagc", ranks)]["replicated"] == pytest.approx(2 * (ranks - 1) / ranks * (2 + 1 / 8), rel=1e-3)
+        # to owners only: not back, but a bit an element on what they got
+        assert own.loc[("tagc", ranks)]["to_owner"] == pytest.approx((ranks - 1) / ranks * (2 + 2 / 8), rel=1e-3)
     assert own.loc[("lhc", 3)]["union"] > own.loc[("lhc", 2)]["union"]
 
 
