@@ -29,7 +29,8 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
     by = data["panel" if "panel" in data else "model"]
     panels = list(by.unique()) or [None]
     width = getattr(module, "WIDTH", style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH)
-    size = (width * len(panels), style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1)) + 0.2)
+    height = module.height(data) if hasattr(module, "height") else style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1))
+    size = (width * len(panels), height + 0.2)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(module.ROWS, len(panels), squeeze=False)
     for panel, column in zip(panels, grid.T, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from edgc.comm.telemetry import Region
@@ -152,3 +153,15 @@ RC: dict[Any, Any] = {
 }
 PANEL_WIDTH, PANEL_HEIGHT, DPI = 5.6, 3.2, 200  # inches, inches, pixels an inch
 NARROW_PANEL_WIDTH = 3.7  # inches, of three panels and more
+CROWDED = 12  #: methods; a legend of more is not read
+GREY = Look("#BBBBBB", "o", "-")  #: of a method that is one of too many to have a name
+
+
+def always_named(methods: Iterable[str]) -> set[str]:
+    """Those of many methods that readers look for: the baseline, and what is replicated, in all its variants."""
+    return {method for method in methods if method == "dense" or method.startswith("edgc")}
+
+
+def height(rows: int) -> float:
+    """Inches of a panel with a named row for each method: as any other, unless these need more."""
+    return max(PANEL_HEIGHT, 0.8 + 0.19 * rows)

@@ -7,12 +7,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from edgc.analysis.study import Study
-from edgc.analysis.style import look
+from edgc.analysis.style import CROWDED, GREY, always_named, look
 
 Y_LABEL = "validation loss (nats/token)"
 GROUP = ["model", "method", "title", "device"]
 FILLS = ("full", "none", "left", "right", "top", "bottom")  #: markers' fill, by device
-NOTE = {"Line": "mean over seeds", "Band": "from the lowest to the highest seed", "Cross": "a run diverged"}
+NOTE = {
+    "Line": "mean over seeds",
+    "Band": "from the lowest to the highest seed",
+    "Cross": "a run diverged",
+    "Grey": f"of more than {CROWDED} methods, those that do not end among the {CROWDED} of lowest loss, but dense and "
+    "EDGC; the figure's CSV names them",
+}
 
 
 def build_curves(study: Study, spent: str) -> pd.DataFrame:
@@ -45,10 +51,20 @@ def _ends(study: Study, spent: str) -> list[dict]:
     return ends
 
 
+def _named(data: pd.DataFrame) -> set[str]:
+    """The methods whose lines have a look and a name: all, or of too many those with the lowest loss at their end."""
+    last = data[~data["diverged"]].sort_values("step").groupby("method")["loss"].last()
+    methods = set(data["method"])
+    return methods if len(methods) <= CROWDED else {*last.nsmallest(CROWDED).index, *always_named(methods)}
+
+
 def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
     """One line per method and device with a band over its seeds; a cross where a run diverged."""
-    devices = list(data["device"].unique())
+    devices, named = list(data["device"].unique()), _named(data)
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
+        if method not in named:
+            ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker="", zorder=1)
+            continue
         style = look(str(method))
         curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
         label = f"{title}, {device}" if len(devices) > 1 else str(title)

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from edgc.analysis.links_in_words import NOISE
+from edgc.analysis.links_in_words import FASTEST, NOISE
 from edgc.analysis.study import Study
-from edgc.analysis.style import look
+from edgc.analysis.style import CROWDED, GREY, Look, always_named, look
 from edgc.analysis.tables import links
 from edgc.analysis.timed_steps import FLOOR, megabits, spoken
 from edgc.config.timing import UNSHAPED
@@ -23,6 +23,8 @@ NOTE = {
     "Hollow": "within noise",
     "Triangle with an edge": "not above the floor, or more lost than is shown",
     "Shaded": "links without a limit",
+    "Grey": f"of more than {CROWDED} methods, those that are on no links one of the two fastest, or the fastest dense "
+    "one, but dense and EDGC; table `links` names them",
 }
 ROWS = 2
 WIDTH = 8.2
@@ -59,15 +61,18 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     places = _places(data)
     several = data["device"].nunique() > 1
     groups = list(data.groupby(["method", "title", "device"], sort=False))
-    lowest = _lower_edge(1e3 * data["exposed_s"])
+    lowest, named = _lower_edge(1e3 * data["exposed_s"]), _named(data)
     for number, ((method, title, device), rows) in enumerate(groups):
         x = rows["rate"].map(places) * np.where(np.isinf(rows["mbit"]), _aside(number, len(groups)), 1.0)
         points = rows.assign(x=x, ms=1e3 * rows["exposed_s"]).sort_values("x")
         label = f"{title}, {device}" if several else str(title)
-        _line(above, points, "ms", lowest, label)
-        _line(below, points, "saved_percent", LOWEST, label)
+        style = look(str(method)) if method in named else GREY
+        _line(above, points, "ms", lowest, style)
+        _line(below, points, "saved_percent", LOWEST, style)
+        if method not in named:
+            continue
+        above.plot([], [], color=style.colour, linestyle=style.dash, marker=style.marker, label=label)
         unsure = points[(points["verdict"] == NOISE) & (points["saved_percent"] >= LOWEST)]
-        style = look(str(method))
         below.plot(unsure["x"], unsure["saved_percent"], style.marker, color=style.colour, markerfacecolor="white")
     above.set_yscale("log")
     few = 1e3 * data["exposed_s"].max() < 100 * lowest  # a decade or two
@@ -107,14 +112,22 @@ def _lower_edge(values: pd.Series) -> float:
     return 0.5 * float(positive.min()) if len(positive) else 0.1
 
 
-def _line(ax: Axes, points: pd.DataFrame, column: str, lowest: float, label: str) -> None:
+def _named(data: pd.DataFrame) -> set[str]:
+    """The methods that have a look and a name: all, or of too many the fastest on links of some rate."""
+    methods = set(data["method"])
+    if len(methods) <= CROWDED:
+        return methods
+    best = data.sort_values("saved_percent", ascending=False).groupby(["device", "rate"]).head(2)
+    return always_named(methods) | {*best["method"], *data.loc[data["verdict"] == FASTEST, "method"]}
+
+
+def _line(ax: Axes, points: pd.DataFrame, column: str, lowest: float, style: Look) -> None:
     """A method's points, joined over the limited rates; what lies below `lowest` is a triangle there."""
-    style = look(points["method"].iloc[0])
+    order = 1 if style is GREY else 2
     inside, limited = points[points[column] >= lowest], np.isfinite(points["mbit"])
     joined = points[column].where(points[column] >= lowest)
-    ax.plot(points["x"][limited], joined[limited], color=style.colour, linestyle=style.dash)
-    ax.plot(inside["x"], inside[column], style.marker, color=style.colour)
-    ax.plot([], [], color=style.colour, linestyle=style.dash, marker=style.marker, label=label)
+    ax.plot(points["x"][limited], joined[limited], color=style.colour, linestyle=style.dash, zorder=order)
+    ax.plot(inside["x"], inside[column], style.marker, color=style.colour, zorder=order)
     outside = points[points[column] < lowest]
     ax.plot(outside["x"], [lowest] * len(outside), "v", color=style.colour, markersize=6, markeredgecolor="black")
 

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 
 from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
 from edgc.analysis.study import Study
-from edgc.analysis.style import look
+from edgc.analysis.style import CROWDED, GREY, look
 
-CROWDED = 12  #: methods; a legend of more is not read
 NOTE = {
     "Small point": "a finished run",
     "Large point": "mean over seeds, with bars from the lowest to the highest",
@@ -54,14 +53,15 @@ def styled(data: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     devices = list(data["device"].unique())
     crowded = data["method"].nunique() > CROWDED
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        grey, own = crowded and not rows["front"].any(), look(str(method))
+        grey = crowded and not rows["front"].any()
+        own = GREY if grey else look(str(method))
         label = f"{title}, {device}" if len(devices) > 1 else str(title)
         yield (
             rows,
             {
                 "label": None if grey else label,
-                "color": "#BBBBBB" if grey else own.colour,
-                "marker": "o" if grey else own.marker,
+                "color": own.colour,
+                "marker": own.marker,
                 "markersize": 3.5 if grey else 6,
                 "fillstyle": FILLS[devices.index(device) % len(FILLS)],
                 "zorder": 1 if grey else 2,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis import style
 from edgc.analysis.study import WARMUP_STEPS, Study
-from edgc.analysis.style import look
+from edgc.analysis.style import CROWDED, MARKERS, PALETTE, look
 from edgc.analysis.tables import latency
 
 TITLE = "Communication latency"
 NOTE = {
-    "Bar": f"median over steps, the first {WARMUP_STEPS} of a run left out",
+    "Bar": f"median over steps, the first {WARMUP_STEPS} of a run left out; of more than {CROWDED} methods a point",
     "Thin line": "20 and 80 % quantiles",
 }
 ROWS = 1
@@ -35,12 +36,21 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def height(data: pd.DataFrame) -> float:
+    """Inches for the names of all methods, where each has a row."""
+    lines = data.groupby("model")[["title", "device"]].value_counts().groupby("model").size()
+    return style.height(int(lines.max()) if len(lines) and lines.max() > CROWDED else 0)
+
+
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One model's bars, milliseconds, grouped by definition."""
-    definitions = list(data["definition"].unique())
+    """One model, milliseconds: bars grouped by definition, or a row for each of many methods."""
     groups = list(data.groupby(["method", "title", "device"], sort=False))
-    width = 0.8 / max(1, len(groups))
     several = data["device"].nunique() > 1
+    if len(groups) > CROWDED:
+        _draw_rows(data, ax, [f"{title}\n{device}" if several else title for (_, title, device), _ in groups])
+        return
+    definitions = list(data["definition"].unique())
+    width = 0.8 / max(1, len(groups))
     for number, ((method, title, device), rows) in enumerate(groups):
         places = [definitions.index(d) + (number - (len(groups) - 1) / 2) * width for d in rows["definition"]]
         seconds = rows["seconds"].to_numpy()
@@ -60,3 +70,18 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.grid(visible=False, axis="x")
     ax.tick_params(axis="x", length=0)
     ax.set_ylabel("communication latency (ms)")
+
+
+def _draw_rows(data: pd.DataFrame, ax: Axes, names: list[str]) -> None:
+    """A row for each method, the first on top, and in it a point for each definition."""
+    for colour, marker, (definition, rows) in zip(
+        PALETTE, MARKERS, data.groupby("definition", sort=False), strict=False
+    ):
+        ms = 1e3 * rows[["seconds", "p20", "p80"]]
+        spread = [ms["seconds"] - ms["p20"], ms["p80"] - ms["seconds"]]
+        places = range(len(rows))
+        ax.errorbar(ms["seconds"], places, xerr=spread, fmt=marker, color=colour, elinewidth=0.7, label=definition)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("communication latency (ms)")

@@ -6,9 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from edgc.analysis.figures.fronts import CROWDED
 from edgc.analysis.study import Study
-from edgc.analysis.style import look
+from edgc.analysis.style import CROWDED, look
 from edgc.analysis.tables.claims import NUMBER
 
 TITLE = "Training time saved, by the rate of the links"

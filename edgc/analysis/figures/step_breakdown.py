@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis import style
 from edgc.analysis.frames import STEP_SECONDS
 from edgc.analysis.render import cell
 from edgc.analysis.study import WARMUP_STEPS, Study, central, lines, steady
@@ -36,6 +37,11 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.set_xlabel("time of a step on the first pipeline stage (ms)")
 
 
+def height(data: pd.DataFrame) -> float:
+    """Inches for the names of all bars."""
+    return style.height(int(data["model"].value_counts().max()) if len(data) else 0)
+
+
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
     """One bar per row; one without a counted step says so."""
     positions = range(len(data))
@@ -53,7 +59,7 @@ def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
     several = data["device"].nunique() > 1
     names = [f"{t}\n{d}" if several else t for t, d in zip(data["title"], data["device"], strict=True)]
     ax.set_yticks(positions, names)
-    ax.invert_yaxis()
+    ax.set_ylim(len(data) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.14)

@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from edgc.analysis.figures import fronts, pareto_bytes, pareto_seconds
+from edgc.analysis.figures import loss_step, pareto_bytes, pareto_seconds
 from edgc.analysis.study import Study
+from edgc.analysis.style import CROWDED
 from edgc.analysis.tables import learning_rates, time_to_loss
 from tests.fixtures.studies import of, run, step, study
 
@@ -136,14 +137,30 @@ def test_the_front_is_what_nothing_beats_in_both():
 
 def test_of_many_methods_only_those_on_the_front_are_named():
     point = {"model": "m", "device": "CPU", "seed": 1, "loss": 4.0, "seconds": 1.0}
-    rows = [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(fronts.CROWDED + 1)]
+    rows = [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED + 1)]
     named = {}
-    for count in (fronts.CROWDED, fronts.CROWDED + 1):
+    for count in (CROWDED, CROWDED + 1):
         ax = Figure().subplots()
         pareto_seconds.draw(pd.DataFrame(rows[:count]), ax)
         named[count] = ax.get_legend_handles_labels()[1]
-    assert list(map(len, named.values())) == [fronts.CROWDED, 2]
-    assert named[fronts.CROWDED + 1] == ["M0", "M1"]
+    assert list(map(len, named.values())) == [CROWDED, 2]
+    assert named[CROWDED + 1] == ["M0", "M1"]
+
+
+def test_of_many_methods_only_those_of_lowest_loss_have_a_named_line():
+    """The last one ends lowest, though it began highest; one diverged."""
+    ends = {f"m{i:02}": 4.0 + i for i in range(CROWDED + 1)} | {f"m{CROWDED + 1:02}": 3.0}
+    common = {"model": "m", "device": "CPU", "n": 1, "diverged": False}
+    rows = [
+        common | {"method": m, "title": m, "step": x, "x": x, "loss": loss, "low": loss, "high": loss}
+        for m, end in ends.items()
+        for x, loss in ((1, 20 - end), (2, end))
+    ]
+    rows[1]["diverged"] = True
+    ax = Figure().subplots()
+    loss_step.draw(pd.DataFrame(rows), ax)
+    assert len(ax.lines) == len(ends)
+    assert ax.get_legend_handles_labels()[1] == [*list(ends)[1:CROWDED], f"m{CROWDED + 1:02}"]
 
 
 def test_runs_that_ended_badly_have_no_point():

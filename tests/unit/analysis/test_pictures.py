@@ -29,7 +29,7 @@ def test_nothing_runs_out_of_the_picture(name: str) -> None:
     whole = [
         data for data in plotted if data.shape[1] == max(data.shape[1] for data in plotted)
     ]  # old ones lack columns
-    for data in (min(whole, key=panels), max(whole, key=panels)):  # the narrowest picture and the widest
+    for data in (min(whole, key=panels), max(whole, key=panels), max(whole, key=len)):  # narrow, wide, full
         with mpl.rc_context(style.RC):
             figure = canvas.draw(module, data, SETTING)
             assert not outside(figure)
