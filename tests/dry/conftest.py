@@ -35,12 +35,10 @@ NARROW = {"max_rank": 32, "rank": 16}  # for matrices of width 64
 
 
 def halves() -> tuple[set[str], set[str]]:
-    """Methods for two jobs: every method is in one; one of each synchronisation × aggregator × policy is in both."""
-    kinds: dict[tuple[str, ...], list[str]] = {}
+    """Methods for two jobs: every method is in one; one of each aggregator is in both."""
+    kinds: dict[str, list[str]] = {}
     for name in sorted(EVERY):
-        method = load(Method, name)
-        kind = tuple(part.name for part in (method.synchronisation, method.aggregator, method.policy))
-        kinds.setdefault(kind, []).append(name)
+        kinds.setdefault(load(Method, name).aggregator.name, []).append(name)
     alike = [name for names in kinds.values() for name in names[1:]]
     both = {names[0] for names in kinds.values()}
     return both | {*alike[::2]}, both | {*alike[1::2]}
