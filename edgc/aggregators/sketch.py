@@ -151,7 +151,9 @@ class Sketch(Coded):
         packed = torch.zeros(plan.bytes, dtype=torch.uint8, device=positions.device)
         packed[: plan.bitmap] = pack(marks, plan.bits)
         packed[plan.bitmap : plan.bitmap + len(broken)] = broken
-        return _Sent(plan, packed, encode(values, positions, self._shape(plan, seed)), values, positions)
+        return _Sent(
+            plan, packed, encode(values, self._shape(plan, seed).places(positions), plan.cells), values, positions
+        )
 
     def _select(self, plan: Plan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
         pools = []
@@ -167,12 +169,11 @@ class Sketch(Coded):
         total, exact = sums.new_zeros(plan.elements), marks.new_zeros(plan.elements, dtype=torch.bool)
         there = unpack(marks, plan.elements, plan.bits).nonzero().view(-1)
         if plan.elements:
-            shape = self._shape(plan, seed)
-            peeled = peel(sums, there, shape)
+            places = self._shape(plan, seed).places(there)
+            peeled = peel(sums, places)
             total[there], exact[there] = peeled.values, peeled.found
-            lost = there[~peeled.found]
             if self.settings.unrecovered == "estimate":
-                total[lost] = estimate(peeled.rest, lost, shape)
+                total[there[~peeled.found]] = estimate(peeled.rest, places.of(~peeled.found))
             total.mul_(1 / ranks)
         self.last = Recovery(plan.elements, len(there), len(there) - int(exact.sum()))
         return _Recovered(total, exact, flags.bool())

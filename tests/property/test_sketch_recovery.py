@@ -23,7 +23,8 @@ def recovered(share: float, hashing: Hashing, kept: int = KEPT, seed: int = 0) -
     positions = torch.randperm(3 * kept, generator=generator)[:kept].sort().values
     values = torch.randn(kept, generator=generator, dtype=torch.float64)
     shape = SketchShape(cells_for(share * kept, hashing), hashing, seed * 3)
-    peeled = peel(encode(values, positions, shape), positions, shape)
+    places = shape.places(positions)
+    peeled = peel(encode(values, places, shape.cells), places)
     torch.testing.assert_close(peeled.values[peeled.found], values[peeled.found], rtol=0, atol=1e-9)
     return float(peeled.found.float().mean())
 
