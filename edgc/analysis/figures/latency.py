@@ -47,7 +47,7 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     groups = list(data.groupby(["method", "title", "device"], sort=False))
     several = data["device"].nunique() > 1
     if len(groups) > CROWDED:
-        _draw_rows(data, ax, [f"{title}\n{device}" if several else title for (_, title, device), _ in groups])
+        _draw_rows(data, ax, [f"{title}\n{device}" if several else str(title) for (_, title, device), _ in groups])
         return
     definitions = list(data["definition"].unique())
     width = 0.8 / max(1, len(groups))
