@@ -151,9 +151,8 @@ class Sketch(Coded):
         packed = torch.zeros(plan.bytes, dtype=torch.uint8, device=positions.device)
         packed[: plan.bitmap] = pack(marks, plan.bits)
         packed[plan.bitmap : plan.bitmap + len(broken)] = broken
-        return _Sent(
-            plan, packed, encode(values, self._shape(plan, seed).places(positions), plan.cells), values, positions
-        )
+        sums = encode(values, self._shape(plan, seed).places(positions), plan.cells)
+        return _Sent(plan, packed, sums, values, positions)
 
     def _select(self, plan: Plan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
         pools = []

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import cell, percent
-from edgc.analysis.timed_steps import FLOOR, OTHER, at, megabits, spoken
+from edgc.analysis.timed_steps import FLOOR, OTHER, at, megabits, opening, spoken
 from edgc.config.timing import UNSHAPED
 
 PAYS, LOSES, NOISE, FASTEST = "pays", "does not pay", "within noise", "fastest dense"
@@ -50,7 +50,7 @@ def _sentences(rows: pd.DataFrame) -> Iterator[str]:
 
 def _fastest(rate: str, methods: pd.DataFrame) -> str:
     """Which method, and by how much against baseline and fastest dense."""
-    where = at(rate)[0].upper() + at(rate)[1:]
+    where = opening(rate)
     if methods.empty:
         return f"{where} no method was measured to its end."
     row = methods.sort_values("step_s").iloc[0]

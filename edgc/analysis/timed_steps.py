@@ -100,6 +100,11 @@ def at(rate: str) -> str:
     return "on links that are not limited" if rate == UNSHAPED else f"at {spoken(rate)}"
 
 
+def opening(rate: str) -> str:
+    """`at`, as a sentence begins."""
+    return at(rate)[0].upper() + at(rate)[1:]
+
+
 def role(line: Line) -> str:
     """FLOOR, DENSE or OTHER."""
     return str(line.runs.iloc[0]["role"])

@@ -16,8 +16,8 @@ NOTE = {
     "Line": "mean over seeds",
     "Band": "from the lowest to the highest seed",
     "Cross": "a run diverged",
-    "Grey": f"of more than {CROWDED} methods, those that do not end among the {CROWDED} of lowest loss, but dense and "
-    "EDGC; the figure's CSV names them",
+    "Grey": f"where there are more than {CROWDED} methods, all but dense, EDGC and the {CROWDED} that end with the "
+    "lowest loss; the figure's CSV names them",
 }
 
 

@@ -23,8 +23,8 @@ NOTE = {
     "Hollow": "within noise",
     "Triangle with an edge": "not above the floor, or more lost than is shown",
     "Shaded": "links without a limit",
-    "Grey": f"of more than {CROWDED} methods, those that are on no links one of the two fastest, or the fastest dense "
-    "one, but dense and EDGC; table `links` names them",
+    "Grey": f"where there are more than {CROWDED} methods, all but dense, EDGC, and the two fastest and the fastest "
+    "dense one at each rate; table `links` names them",
 }
 ROWS = 2
 WIDTH = 8.2

@@ -12,7 +12,8 @@ from edgc.analysis.tables import latency
 
 TITLE = "Communication latency"
 NOTE = {
-    "Bar": f"median over steps, the first {WARMUP_STEPS} of a run left out; of more than {CROWDED} methods a point",
+    "Bar": f"median over steps, the first {WARMUP_STEPS} of a run left out; a point where there are more than "
+    f"{CROWDED} methods",
     "Thin line": "20 and 80 % quantiles",
 }
 ROWS = 1

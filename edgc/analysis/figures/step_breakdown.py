@@ -38,8 +38,9 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
 
 
 def height(data: pd.DataFrame) -> float:
-    """Inches for the names of all bars."""
-    return style.height(int(data["model"].value_counts().max()) if len(data) else 0)
+    """Inches for the names of all bars of a panel."""
+    by = data["panel" if "panel" in data else "model"]
+    return style.height(int(by.value_counts().max()) if len(data) else 0)
 
 
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:

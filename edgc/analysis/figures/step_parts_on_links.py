@@ -5,12 +5,13 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from edgc.analysis import style
-from edgc.analysis.figures.step_breakdown import draw_bars
+from edgc.analysis.figures.step_breakdown import draw_bars, height
 from edgc.analysis.frames import STEP_SECONDS
 from edgc.analysis.study import Study, central
 from edgc.analysis.style import REGIONS
 from edgc.analysis.timed_steps import Session, spoken
+
+__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw", "height"]
 
 TITLE = "Step time by rate of the links"
 NOTE = {
@@ -34,11 +35,6 @@ def build(study: Study) -> pd.DataFrame:
         rows, columns=["model", "method", "title", "device", "status", "rate", "panel", "steps", *REGIONS]
     )
     return table if table["steps"].any() else table.head(0)
-
-
-def height(data: pd.DataFrame) -> float:
-    """Inches for the names of all bars."""
-    return style.height(int(data["panel"].value_counts().max()) if len(data) else 0)
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:

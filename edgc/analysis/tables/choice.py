@@ -97,17 +97,17 @@ def paragraph(table: pd.DataFrame) -> str:
 
 
 def _sentences(row: pd.Series) -> Iterator[str]:
-    where = session.at(row["rate"])[0].upper() + session.at(row["rate"])[1:]
+    where = session.opening(row["rate"])
     if pd.isna(row["title"]):
         yield f"{where} no method is known to keep its loss gap within the margin."
         return
     told = f"{where} take {row['title']}, {cell(1e3 * row['step_s'])} ms a step"
     if row["sure"] == DENSE:
-        no_gain = f"beyond the noise no faster than {row['dense']}"
+        no_gain = f"it saves no more than the noise against {row['dense']}"
         yield f"{told}: {'nothing that keeps its loss is faster' if row['title'] == row['dense'] else no_gain}."
     else:
-        others = f", as is {row['as_fast']} within the noise" if row["as_fast"] else ""
-        yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}{others}."
+        others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
+        yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}.{others}"
     if pd.notna(row.get("faster")):
         yield f"{row['faster']} takes {_faster(row)}."
 

@@ -14,6 +14,7 @@ from edgc.analysis import verdicts
 from edgc.analysis.collect import gather
 from edgc.analysis.figures import TIME_FIGURES, exposed, gap_on_links, step_parts_on_links
 from edgc.analysis.study import Study, load_study
+from edgc.analysis.style import CROWDED, GREY
 from edgc.analysis.tables import TIME_TABLES, links, links_bytes, links_conditions
 from edgc.analysis.write import write_figure, write_table
 from edgc.base.errors import UserError
@@ -179,6 +180,21 @@ def test_gaps_against_times_have_a_front_on_links_of_each_rate():
     assert slow["front"].to_dict() == {"dense": False, "dense_bf16": True, "powersgd": True}
     gap_on_links.draw(data[data["panel"] == "10 Mbit/s"], Figure().subplots())
     assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
+
+
+def test_of_many_methods_the_fastest_dense_and_edgc_are_named_and_the_others_grey():
+    columns = {"model": "m", "device": "CPU", "role": "other", "rate": "10mbit", "mbit": 10.0, "steps": 4}
+    saved = {"dense": -90, "dense_bf16": 0, "edgc": -80} | {f"m{i:02}": float(i) for i in range(CROWDED)}
+    rows = [
+        columns | {"method": m, "title": m, "exposed_s": 1 - s / 100, "saved_percent": s, "verdict": "pays"}
+        for m, s in saved.items()
+    ]
+    data = pd.DataFrame(rows)
+    data.loc[data["method"] == "dense_bf16", "verdict"] = "fastest dense"
+    above, below = Figure().subplots(2)
+    exposed.draw(data, (above, below))
+    assert set(above.get_legend_handles_labels()[1]) == {"dense", "dense_bf16", "edgc", "m10", "m11"}
+    assert sum(line.get_color() == GREY.colour for line in above.lines) == 3 * (CROWDED - 2), "line, points, triangles"
 
 
 def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():

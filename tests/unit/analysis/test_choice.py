@@ -42,7 +42,7 @@ def test_others_are_as_fast_within_the_error_over_rounds():
     row = chosen(steps, KEPT | {"edgc": (0.0, 0.01, 3), "powersgd_low": (0.0, 0.01, 3)})
     assert (row["method"], row["sure"]) == ("powersgd", SEVERAL)
     assert row["as_fast"] == "Edgc", "5 % longer against 20 points; rank 2 is 5 % longer in both rounds"
-    assert "as is Edgc within the noise" in choice.paragraph(pd.DataFrame([row]))
+    assert "As fast within the noise: Edgc." in choice.paragraph(pd.DataFrame([row]))
 
 
 def test_what_is_faster_at_a_loss_is_named_with_its_loss():
