@@ -93,7 +93,7 @@ def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int
         _hashed(own),
         passes(HASHES * own, 4, word + 8),
     )
-    # the union listed; its hashes, twice with estimates; each of its places is put in, looked at and taken out
+    # the union listed; its hashes; each of its places is put in, looked at and taken out
     share = ranks if sharded else 1  # an owner peels its own part
     union = sum(plan.union for plan in plans) / share
     peel = (
@@ -118,5 +118,6 @@ def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int
 
 
 def _hashed(elements: float) -> Kernel:
-    """Three hashes each: about twenty operations on words of eight bytes, each read and written."""
-    return Kernel(bytes=HASHES * 20 * 16.0 * elements, launches=HASHES * 20)
+    """Of each element a key, mixed in 6 passes over words of 4 bytes; of each of its hashes 19 more, three of a sign, and
+    four over words of 8 bytes that make it a place. Each pass reads and writes."""
+    return Kernel(bytes=elements * 2 * (6 * 4 + HASHES * (22 * 4 + 4 * 8)), launches=32)

@@ -11,6 +11,7 @@ import pandas as pd
 from edgc.analysis.links_in_words import FASTEST, LOSES, NOISE, PAYS
 from edgc.analysis.render import cell, percent
 from edgc.analysis.site.kept import Kept
+from edgc.analysis.taken import taken
 from edgc.analysis.timed_steps import FLOOR, OTHER, at, spoken
 from edgc.analysis.verdicts import TOO_FEW
 from edgc.config.timing import UNSHAPED
@@ -71,31 +72,28 @@ class Rate:
 
 
 def by_rate(timing: Kept) -> list[Rate]:
-    """The answer at every rate of a timing session."""
+    """The answer at every rate of a timing session; none where nothing is dense and nothing pays."""
     links = _judged(timing)
-    return [_at_rate(rate, links[links["rate"] == rate], timing) for rate in links["rate"].unique()]
+    found = [_at_rate(rate, links[links["rate"] == rate]) for rate in links["rate"].unique()]
+    return [each for each in found if each]
 
 
-def _at_rate(rate: str, rows: pd.DataFrame, timing: Kept) -> Rate:
-    known = rows[rows["preserved"].astype(bool) & (rows["role"] == OTHER)]
-    paying = known[known["verdict"] == PAYS].sort_values("step_s")
-    where = spoken(rate)
-    if len(paying):
-        row = paying.iloc[0]
-        sentence = f"Use {row['title']}: it {_saves(row)} and keeps the loss."
-        return Rate(where, Answer(sentence, PAYS, _sure(row)), _points(row), _gap(row), row["method"], row["title"])
-    fastest = rows[rows["verdict"] == FASTEST]
-    dense = (rows if fastest.empty else fastest).sort_values("step_s").iloc[0]
-    open_ones = rows[(rows["verdict"] == PAYS) & (rows["role"] == OTHER)]
-    told = "no method that is known to keep the loss saves more than the noise"
-    if len(open_ones):
-        first = open_ones.sort_values("step_s").iloc[0]
-        told += f"; {first['title']} {_saves(first)}, but its loss gap is {_kept(first)}"
-    verdict = "it depends" if len(open_ones) else LOSES
-    sentence = f"Use {dense['title']}, without compression: {told}."
-    return Rate(
-        where, Answer(sentence, verdict, _sure(dense)), _points(dense), _gap(dense), dense["method"], dense["title"]
-    )
+def _at_rate(rate: str, rows: pd.DataFrame) -> Rate | None:
+    row = taken(rows)
+    if row is None:
+        return None
+    if row["role"] == OTHER:
+        sentence, verdict = f"Use {row['title']}: it {_saves(row)} and keeps the loss.", PAYS
+    else:
+        open_ones = rows[(rows["verdict"] == PAYS) & (rows["role"] == OTHER)]
+        told = "no method that is known to keep the loss saves more than the noise"
+        if len(open_ones):
+            first = open_ones.sort_values("step_s").iloc[0]
+            told += f"; {first['title']} {_saves(first)}, but its loss gap is {_kept(first)}"
+        verdict = "it depends" if len(open_ones) else LOSES
+        sentence = f"Use {row['title']}, without compression: {told}."
+    best = Answer(sentence, verdict, _sure(row))
+    return Rate(spoken(rate), best, _points(row), _gap(row), row["method"], row["title"])
 
 
 def of_timing(timing: Kept) -> Answer:

@@ -7,29 +7,30 @@ from collections.abc import Iterator
 import pandas as pd
 
 from edgc.analysis import timed_steps as session
-from edgc.analysis.links_in_words import PAYS
 from edgc.analysis.render import NOTHING, cell, percent
 from edgc.analysis.study import Study
 from edgc.analysis.tables import links
+from edgc.analysis.taken import taken
 from edgc.analysis.timed_steps import Session
 
 TITLE = "Which method to take"
 
 CAPTION = {
-    "Take": "of the methods whose loss gap is known to be within the margin, dense ones among them, the one with the "
-    "lowest median step at that rate (table `links`)",
+    "Take": "of the methods that pay (table `links`) and whose loss gap is known to be within the margin the one with "
+    "the lowest median step; where none does, the fastest dense method, which is there without compression",
     "Step": "its median",
     "Fastest dense": links.CAPTION["Fastest dense"],
     "Less than the fastest dense": "its step against the fastest dense method's ± two standard errors over rounds, in "
     "points",
-    "Loss gap": "mean ± standard deviation over n pairs of seeds; the interval of the mean ends below the margin",
-    "How sure": "“sure”: it pays beyond the noise, and no other with a loss within the margin is as fast; “one of "
-    "several”: it pays, and others are as fast within the noise; “dense is as good”: it does not pay beyond the noise",
+    "Loss gap": "mean ± standard deviation over n pairs of seeds; – where none was measured",
+    "How sure": "“sure”: no other with a loss within the margin is as fast; “one of several”: others are as fast "
+    "within the noise; “dense”: nothing that is known to keep its loss pays",
     "As fast": "those with a loss within the margin and a step that is longer by no more than two standard errors over "
     "rounds",
-    "Faster at a loss": "the fastest of all others whose step is shorter, with its loss gap; – where none is",
+    "Faster at a loss": "the fastest of those with a shorter step and a loss gap that is not known to be within the "
+    "margin; – where none is",
 }
-SURE, SEVERAL, DENSE = "sure", "one of several", "dense is as good"
+SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
 
 #: Columns of table `links`, of the method taken.
 OF_LINKS = ["method", "title", "step_s", "dense", "step_dense_percent", "step_dense_error", "gap", "gap_sd", "gap_n"]
@@ -40,7 +41,7 @@ def build(study: Study) -> pd.DataFrame:
     """One row per model, hardware and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster.
 
     `as_fast`: titles, joined by `; `. `faster`: title, with `faster_gap` (nats) and `faster_percent`, how much shorter
-    its step is. Where no method is known to keep its loss, they are missing.
+    its step is. They are missing where nothing is dense and nothing pays.
     """
     table, among = links.build(study), Session(study)
     if table.empty:
@@ -55,10 +56,9 @@ def _row(rows: pd.DataFrame, among: Session) -> dict[str, object]:
     """`rows`: the methods of one rate, the fastest first."""
     first = rows.iloc[0]
     row: dict[str, object] = {"model": first["model"], "device": first["device"], "rate": first["rate"]}
-    kept = rows[rows["preserved"]]
-    if kept.empty:
+    take = taken(rows)
+    if take is None:
         return row
-    taken = kept.iloc[0]
     by_round = {
         line.method: session.by_round(among.steps(line, first["rate"]))
         for line in among.lines
@@ -66,15 +66,16 @@ def _row(rows: pd.DataFrame, among: Session) -> dict[str, object]:
     }
     as_fast = [
         other["title"]
-        for _, other in kept.iloc[1:].iterrows()
-        if not _longer(by_round[other["method"]], by_round[taken["method"]])
+        for _, other in rows[rows["preserved"] & (rows["method"] != take["method"])].iterrows()
+        if not _longer(by_round[other["method"]], by_round[take["method"]])
     ]
-    row |= {column: taken[column] for column in OF_LINKS}
-    row["sure"] = (SEVERAL if as_fast else SURE) if taken["verdict"] == PAYS else DENSE
+    row |= {column: take[column] for column in OF_LINKS}
+    row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
     row["as_fast"] = "; ".join(as_fast)
-    if first["method"] != taken["method"]:
-        row |= {"faster": first["title"], "faster_gap": first["gap"]}
-        row["faster_percent"] = 100 * (1 - first["step_s"] / taken["step_s"])
+    faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"])]
+    if len(faster):
+        row |= {"faster": faster.iloc[0]["title"], "faster_gap": faster.iloc[0]["gap"]}
+        row["faster_percent"] = 100 * (1 - faster.iloc[0]["step_s"] / take["step_s"])
     return row
 
 
@@ -99,14 +100,13 @@ def paragraph(table: pd.DataFrame) -> str:
 def _sentences(row: pd.Series) -> Iterator[str]:
     where = session.opening(row["rate"])
     if pd.isna(row["title"]):
-        yield f"{where} no method is known to keep its loss gap within the margin."
+        yield f"{where} nothing was measured that is dense, and nothing pays."
         return
+    others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
     told = f"{where} take {row['title']}, {cell(1e3 * row['step_s'])} ms a step"
     if row["sure"] == DENSE:
-        no_gain = f"it saves no more than the noise against {row['dense']}"
-        yield f"{told}: {'nothing that keeps its loss is faster' if row['title'] == row['dense'] else no_gain}."
+        yield f"{told}: nothing that is known to keep its loss pays.{others}"
     else:
-        others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
         yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}.{others}"
     if pd.notna(row.get("faster")):
         yield f"{row['faster']} takes {_faster(row)}."
@@ -122,12 +122,13 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     rows = [row for _, row in table.iterrows()]
     shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
     shown["Hardware"] = table["device"]
-    shown["Take"] = table["title"].fillna(NOTHING)
+    words = table[["title", "dense", "sure", "as_fast"]].astype(object).replace("", None).fillna(NOTHING)
+    shown["Take"] = words["title"]
     shown["Step (ms)"] = (table["step_s"] * 1e3).map(cell)
-    shown["Fastest dense"] = table["dense"].fillna(NOTHING)
+    shown["Fastest dense"] = words["dense"]
     shown["Less than the fastest dense"] = [links.reduced(row, "step_dense") for row in rows]
     shown["Loss gap (nats)"] = [links.gap(row) for row in rows]
-    shown["How sure"] = table["sure"].fillna(NOTHING)
-    shown["As fast"] = table["as_fast"].replace("", None).fillna(NOTHING)
+    shown["How sure"] = words["sure"]
+    shown["As fast"] = words["as_fast"]
     shown["Faster at a loss"] = [NOTHING if pd.isna(r["faster"]) else f"{r['faster']}: {_faster(r)}" for r in rows]
     return shown
