@@ -118,6 +118,6 @@ def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int
 
 
 def _hashed(elements: float) -> Kernel:
-    """A key is mixed in 6 passes over words of 4 bytes, each of its hashes in 19 more; 3 make a sign, and 4 over words of
-    8 bytes a place. Each pass reads and writes."""
+    """A key is mixed in 6 passes over words of 4 bytes, each of its hashes in 19 more; 3 make a sign, and 4 over words
+    of 8 bytes a place. Each pass reads and writes."""
     return Kernel(bytes=elements * 2 * (6 * 4 + HASHES * (22 * 4 + 4 * 8)), launches=32)
