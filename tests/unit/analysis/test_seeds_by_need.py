@@ -21,8 +21,8 @@ from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.cli import app
 from edgc.config import Experiment, load_experiment
+from tests.fixtures.configs import put, write_configs
 from tests.fixtures.studies import tiny_reference
-from tests.unit.config.test_config import put, write_configs
 
 NOW = 1_700_000_000.0
 #: Losses above dense's by seed. PowerSGD's are near the margin of 0.02 and vary, Top-K's are far above it.

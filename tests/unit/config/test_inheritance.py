@@ -9,7 +9,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.config import load_experiment
-from tests.unit.config.test_config import Edit, write_configs
+from tests.fixtures.configs import Edit, write_configs
 
 
 def _child(**own: Any) -> Edit:

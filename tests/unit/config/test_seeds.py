@@ -9,7 +9,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.config import load_experiment
-from tests.unit.config.test_config import put, write_configs
+from tests.fixtures.configs import put, write_configs
 from tests.unit.config.test_timing import timed
 
 UNTIL = {"first": 3, "most": 5, "until": "decided"}

@@ -10,7 +10,7 @@ import pytest
 
 from edgc.base.errors import UserError
 from edgc.config import Timing, load_experiment
-from tests.unit.config.test_config import Edit, both, put, write_configs
+from tests.fixtures.configs import Edit, both, put, write_configs
 
 CONTROLS = {
     "nocomm": ({"name": "none"}, {"name": "fixed"}),

@@ -11,7 +11,7 @@ import pytest
 from edgc.base.errors import UserError
 from edgc.config import Trace, load_experiment
 from edgc.config.settings import validate
-from tests.unit.config.test_config import Edit, both, put, write_configs
+from tests.fixtures.configs import Edit, both, put, write_configs
 
 DROP = {"name": "drop", "title": "drop", "changes": [{"at": 0, "rate": "200mbit"}, {"at": 30, "rate": "20mbit"}]}
 

@@ -1,0 +1,88 @@
+"""What makes two runs the same run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgc.base.files import canonical_json
+from edgc.config import RunSpec, load_experiment
+from edgc.config.settings import validate
+from tests.fixtures.configs import Edit, put, write_configs
+
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+
+
+def specs(tmp_path: Path, *edits: Edit) -> list[RunSpec]:
+    configs = write_configs(tmp_path, *edits)
+    return load_experiment("trial", configs).runs(configs)
+
+
+def test_spec_id_ignores_words_and_the_batch_system(tmp_path: Path) -> None:
+    words = [put(f"methods/dense:{field}", "other") for field in ("title", "source", "summary")]
+    place = [put("clusters/four:schedule", {"partition": "gpu", "time_minutes": 9}), put("clusters/four:port", 2900)]
+    experiment = [put("title", "other"), put("minutes", 99), put("seeds", [1, 2])]
+    before, after = specs(tmp_path / "a")[0], specs(tmp_path / "b", *words, *place, *experiment)[0]
+    assert before.spec_id == after.spec_id
+    assert before.run_id == f"tiny-dense-s1-{before.spec_id}"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put("models/tiny:dropout", 0.1),
+        put("methods/dense:aggregator.wire_dtype", "bf16"),
+        put("methods/dense:overlap", True),
+        put("corpora/text:tokenizer.vocab_size", 600),
+        put("clusters/four:link_gbit", 1.0),
+        put("training.lr", 1e-3),
+        put("parallel", {"pipeline": 4, "data": 1}),
+        put("seeds", [2]),
+    ],
+)
+def test_spec_id_follows_everything_the_result_depends_on(edit: Edit, tmp_path: Path) -> None:
+    assert specs(tmp_path / "a")[0].spec_id != specs(tmp_path / "b", edit)[0].spec_id
+
+
+def test_spec_id_does_not_depend_on_how_the_file_is_written(tmp_path: Path) -> None:
+    plain = specs(tmp_path / "a")[0]
+    spelled_out = specs(tmp_path / "b", put("training.lr", "1.5e-4"), put("models/tiny:dropout", 0))[0]
+    assert plain == spelled_out
+    assert plain.spec_id == spelled_out.spec_id
+
+
+def test_spec_id_is_golden(tmp_path: Path) -> None:
+    """Finished runs are found by it: whoever changes it makes everybody train again."""
+    assert specs(tmp_path)[0].spec_id == "49618652"
+
+
+def test_published_runs_keep_their_ids() -> None:
+    """A new setting at its default is no other run: what is published and what is on somebody's disk is found again."""
+    published = sorted(PUBLISHED.glob("*/manifests/*.spec.json"))
+    assert published
+    for path in published:
+        spec = validate(RunSpec, json.loads(path.read_text(encoding="utf-8")), str(path))
+        assert path.name == f"{spec.run_id}.spec.json"
+
+
+def test_the_factors_wire_format_is_in_the_id_unless_it_is_fp32(tmp_path: Path) -> None:
+    def powersgd(folder: str, *edits: Edit) -> str:
+        return specs(tmp_path / folder, *edits)[1].spec_id
+
+    wire = "methods/powersgd:aggregator.wire_dtype"
+    assert powersgd("a") == powersgd("b", put(wire, "fp32")) != powersgd("c", put(wire, "bf16"))
+
+
+def test_a_spec_survives_its_file(tmp_path: Path) -> None:
+    for spec in specs(tmp_path, put("methods/topk:placement", {"stages": [0], "exclude": ["embedding"]})):
+        text = json.dumps(spec.model_dump(mode="json"))
+        assert validate(RunSpec, json.loads(text), "spec.json") == spec
+
+
+def test_canonical_json_has_one_text_per_value() -> None:
+    assert canonical_json({"b": [1, 2.5, None], "a": "ε"}) == '{"a":"ε","b":[1,2.5,null]}'
+    assert canonical_json({"x": 1, "y": {"q": 1, "p": 2}}) == canonical_json({"y": {"p": 2, "q": 1}, "x": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json(float("nan"))
