@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-import links
 import pytest
 
 from edgc.base.files import read_json, read_jsonl
 from edgc.config import Cluster, load
 from edgc.training.node_links import network_of
+from tests.distributed import links
 from tests.fixtures.workspace import Workspace, wait_for
 
 pytestmark = pytest.mark.skipif(not links.available(), reason="needs root, ip and tc")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ranks import on_ranks
 
 from edgc.cluster.parameters import stage_parameters, vocabulary
 from edgc.cluster.step_model import StepModel
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, Method, RunSpec, load
+from tests.distributed.ranks import on_ranks
 
 
 @pytest.mark.parametrize("degrees", [(1, 1, 1), (2, 2, 1), (1, 2, 2)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ranks import on_ranks
+
+from tests.distributed.ranks import on_ranks
 
 
 def test_the_loop_trains_every_method_alike() -> None:

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ranks import on_ranks
+
+from tests.distributed.ranks import on_ranks
 
 METHODS = [
     "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import on_ranks
 from torch import nn
 
 from edgc.base.errors import UserError
 from edgc.fsdp import compress
-from tests.fixtures.limits import HANG
+from tests.distributed.ranks import on_ranks
+from tests.distributed.readme_scripts import bytes_of_script
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = ("", ":keep", ":accumulate", ":bf16", ":islands")
 RESUMED = (
     "powersgd:resume:bf16",
@@ -76,22 +71,8 @@ def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]
 
 
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
-    text = (ROOT / "edgc" / "backends" / "README.md").read_text(encoding="utf-8")
-    _, script = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "train.py").write_text(script, encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "train.py"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    lines = []
-    for _ in range(2):  # the second start goes on from the first one's checkpoint
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG, check=False
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        lines.append(done.stdout.strip().splitlines()[-1])
-    assert lines[0] == lines[1]
-    printed = re.fullmatch(r"step 15: loss [\d.]+, (\d+) bytes a step in place of (\d+)", lines[0])
-    assert printed
-    assert int(printed[1]) < int(printed[2]) / 3
+    sent, dense = bytes_of_script(1, 4, tmp_path)
+    assert sent < dense / 3
 
 
 def test_what_is_not_sharded_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranks import on_ranks
+from tests.distributed.ranks import on_ranks
 
 
 def test_engine_steps_torchs_muon_and_adamw_with_gradients_clipped_by_their_joint_norm() -> None:

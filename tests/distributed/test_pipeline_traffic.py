@@ -6,7 +6,8 @@ from math import isfinite
 from typing import Any
 
 import pytest
-from ranks import on_ranks
+
+from tests.distributed.ranks import on_ranks
 
 ROWS, COLUMNS, GLOBAL, MICRO = 64, 32, 8, 2  # a message is 32 tokens · 2 sequences × hidden 32
 RANK, FULL = 4, 32

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ranks import on_ranks
+
+from tests.distributed.ranks import on_ranks
 
 RESUMED = (
     "ddp:powersgd:resume",

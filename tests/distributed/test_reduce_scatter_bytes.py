@@ -5,8 +5,9 @@ Network namespaces are root's to make; elsewhere test_parts_on_gloo.py holds wha
 
 from __future__ import annotations
 
-import links
 import pytest
+
+from tests.distributed import links
 
 RANKS = 4
 

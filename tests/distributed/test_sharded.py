@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import links
 import pytest
-from ranks import on_ranks
+
+from tests.distributed import links
+from tests.distributed.ranks import on_ranks
 
 #: The clipping norm is summed in another order: its last bit may round a parameter the other way.
 SAME = {"fp32": 1e-6, "bf16": 1e-4}

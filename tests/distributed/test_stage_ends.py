@@ -5,8 +5,9 @@ Network namespaces are root's to make; elsewhere test_policy_alignment.py and te
 
 from __future__ import annotations
 
-import links
 import pytest
+
+from tests.distributed import links
 
 
 @pytest.mark.skipif(not links.available(), reason="needs root, ip and tc, and a kernel that has namespaces")

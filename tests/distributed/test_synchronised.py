@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from ranks import on_ranks
+
+from tests.distributed.ranks import on_ranks
 
 CASES = [
     *("every_step", "delayed", "delayed_lowrank", "delayed_2_lowrank", "delayed_taylor", "delayed_prediction"),

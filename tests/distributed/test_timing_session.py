@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import links
 import pytest
 
 from edgc.base.errors import EXIT_BAD_INPUT, UserError
@@ -19,6 +18,7 @@ from edgc.cluster.lab.guard import network as lab_network
 from edgc.cluster.lab.network import Network
 from edgc.config import Cluster, load
 from edgc.training.node_links import network_of
+from tests.distributed import links
 from tests.fixtures.workspace import Workspace, wait_for
 
 needs_links = pytest.mark.skipif(not links.available(), reason="needs root, ip and tc")

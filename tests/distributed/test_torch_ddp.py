@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from edgc.base.errors import UserError
 from edgc.config import Method, load
 from edgc.torch_ddp import compress
 from tests.distributed.ranks import DDP, on_ranks
-from tests.fixtures.limits import HANG
+from tests.distributed.readme_scripts import bytes_of_script
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,22 +108,8 @@ def test_pytorch_s_hook_does_not() -> None:
 
 
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
-    text = (ROOT / "edgc" / "backends" / "README.md").read_text(encoding="utf-8")
-    script, _ = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "train.py").write_text(script, encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    lines = []
-    for _ in range(2):  # the second start goes on from the first one's checkpoint
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG, check=False
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        lines.append(done.stdout.strip().splitlines()[-1])
-    assert lines[0] == lines[1]
-    printed = re.fullmatch(r"step 15: loss [\d.]+, (\d+) bytes a step in place of (\d+)", lines[0])
-    assert printed
-    assert int(printed[1]) < int(printed[2]) / 5
+    sent, dense = bytes_of_script(0, 2, tmp_path)
+    assert sent < dense / 5
 
 
 @pytest.fixture
