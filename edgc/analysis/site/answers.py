@@ -211,6 +211,8 @@ def _of_time(kept: Kept) -> Answer | None:
     if links["preserved"].any():
         return of_timing(kept)
     judged = links[(links["role"] == OTHER) & links["verdict"].isin((PAYS, LOSES, NOISE))]
+    if judged.empty:
+        return None
     share = judged.groupby("rate", sort=False)["verdict"].apply(lambda verdicts: (verdicts == PAYS).sum())
     sizes = judged.groupby("rate", sort=False).size()
     told = [f"{share[rate]} of {sizes[rate]} {at(str(rate))}" for rate in sizes.index]

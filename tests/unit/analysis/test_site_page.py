@@ -182,6 +182,14 @@ def test_what_pays_but_loses_too_much_is_not_recommended(few: Path) -> None:
     assert answers.of_timing(timing).sentence.startswith("No")
 
 
+def test_a_timing_without_a_verdict_has_no_headline(few: Path) -> None:
+    timing = Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment)
+    assert answers.headline(timing)
+    path = timing.folder / "tables/links.csv"
+    pd.read_csv(path).assign(preserved=False, verdict="too few rounds").to_csv(path, index=False)
+    assert answers.headline(timing) is None
+
+
 def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
     colours: dict[str, set[str]] = {}
     for each in published(few / "published"):
