@@ -119,5 +119,5 @@ def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int
 
 def _hashed(elements: float) -> Kernel:
     """A key is mixed in 6 passes over words of 4 bytes, each of its hashes in 19 more; 3 make a sign, and 4 over words
-    of 8 bytes a place. Each pass reads and writes."""
+    of 8 bytes a place. Each pass reads and writes; that which shortens a key to 4 bytes is left out."""
     return Kernel(bytes=elements * 2 * (6 * 4 + HASHES * (22 * 4 + 4 * 8)), launches=32)

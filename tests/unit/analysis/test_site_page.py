@@ -182,6 +182,16 @@ def test_what_pays_but_loses_too_much_is_not_recommended(few: Path) -> None:
     assert answers.of_timing(timing).sentence.startswith("No")
 
 
+def test_nothing_is_said_of_a_rate_where_nothing_is_dense_and_nothing_pays(few: Path) -> None:
+    timing = Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment)
+    rates = [each.rate for each in answers.by_rate(timing)]
+    path = timing.folder / "tables/links.csv"
+    table = pd.read_csv(path)
+    slow = table["rate"] == "20mbit"
+    table[~slow | ((table["role"] == "other") & ~table["preserved"])].to_csv(path, index=False)
+    assert [each.rate for each in answers.by_rate(timing)] == rates[1:]
+
+
 def test_a_timing_without_a_verdict_has_no_headline(few: Path) -> None:
     timing = Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment)
     assert answers.headline(timing)
