@@ -109,7 +109,7 @@ class Aggregator(ABC):
     What all keep: outputs are bitwise equal on all ranks. What is `Dense` in the decision loses at most
     the wire's rounding. Non-finite input gives non-finite output in its own tensor, never an exception. In a group of
     one nothing is compressed: a tensor stays, with its residual added if there is one. All of it is tested by
-    `tests/property/test_conformance.py`.
+    `tests/property/test_conformance*.py`.
     """
 
     Settings: ClassVar[type[AggregatorSettings]]

@@ -108,21 +108,25 @@ def _bytes(line: Line, sent: pd.Series) -> float:
     return float(line.done["run_id"].map(sent).mean())
 
 
-def published_gap(method: str, study: Study, model: str | None = None) -> dict[str, object]:
-    """The loss gap that another experiment published: gap, gap_sd (nats), gap_n (pairs of seeds), preserved.
+def published_row(method: str, study: Study, model: str | None = None) -> pd.Series | None:
+    """A method's row of the table `accuracy` that another experiment published; None if it has none with a gap.
 
     `model`: the one that it was measured on; None: whichever was.
     """
-    unknown = {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
     if study.gaps is None:
-        return unknown
+        return None
     equal = study.experiment.judgement.gaps_of.get(method, method)
     same = (equal, equal.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
     table = study.gaps[study.gaps["method"].isin(same) & (study.gaps["pairs"] > 0)]
     found = table if model is None else table[table["model"] == model]
-    if found.empty:
-        return unknown
-    row = found.iloc[0]
+    return None if found.empty else found.iloc[0]
+
+
+def published_gap(method: str, study: Study, model: str | None = None) -> dict[str, object]:
+    """The loss gap of `published_row`: gap, gap_sd (nats), gap_n (pairs of seeds), preserved."""
+    row = published_row(method, study, model)
+    if row is None:
+        return {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
     margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
     preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
     # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %

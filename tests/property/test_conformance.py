@@ -1,148 +1,34 @@
-"""Laws that every registered aggregator keeps, with every option and in every method's configuration.
-
-A new aggregator is tested by being in `AGGREGATORS`; its boolean and Literal options are varied one at a time.
-"""
+"""Laws of averages that every registered aggregator keeps, with every option and in every method's configuration."""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last, Law, NamedTensor, Tolerance, forget
-from edgc.comm import Sharded
+from edgc.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Method, available, load
 from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
+from edgc.policies.amounts import Bits, Rank
 from edgc.policies.policy import Decision
-
-CONFIGS = Path(__file__).parents[2] / "configs"
-Values = Mapping[str, Tensor]
-Buckets = Sequence[Sequence[str]]
-
-#: Matrices (two of one shape, a row, a column, a square), what is no matrix, and what is empty; two buckets.
-SHAPES = {
-    "wide": (8, 20), "tall": (24, 9), "twin": (24, 9), "square": (16, 16), "row": (1, 12), "column": (12, 1),
-    "bias": (7,), "scalar": (), "cube": (2, 3, 4), "empty": (0,), "hollow": (0, 5),
-}  # fmt: skip
-BUCKETS: Buckets = (
-    ("wide", "bias", "tall", "empty", "row"),
-    ("twin", "scalar", "square", "cube", "hollow", "column"),
+from tests.fixtures.aggregator_cases import (
+    BUCKETS,
+    FULL,
+    SHAPES,
+    Buckets,
+    Values,
+    amounts_for,
+    buckets_of,
+    every_case,
+    make,
+    mean_over_ranks,
+    random_values,
+    residuals,
+    step_once,
 )
-AMOUNTS: dict[AmountKind, list[Amount]] = {
-    Rank: [Rank(3), Rank(3), Rank(5), DENSE, Rank(2), Rank(4)],
-    Ratio: [Ratio(0.2), Ratio(0.2), Ratio(0.5), DENSE, Ratio(0.05), Ratio(1.0)],
-    Bits: [Bits(4), Bits(4), Bits(8), DENSE, Bits(2), Bits(4)],
-    On: [ON, ON, ON, DENSE, ON, ON],
-}
-FULL: dict[AmountKind, Amount] = {Rank: Rank(1000), Ratio: Ratio(1.0), Bits: Bits(32), On: ON}
-
-
-def variants(settings: AggregatorSettings) -> Iterator[AggregatorSettings]:
-    """`settings`, and all that differ from it in one boolean or Literal option."""
-    yield settings
-    for name in type(settings).model_fields:
-        for choice in choices(type(settings), name):
-            if choice != getattr(settings, name):
-                with contextlib.suppress(ValidationError):  # options that exclude each other
-                    yield type(settings).model_validate(settings.model_dump() | {name: choice})
-
-
-def choices(kind: type[AggregatorSettings], name: str) -> tuple[Any, ...]:
-    """Of an option, unless an aggregator before `kind` in the registry has inherited the same one."""
-    owner = next(base for base in kind.__mro__ if name in inspect.get_annotations(base))
-    first = next(each.Settings for each in AGGREGATORS.values() if issubclass(each.Settings, owner))
-    annotation = kind.model_fields[name].annotation
-    if kind is not first:
-        return ()
-    return (False, True) if annotation is bool else get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def cases() -> dict[str, AggregatorSettings]:
-    """Each method's configuration, and each aggregator's with one option changed; once, by a readable id."""
-    methods = [load(Method, name, CONFIGS) for name in available(Method, CONFIGS)]
-    bases = [method.aggregator for method in methods if not method.control]
-    for name, kind in AGGREGATORS.items():
-        bases += variants(kind.Settings(name=name))  # type: ignore[call-arg]
-    bases = [b.model_copy(update={"expected_ratio": 1.0}) if "expected_ratio" in b.model_dump() else b for b in bases]
-    unique = {settings.model_dump_json(): settings for settings in bases}
-    return {_id(settings): settings for settings in unique.values()}
-
-
-def _id(settings: AggregatorSettings) -> str:
-    changed = settings.model_dump(exclude_defaults=True)
-    return "-".join([settings.name, *(f"{k}={v}" for k, v in changed.items() if k != "name")])  # type: ignore[attr-defined]
-
-
-CASES = cases()
-every_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
-
-
-def amounts_for(settings: AggregatorSettings) -> list[Amount]:
-    """Amounts of six steps; for what these settings refuse, the first of them that they do not."""
-    amounts = AMOUNTS[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
-    allowed = [amount for amount in amounts if not settings.refuses(amount)]
-    return [amount if amount in allowed else allowed[0] for amount in amounts]
-
-
-def make(settings: AggregatorSettings) -> Aggregator:
-    return AGGREGATORS[settings.name](settings, seed=7)  # type: ignore[attr-defined]
-
-
-def random_values(rank: int, step: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(1000 * rank + step)
-    return {n: torch.randn(s, generator=generator, dtype=torch.float64).to(dtype) for n, s in SHAPES.items()}
-
-
-def buckets_of(values: Values, buckets: Buckets = BUCKETS) -> list[list[NamedTensor]]:
-    """Gradients as training frameworks have them: views into one buffer a bucket."""
-    made = []
-    for names in buckets:
-        flat = torch.cat([values[name].reshape(-1) for name in names]) if names else torch.empty(0)
-        parts = flat.split([values[name].numel() for name in names])
-        made.append([NamedTensor(n, part.view(values[n].shape)) for n, part in zip(names, parts, strict=True)])
-    return made
-
-
-def step_once(
-    aggregator: Aggregator,
-    comm: LoopbackCommunicator,
-    values: Values,
-    amount: Amount,
-    step: int,
-    buckets: Buckets = BUCKETS,
-) -> dict[str, Tensor]:
-    """Exchange all buckets, all launched before the first is waited for. Returns the averages by name."""
-    made = buckets_of(values, buckets)
-    under_way = [UnderWay(aggregator.exchange(bucket, Decision(amount), comm, step)) for bucket in made]
-    for exchange in under_way:
-        exchange.wait()
-    return {g.name: g.tensor for bucket in made for g in bucket}
-
-
-def residuals(aggregator: Aggregator) -> dict[str, Tensor]:
-    found = {name: aggregator.residual(name) for name in SHAPES}
-    return {name: tensor.clone() for name, tensor in found.items() if tensor is not None}
-
-
-def on_ranks(size: int, body: Callable[[LoopbackCommunicator], Any]) -> list[Any]:
-    return run_ranks(size, body)
-
-
-def mean_over_ranks(values: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
-    zero = torch.zeros(SHAPES[name], dtype=torch.float64)
-    return torch.stack([v.get(name, zero).double() for v in values]).mean(0)
 
 
 @every_case
@@ -164,7 +50,7 @@ def test_what_goes_in_comes_out_or_stays_in_the_residual(settings: AggregatorSet
             seen.append((values, before, output, residuals(aggregator)))
         return seen
 
-    ranks = on_ranks(size, body)
+    ranks = run_ranks(size, body)
     for steps in zip(*ranks, strict=True):
         values, before, outputs, after = zip(*steps, strict=True)
         for name in SHAPES:
@@ -186,29 +72,10 @@ def test_float32_results_are_equal_bit_for_bit_on_all_ranks(settings: Aggregator
             for step, amount in enumerate(amounts)
         ]
 
-    first, *others = on_ranks(3, body)
+    first, *others = run_ranks(3, body)
     for other in others:
         for a, b in zip(first, other, strict=True):
             assert all(torch.equal(a[name], b[name]) for name in SHAPES)
-
-
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: torch.dtype) -> None:
-    amounts = amounts_for(settings)
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = make(settings)
-        for step, amount in enumerate(amounts):
-            step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
-            expected = sum(
-                aggregator.workload_at(step, {n: SHAPES[n] for n in names}, Decision(amount), 2, dtype.itemsize).payload
-                for names in BUCKETS
-            )
-            charged = comm.ledger.take()["gradient"].payload_bytes
-            assert charged == expected or (aggregator.payload_depends_on_data and charged < expected)
-
-    on_ranks(2, body)
 
 
 @every_case
@@ -231,7 +98,7 @@ def test_full_amount_is_the_average(settings: AggregatorSettings, dtype: torch.d
         values = [random_values(comm.rank, step, dtype) for step in range(3)]
         return values, [step_once(aggregator, comm, v, FULL[amount], step) for step, v in enumerate(values)]
 
-    (values, outputs), (other, _) = on_ranks(2, body)
+    (values, outputs), (other, _) = run_ranks(2, body)
     for mine, theirs, output in zip(values, other, outputs, strict=True):
         for name in SHAPES.keys() - amplified:
             expected = (mine[name].double() + theirs[name].double()) / 2
@@ -255,7 +122,7 @@ def test_a_linear_exchange_gives_what_ranks_that_all_hold_the_mean_would_get(set
             found.append(seen)
         return found[0], found[1]
 
-    ((own, means), *_) = on_ranks(3, body)
+    ((own, means), *_) = run_ranks(3, body)
     for one, other in zip(own, means, strict=True):
         for name in SHAPES:
             torch.testing.assert_close(one[name], other[name], rtol=0, atol=law.within(torch.float64))
@@ -263,45 +130,6 @@ def test_a_linear_exchange_gives_what_ranks_that_all_hold_the_mean_would_get(set
 
 def _is_tall(shape: tuple[int, ...]) -> bool:
     return len(shape) == 2 and shape[0] > shape[1]
-
-
-@every_case
-def test_saved_and_restored_is_uninterrupted(settings: AggregatorSettings) -> None:
-    amounts = amounts_for(settings)
-
-    def body(comm: LoopbackCommunicator) -> None:
-        whole, first, second = make(settings), make(settings), make(settings)
-        for cut in range(len(amounts)):
-            values = random_values(comm.rank, cut, torch.float32)
-            expected = step_once(whole, comm, values, amounts[cut], cut)
-            actual = step_once(first, comm, values, amounts[cut], cut)
-            file = io.BytesIO()
-            torch.save(first.state_dict(), file)
-            file.seek(0)
-            second.load_state_dict(torch.load(file, weights_only=True))
-            assert all(torch.equal(expected[name], actual[name]) for name in SHAPES)
-            kept, restored = residuals(whole), residuals(second)
-            assert kept.keys() == restored.keys()
-            assert all(torch.equal(kept[n], restored[n]) and kept[n].dtype == restored[n].dtype for n in kept)
-            first, second = second, make(settings)
-
-    on_ranks(2, body)
-
-
-@every_case
-def test_loaded_state_is_a_copy(settings: AggregatorSettings) -> None:
-    amount = amounts_for(settings)[0]
-
-    def body(comm: LoopbackCommunicator) -> None:
-        original, copy = make(settings), make(settings)
-        step_once(original, comm, random_values(comm.rank, 0), amount, 0)
-        copy.load_state_dict(original.state_dict())
-        before = residuals(original)
-        step_once(copy, comm, random_values(comm.rank, 1), amount, 1)
-        after = residuals(original)
-        assert all(torch.equal(before[name], after[name]) for name in before)
-
-    on_ranks(2, body)
 
 
 @every_case
@@ -316,7 +144,7 @@ def test_zeros_stay_zeros_and_do_not_kill_what_follows(settings: AggregatorSetti
         values = random_values(comm.rank, 2, torch.float32)
         return nothing, step_once(aggregator, comm, values, amount, 2)
 
-    nothing, something = on_ranks(2, body)[0]
+    nothing, something = run_ranks(2, body)[0]
     assert all(not value.any() for value in nothing.values())
     assert all(value.isfinite().all() for value in something.values())
     assert all(value.any() for value in something.values() if value.numel())
@@ -336,28 +164,9 @@ def test_a_non_finite_gradient_is_seen_by_all_ranks_and_stays_in_its_tensor(
             values[name].view(-1)[3] = poison
         return step_once(make(settings), comm, values, amount, 0)
 
-    for output in on_ranks(2, body):
+    for output in run_ranks(2, body):
         assert not output[name].isfinite().all()
         assert all(value.isfinite().all() for other, value in output.items() if other != name)
-
-
-@every_case
-def test_what_is_forgotten_was_never_there_and_the_rest_stays(settings: AggregatorSettings) -> None:
-    amount = amounts_for(settings)[0]
-
-    def body(comm: LoopbackCommunicator) -> None:
-        poisoned, clean, fresh = make(settings), make(settings), make(settings)
-        values = random_values(comm.rank, 0, torch.float32)
-        step_once(clean, comm, values, amount, 0)
-        step_once(poisoned, comm, {**values, "wide": values["wide"] * math.nan}, amount, 0)
-        forget(poisoned, BUCKETS[0])
-        outputs = [
-            step_once(a, comm, random_values(comm.rank, 1, torch.float32), amount, 1) for a in (poisoned, fresh, clean)
-        ]
-        assert all(torch.equal(outputs[0][name], outputs[1][name]) for name in BUCKETS[0])
-        assert all(torch.equal(outputs[0][name], outputs[2][name]) for name in BUCKETS[1])
-
-    on_ranks(2, body)
 
 
 @every_case
@@ -371,7 +180,7 @@ def test_a_group_of_one_changes_and_charges_nothing(settings: AggregatorSettings
         assert not residuals(aggregator)
         assert not comm.ledger.take()
 
-    on_ranks(1, body)
+    run_ranks(1, body)
 
 
 @every_case
@@ -382,7 +191,7 @@ def test_a_bucket_may_be_empty(settings: AggregatorSettings) -> None:
         step_once(make(settings), comm, random_values(0, 0), amount, 0, ((), ("empty", "hollow")))
         assert not comm.ledger.take()
 
-    on_ranks(2, body)
+    run_ranks(2, body)
 
 
 @every_case
@@ -400,7 +209,7 @@ def test_order_of_names_does_not_matter(settings: AggregatorSettings) -> None:
                 torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-10)
         assert residuals(straight).keys() == residuals(reverse).keys()
 
-    on_ranks(2, body)
+    run_ranks(2, body)
 
 
 @every_case
@@ -420,7 +229,7 @@ def test_memory_layout_does_not_matter(settings: AggregatorSettings) -> None:
             for name in SHAPES:
                 torch.testing.assert_close(actual[name], expected[name], rtol=0, atol=1e-10)
 
-    on_ranks(2, body)
+    run_ranks(2, body)
 
 
 @every_case
@@ -443,97 +252,7 @@ def test_advancing_early_changes_nothing(settings: AggregatorSettings) -> None:
                 exchange.wait()
             assert all(torch.equal(g.tensor, expected[g.name]) for g in (*first, *second))
 
-    on_ranks(2, body)
-
-
-@every_case
-def test_describes_itself(settings: AggregatorSettings) -> None:
-    cls = AGGREGATORS[settings.name]  # type: ignore[attr-defined]
-    assert cls.state_size
-    assert cls.payload_formula
-    assert all(info.description for name, info in cls.Settings.model_fields.items() if name != "name")
-
-
-@every_case
-def test_yields_once_a_phase_of_its_workload_and_marks_the_last(settings: AggregatorSettings) -> None:
-    """Training and the cluster model are driven by the same order: a phase must be what is done up to a yield."""
-    amounts = amounts_for(settings)
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = make(settings)
-        for step, amount in enumerate(amounts):
-            for bucket in buckets_of(random_values(comm.rank, step)):
-                shapes = {t.name: SHAPES[t.name] for t in bucket}
-                phases, awaited = aggregator.workload_at(step, shapes, Decision(amount), comm.size, 8).phases, []
-                for work in aggregator.exchange(bucket, Decision(amount), comm, step):
-                    phase = phases[len(awaited)]
-                    assert comm.ledger.take()["gradient"].calls == sum(m.payload > 0 for m in phase.messages)
-                    work.wait()
-                    awaited.append(isinstance(work, Last))
-                assert awaited == [False] * (len(phases) - 1) + [True]
-
-    on_ranks(2, body)
-
-
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_state_bytes_are_those_of_the_state(settings: AggregatorSettings, dtype: torch.dtype) -> None:
-    """After exchanges of one amount, and after those of a smaller one that follow."""
-    amounts = amounts_for(settings)
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = make(settings)
-        for step, amount in enumerate(amounts):
-            step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
-            measured = sum(
-                tensor.numel() * tensor.element_size()
-                for by_name in aggregator.state_dict().values()
-                for tensor in by_name.values()
-            )
-            foretold = {n: aggregator.effective(s, amount) for n, s in SHAPES.items()}
-            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
-            kept = sum(aggregator.state_bytes(each, Decision(DENSE, foretold), dtype.itemsize) for each in buckets)
-            assert measured == kept + _left_over(aggregator, foretold, dtype)
-
-    on_ranks(2, body)
-
-
-def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: torch.dtype) -> int:
-    """Bytes of warm factors of what now travels dense: kept, for when it is compressed again."""
-    if "factors" not in aggregator.state_dict():
-        return 0
-    factors = aggregator.state_dict()["factors"]
-    return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)
-
-
-@pytest.mark.parametrize("settings", [s for s in CASES.values() if s.tells_errors], ids=_id)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_it_tells_what_amounts_lose_and_leaves_no_trace(settings: AggregatorSettings, dtype: torch.dtype) -> None:
-    """Nothing at the full amount. Exchanges are what they would be; bytes are those of its workload."""
-    full = FULL[AGGREGATORS[settings.name].amount]  # type: ignore[attr-defined]
-    amounts = [amount for amount in amounts_for(settings) if amount is not DENSE] + [full]
-
-    def body(comm: LoopbackCommunicator) -> None:
-        looking, blind = make(settings), make(settings)
-        for step in range(2):
-            values = random_values(comm.rank, step, dtype)
-            for bucket in buckets_of(values):
-                comm.ledger.take()
-                told = looking.squared_errors(bucket, amounts, comm, step, "agree")
-                charged = comm.ledger.take()
-                shapes = {t.name: tuple(t.tensor.shape) for t in bucket}
-                workload = looking.errors_workload(shapes, amounts, values["wide"].element_size())
-                assert sum(account.payload_bytes for account in charged.values()) == workload.payload
-                assert set(charged) <= {"agree"}
-                for name, table in told.items():
-                    assert table.dtype is torch.float64
-                    assert table.shape == (1 + len(amounts),)
-                    assert table[-1] == 0, name
-                    assert (table >= 0).all(), name
-            ours, theirs = (step_once(each, comm, values, amounts[0], step) for each in (looking, blind))
-            assert all(torch.equal(ours[name], theirs[name]) for name in SHAPES)
-
-    on_ranks(2, body)
+    run_ranks(2, body)
 
 
 @every_case
@@ -554,75 +273,7 @@ def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
             outputs.append(tensor.tensor)
         return values, torch.stack(outputs)
 
-    (mine, outputs), (theirs, _) = on_ranks(2, body)
+    (mine, outputs), (theirs, _) = run_ranks(2, body)
     expected = (mine["wide"] + theirs["wide"]) / 2
     error = outputs.std(0) / seeds**0.5
     assert ((outputs.mean(0) - expected).abs() <= 5 * error + 1e-6).all()
-
-
-def sharded_layout() -> Sharded:
-    """Three owners, of parts that begin and end inside matrices; one owns next to nothing."""
-    numels = {name: math.prod(shape) for name, shape in SHAPES.items()}
-    cuts = {name: numel // 3 for name, numel in numels.items()}
-    layout = Sharded(
-        [{n: (0, cuts[n]) for n in SHAPES}, {n: (cuts[n], numels[n]) for n in SHAPES if n != "bias"}, {"bias": (2, 7)}]
-    )
-    layout.check(numels, 3)
-    return layout
-
-
-@every_case
-def test_an_owner_gets_its_part_of_the_average(settings: AggregatorSettings) -> None:
-    """Bit for bit what it gets where the average is needed whole, unless others send it its part only. Bytes are
-    foretold either way."""
-    amounts, layout = amounts_for(settings), sharded_layout()
-
-    def body(comm: LoopbackCommunicator) -> None:
-        whole, sharded = make(settings), make(settings)
-        sharded.layout = layout
-        for step, amount in enumerate(amounts):
-            values = random_values(comm.rank, step, torch.float32)
-            expected = step_once(whole, comm, values, amount, step)
-            comm.ledger.take()
-            actual = step_once(sharded, comm, values, amount, step)
-            shapes = [{n: SHAPES[n] for n in names} for names in BUCKETS]
-            foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
-            charged = comm.ledger.take()["gradient"].payload_bytes
-            assert charged == foretold or (sharded.payload_depends_on_data and charged < foretold)
-            for piece in () if sharded.shards else layout.owned(comm.rank, [*SHAPES]):
-                mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
-                assert torch.equal(mine, theirs)
-
-    on_ranks(3, body)
-
-
-@pytest.mark.parametrize("settings", [s for s in CASES.values() if AGGREGATORS[s.name].shards], ids=_id)  # type: ignore[attr-defined]
-def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettings) -> None:
-    """mean(gradient + residual before), of each owner's elements, is the owner's output + mean(residual after)."""
-    amounts, layout = amounts_for(settings), sharded_layout()
-
-    def body(comm: LoopbackCommunicator) -> list[tuple[Values, Values, Values, Values]]:
-        aggregator, seen = make(settings), []
-        aggregator.layout = layout
-        for step, amount in enumerate(amounts):
-            values, before = random_values(comm.rank, step), residuals(aggregator)
-            output = step_once(aggregator, comm, values, amount, step)
-            seen.append((values, before, output, residuals(aggregator)))
-        return seen
-
-    ranks = on_ranks(3, body)
-    exact = make(settings).laws.get(Law.EXACT_AT_FULL_AMOUNT, Tolerance())
-    for step, steps in enumerate(zip(*ranks, strict=True)):
-        values, before, outputs, after = zip(*steps, strict=True)
-        for name in SHAPES:
-            out = torch.full(SHAPES[name], torch.nan, dtype=torch.float64)
-            for owner, output in enumerate(outputs):
-                for piece in layout.owned(owner, [name]):
-                    out.view(-1)[piece.start : piece.stop] = output[name].reshape(-1)[piece.start : piece.stop]
-            came_in = mean_over_ranks(values, name) + mean_over_ranks(before, name)
-            if law := make(settings).laws.get(Law.CONSERVES):
-                went_out = out + mean_over_ranks(after, name)
-                torch.testing.assert_close(went_out, came_in, rtol=0, atol=law.within(torch.float64))
-            elif amounts[step] is DENSE:
-                torch.testing.assert_close(out, came_in, rtol=0, atol=exact.within(torch.float64))
-            assert out.isfinite().all(), "each element has an owner"

@@ -16,8 +16,8 @@ from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.comm.telemetry import Charge
 from edgc.config import Method
 from edgc.synchronisation.gossip import edges
+from tests.fixtures.toy_replica import SHAPES, STEPS, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
-from tests.property.test_synchronisations import SHAPES, STEPS, ToyReplica, gradients, parameters, start
 
 MATRICES = ("0.w", "1.v")
 #: Long enough for 20 steps and more of gossip, before the last one, which makes replicas equal.

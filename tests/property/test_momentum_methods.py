@@ -1,6 +1,6 @@
 """Dion, Orth-Dion, DeMo, 1-bit Adam and CD-Adam against straight-line implementations of their papers, in float64.
 
-Four ranks, 25 steps of the small model of `test_synchronisations`; nothing but the model and the data is shared.
+Four ranks, 25 steps of the small model of `toy_replica`; nothing but the model and the data is shared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgc.aggregators.draws import draw
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.config import Method, load
 from edgc.config.settings import merge
-from tests.property.test_synchronisations import CONFIGS, SHAPES, ToyReplica, gradients, start
+from tests.fixtures.toy_replica import CONFIGS, SHAPES, ToyReplica, gradients, start
 
 RANKS, STEPS, LR, DECAY = 4, 25, 0.01, 0.1
 Parameters = dict[str, Tensor]

@@ -1,6 +1,6 @@
 """DiLoCo, Streaming DiLoCo, MuLoCo's compression and SparseLoCo against straight-line implementations, in float64.
 
-Four ranks, 25 steps of the small model of `test_synchronisations`; nothing but the model and the data is shared.
+Four ranks, 25 steps of the small model of `toy_replica`; nothing but the model and the data is shared.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from tests.fixtures.toy_replica import SHAPES, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
-from tests.property.test_synchronisations import SHAPES, ToyReplica, gradients, parameters, start
 
 RANKS, STEPS = 4, 25
 State = tuple[Parameters, list[Parameters]]  #: θ_global, and each rank's parameters

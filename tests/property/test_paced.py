@@ -14,7 +14,7 @@ from edgc.comm.telemetry import StepClock
 from edgc.config import Method, load
 from edgc.config.settings import merge, validate
 from edgc.synchronisation.paced import PacedSettings
-from tests.property.test_synchronisations import STEPS, ToyReplica, parameters, same
+from tests.fixtures.toy_replica import STEPS, ToyReplica, parameters, same
 
 
 class Told(StepClock):

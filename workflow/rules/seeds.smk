@@ -13,6 +13,12 @@ if UNTIL:
             lambda wildcards: expand(
                 f"{RUN}/trained", run=runs_of_seeds(int(wildcards.seeds))
             ),
+            # evaluated, too, so that what is there can be archived; new data to evaluate on changes no verdict
+            ancient(
+                lambda wildcards: expand(
+                    f"{RUN}/zero_shot.json", run=runs_of_seeds(int(wildcards.seeds))
+                )
+            ),
         output:
             f"{RESULTS}/looks/{{seeds}}.json",
         log:

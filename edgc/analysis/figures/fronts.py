@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 
 from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
 from edgc.analysis.study import Study
-from edgc.analysis.style import CROWDED, GREY, look
+from edgc.analysis.style import CROWDED, GREY, always_named, look
 
 NOTE = {
     "Small point": "a finished run",
     "Large point": "mean over seeds, with bars from the lowest to the highest",
     "Dotted": "means that no other method on the same hardware beats in both",
-    "Grey": f"of more than {CROWDED} methods, those that another beats in both; the figure's CSV names them",
+    "Grey": f"of more than {CROWDED} methods, those that another beats in both, dense and EDGC apart; the figure's CSV "
+    "names them",
     "Read": "lower left is better",
 }
 WIDTH = 8.2
@@ -50,10 +51,10 @@ def front(runs: pd.DataFrame, both: tuple[str, str]) -> set[str]:
 
 def styled(data: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The rows of each method and device, and how their large point is drawn: grey and without a name if need be."""
-    devices = list(data["device"].unique())
-    crowded = data["method"].nunique() > CROWDED
+    devices, methods = list(data["device"].unique()), set(data["method"])
+    named = always_named(methods) if len(methods) > CROWDED else methods
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        grey = crowded and not rows["front"].any()
+        grey = method not in named and not rows["front"].any()
         own = GREY if grey else look(str(method))
         label = f"{title}, {device}" if len(devices) > 1 else str(title)
         yield (

@@ -30,6 +30,7 @@ MORE_TABLES = (
     "learning_rates",
     "time_to_loss",
     "layout_costs",
+    "costs",
     "bandwidth",
     "adaptation",
     "replicas",

@@ -112,7 +112,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Validation loss"] = [_loss(row) for _, row in table.iterrows()]
     shown["Perplexity"] = table["perplexity"].map(cell)
     shown["Gap to baseline"] = [gap(row) for _, row in table.iterrows()]
-    shown["Verdict"] = [_verdict(row) for _, row in table.iterrows()]
+    shown["Verdict"] = [verdict_in_words(row) for _, row in table.iterrows()]
     for task in tasks_of(table):
         shown[_heading(table, task)] = [_accuracy(row, task) for _, row in table.iterrows()]
     return shown
@@ -133,7 +133,7 @@ def gap(row: pd.Series) -> str:
     return f"{row['gap']:+.4f}{bounds}".replace("-", "−")
 
 
-def _verdict(row: pd.Series) -> str:
+def verdict_in_words(row: pd.Series) -> str:
     """The verdict; with seeds until decided, whether it is, and by how many pairs: `worse (decided, n = 5)`.
 
     Or by what it is beaten: `open, beaten by PowerSGD (n = 3)`.

@@ -1,4 +1,4 @@
-"""DGC beyond the laws of test_conformance.py: what a sample's threshold selects, and momentum correction."""
+"""DGC beyond the laws of test_conformance*.py: what a sample's threshold selects, and momentum correction."""
 
 from __future__ import annotations
 

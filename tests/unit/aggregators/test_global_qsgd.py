@@ -1,4 +1,4 @@
-"""Global-QSGD beyond the laws of test_conformance.py: sums that fit their type, and scales of the step before."""
+"""Global-QSGD beyond the laws of test_conformance*.py: sums that fit their type, and scales of the step before."""
 
 from __future__ import annotations
 

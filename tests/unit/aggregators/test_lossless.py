@@ -1,4 +1,4 @@
-"""Lossless beyond the laws of test_conformance.py: dense's bits come out, and what is charged is what was coded."""
+"""Lossless beyond the laws of test_conformance*.py: dense's bits come out, and what is charged is what was coded."""
 
 from __future__ import annotations
 

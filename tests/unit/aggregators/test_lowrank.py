@@ -1,4 +1,4 @@
-"""PowerSGD beyond the laws of test_conformance.py: its convergence, its state, and what its options mean."""
+"""PowerSGD beyond the laws of test_conformance*.py: its convergence, its state, and what its options mean."""
 
 from __future__ import annotations
 

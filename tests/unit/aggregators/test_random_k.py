@@ -1,4 +1,4 @@
-"""Random places beyond the laws of test_conformance.py: how many, how often each, and what the mean is."""
+"""Random places beyond the laws of test_conformance*.py: how many, how often each, and what the mean is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sketch beyond the laws of test_conformance.py: what comes out, what is lost, and the released code's quirks."""
+"""The sketch beyond the laws of test_conformance*.py: what comes out, what is lost, and the released code's quirks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Top-K beyond the laws of test_conformance.py: what is selected, and what crosses the wire."""
+"""Top-K beyond the laws of test_conformance*.py: what is selected, and what crosses the wire."""
 
 from __future__ import annotations
 

@@ -135,16 +135,17 @@ def test_the_front_is_what_nothing_beats_in_both():
         figure.draw(data, Figure().subplots())
 
 
-def test_of_many_methods_only_those_on_the_front_are_named():
+def test_of_many_methods_those_on_the_front_dense_and_edgc_are_named():
     point = {"model": "m", "device": "CPU", "seed": 1, "loss": 4.0, "seconds": 1.0}
-    rows = [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED + 1)]
+    rows = [point | {"method": m, "title": t, "front": False} for m, t in (("dense", "Dense"), ("edgc", "EDGC"))]
+    rows += [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED - 1)]
     named = {}
     for count in (CROWDED, CROWDED + 1):
         ax = Figure().subplots()
         pareto_seconds.draw(pd.DataFrame(rows[:count]), ax)
         named[count] = ax.get_legend_handles_labels()[1]
-    assert list(map(len, named.values())) == [CROWDED, 2]
-    assert named[CROWDED + 1] == ["M0", "M1"]
+    assert list(map(len, named.values())) == [CROWDED, 4]
+    assert named[CROWDED + 1] == ["Dense", "EDGC", "M0", "M1"]
 
 
 def test_of_many_methods_only_those_of_lowest_loss_have_a_named_line():

@@ -15,7 +15,11 @@ from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-SUITES = {"aggregators": "test_conformance", "policies": "test_policies", "synchronisation": "test_synchronisations"}
+SUITES = {
+    "aggregators": "test_conformance*.py",
+    "policies": "test_policies.py",
+    "synchronisation": "test_synchronisations.py",
+}
 
 
 def example(room: str) -> tuple[str, str, str, str]:
@@ -33,12 +37,13 @@ def example(room: str) -> tuple[str, str, str, str]:
 @pytest.mark.parametrize("room", SUITES)
 def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_path: Path) -> None:
     name, code, line, method = example(room)
-    suite = Path("tests") / "property" / f"{SUITES[room]}.py"
-    for folder in ("edgc", "configs"):
+    suites = sorted((ROOT / "tests/property").glob(SUITES[room]))
+    for folder in ("edgc", "configs", "tests/fixtures"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / suite).parent.mkdir(parents=True)
-    for file in (Path("pyproject.toml"), suite):
-        shutil.copy(ROOT / file, tmp_path / file)
+    for file in (ROOT / "pyproject.toml", *suites):
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
     (tmp_path / "edgc" / room / f"{name}.py").write_text(code, encoding="utf-8")
     (tmp_path / "configs" / "methods" / f"{name}.yaml").write_text(method, encoding="utf-8")
     registry = tmp_path / "edgc" / room / "__init__.py"
@@ -50,7 +55,7 @@ def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_pa
     registry.write_text(f"from edgc.{room}.{name} import {kind}\n{changed}", encoding="utf-8")
 
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", name, suite],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", name, "tests/property"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,

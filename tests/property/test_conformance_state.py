@@ -1,0 +1,114 @@
+"""What every aggregator keeps from step to step: saved, restored, forgotten, and as large as it says."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, forget
+from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.policies.amounts import DENSE, Amount
+from edgc.policies.policy import Decision
+from tests.fixtures.aggregator_cases import (
+    BUCKETS,
+    SHAPES,
+    amounts_for,
+    every_case,
+    make,
+    random_values,
+    residuals,
+    step_once,
+)
+
+
+@every_case
+def test_saved_and_restored_is_uninterrupted(settings: AggregatorSettings) -> None:
+    amounts = amounts_for(settings)
+
+    def body(comm: LoopbackCommunicator) -> None:
+        whole, first, second = make(settings), make(settings), make(settings)
+        for cut in range(len(amounts)):
+            values = random_values(comm.rank, cut, torch.float32)
+            expected = step_once(whole, comm, values, amounts[cut], cut)
+            actual = step_once(first, comm, values, amounts[cut], cut)
+            file = io.BytesIO()
+            torch.save(first.state_dict(), file)
+            file.seek(0)
+            second.load_state_dict(torch.load(file, weights_only=True))
+            assert all(torch.equal(expected[name], actual[name]) for name in SHAPES)
+            kept, restored = residuals(whole), residuals(second)
+            assert kept.keys() == restored.keys()
+            assert all(torch.equal(kept[n], restored[n]) and kept[n].dtype == restored[n].dtype for n in kept)
+            first, second = second, make(settings)
+
+    run_ranks(2, body)
+
+
+@every_case
+def test_loaded_state_is_a_copy(settings: AggregatorSettings) -> None:
+    amount = amounts_for(settings)[0]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        original, copy = make(settings), make(settings)
+        step_once(original, comm, random_values(comm.rank, 0), amount, 0)
+        copy.load_state_dict(original.state_dict())
+        before = residuals(original)
+        step_once(copy, comm, random_values(comm.rank, 1), amount, 1)
+        after = residuals(original)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+    run_ranks(2, body)
+
+
+@every_case
+def test_what_is_forgotten_was_never_there_and_the_rest_stays(settings: AggregatorSettings) -> None:
+    amount = amounts_for(settings)[0]
+
+    def body(comm: LoopbackCommunicator) -> None:
+        poisoned, clean, fresh = make(settings), make(settings), make(settings)
+        values = random_values(comm.rank, 0, torch.float32)
+        step_once(clean, comm, values, amount, 0)
+        step_once(poisoned, comm, {**values, "wide": values["wide"] * math.nan}, amount, 0)
+        forget(poisoned, BUCKETS[0])
+        outputs = [
+            step_once(a, comm, random_values(comm.rank, 1, torch.float32), amount, 1) for a in (poisoned, fresh, clean)
+        ]
+        assert all(torch.equal(outputs[0][name], outputs[1][name]) for name in BUCKETS[0])
+        assert all(torch.equal(outputs[0][name], outputs[2][name]) for name in BUCKETS[1])
+
+    run_ranks(2, body)
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_state_bytes_are_those_of_the_state(settings: AggregatorSettings, dtype: torch.dtype) -> None:
+    """After exchanges of one amount, and after those of a smaller one that follow."""
+    amounts = amounts_for(settings)
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = make(settings)
+        for step, amount in enumerate(amounts):
+            step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
+            measured = sum(
+                tensor.numel() * tensor.element_size()
+                for by_name in aggregator.state_dict().values()
+                for tensor in by_name.values()
+            )
+            foretold = {n: aggregator.effective(s, amount) for n, s in SHAPES.items()}
+            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
+            kept = sum(aggregator.state_bytes(each, Decision(DENSE, foretold), dtype.itemsize) for each in buckets)
+            assert measured == kept + _left_over(aggregator, foretold, dtype)
+
+    run_ranks(2, body)
+
+
+def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: torch.dtype) -> int:
+    """Bytes of warm factors of what now travels dense: kept, for when it is compressed again."""
+    if "factors" not in aggregator.state_dict():
+        return 0
+    factors = aggregator.state_dict()["factors"]
+    return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)

@@ -1,0 +1,64 @@
+"""Table `costs`: a method's loss, bytes, own arithmetic and memory in a row, of an experiment that trains or times."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from edgc.analysis.tables import costs
+from edgc.analysis.write import write_table
+from tests.fixtures.captions import unexplained
+from tests.fixtures.sessions import published, session
+from tests.fixtures.studies import run, step, study
+
+STATE = {"dense": 0.0, "powersgd": 3e6, "topk": 4e6}
+
+
+def trained() -> pd.DataFrame:
+    """PowerSGD keeps its loss at a quarter of the bytes; Top-K sends less and is worse. Times count from step 6."""
+    gaps, sent = {"dense": 0.0, "powersgd": 0.001, "topk": 0.3}, {"dense": 400, "powersgd": 100, "topk": 20}
+    runs = [
+        run(m, seed, validation_loss=4 + seed + gap * (0.98 + seed / 100)) | {"memory_largest.method": STATE[m]}
+        for m, gap in gaps.items()
+        for seed in (1, 2, 3)
+    ]
+    steps = [
+        step(r, s, payload=sent[r["method"]], encode=9.0 if s == 1 else 0.002 * (s % 2), decode=0.004)
+        for r in runs
+        for s in (1, 6, 7)
+    ]
+    return costs.build(study(runs, steps))
+
+
+def test_a_row_has_loss_bytes_arithmetic_and_memory():
+    dense, low, topk = (row for _, row in trained().iterrows())
+    assert (dense["verdict"], low["verdict"], topk["verdict"]) == ("baseline", "preserved", "worse")
+    assert (low["pairs"], low["gap"]) == (3, pytest.approx(0.001))
+    assert low["gap_low"] < low["gap"] < low["gap_high"]
+    assert (low["wire_mb"], low["wire_percent"]) == (pytest.approx(1e-4), pytest.approx(25))
+    assert (low["encode_s"], low["decode_s"]) == (pytest.approx(0.001), pytest.approx(0.004)), "without the first step"
+    assert (dense["state_mb"], low["state_mb"], topk["state_mb"]) == (0, 3, 4)
+
+
+def test_it_says_which_of_those_that_keep_their_loss_sends_least():
+    table = trained()
+    told = "Of the one method that keeps its loss, Powersgd sends least, 25.0 % of the baseline's bytes. "
+    assert costs.paragraph(table) == told + "It computes for 5.00 ms a step, and keeps 3.00 MB a rank."
+    assert costs.paragraph(table[table["method"] == "topk"]) == "No method is known to keep its loss."
+
+
+def test_a_timing_has_the_losses_that_another_experiment_published(tmp_path: Path):
+    gaps = published(powersgd=(0.01, 0.005, 3)).assign(verdict="preserved", gap_low=0.005)
+    timed = session({"dense": {"none": (0.1, 0.1)}, "powersgd": {"none": (0.1, 0.1)}}, gaps=gaps)
+    made = costs.build(timed).set_index("method")
+    assert made.loc["powersgd", ["pairs", "gap", "verdict"]].tolist() == [3, 0.01, "preserved"]
+    assert made.loc["powersgd", "wire_percent"] == 100, "steps of settling do not count"
+    assert pd.isna(made.loc["dense", "gap"])
+    shown = costs.present(made.reset_index()).set_index("Method")
+    assert shown.loc["Powersgd", "Loss gap (nats)"] == "+0.0100 (+0.0050, +0.0150)"
+    assert shown.loc["Dense", ["Verdict", "State (MB)"]].tolist() == ["–", "–"]
+    write_table(
+        "costs", replace(timed, experiment=timed.experiment.model_copy(update={"tables": ("costs",)})), tmp_path
+    )
+    assert not unexplained((tmp_path / "costs.md").read_text(encoding="utf-8"))
