@@ -91,12 +91,12 @@ def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "method": spec.method.name,
         "title": spec.method.title,
         "seed": spec.seed,
-        "device": _device(manifest.get("device"), manifest.get("link", {}).get("trace")),
+        "device": device_name(manifest.get("device"), manifest.get("link", {}).get("trace")),
     }
 
 
-def _device(device: Mapping[str, Any] | None, trace: str | None) -> str | None:
-    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. A table's line never mixes two of these.
+def device_name(device: Mapping[str, Any] | None, trace: str | None) -> str | None:
+    """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. Times of two of these are never mixed.
 
     Links that follow a trace are a part of it: `4 processes on CPU; links: drop to a tenth`.
     """

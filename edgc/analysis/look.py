@@ -8,6 +8,7 @@ from pathlib import Path
 from edgc.analysis.asked import asked, look_path
 from edgc.analysis.collect import gather
 from edgc.analysis.frames import Frames
+from edgc.analysis.pooled import pooled_frames
 from edgc.analysis.study import Line, baseline_among, lines
 from edgc.analysis.verdicts import DECIDED, OPEN, beaten_by, gaps_to, judge
 from edgc.base import files
@@ -28,7 +29,7 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
     if not until.first <= seeds < until.most:
         raise UserError(f"seeds {seeds}: experiment {experiment.name} has looks at {until.first} to {until.most - 1}")
     begun = [spec for spec in asked(experiment, results, configs).specs if spec.seed <= seeds]
-    frames = gather(begun, results / experiment.name / "runs")
+    frames = pooled_frames(gather(begun, results / experiment.name / "runs"))
     verdicts: dict[str, dict[str, list[str]]] = {}
     for line in lines(frames.runs):
         found = _judged(line, frames, experiment, until, seeds)

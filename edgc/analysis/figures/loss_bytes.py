@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
+from edgc.analysis.pooled import pooled
 from edgc.analysis.study import Study
 
 TITLE = "Loss against wire bytes"
@@ -16,8 +17,8 @@ __all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """See `build_curves`; x in bytes that all ranks sent for gradients."""
-    data = build_curves(study, "wire_bytes")
+    """See `build_curves`; x in bytes that all ranks sent for gradients. Models of CPU are pooled."""
+    data = build_curves(pooled(study), "wire_bytes")
     return data[data["x"] > 0].reset_index(drop=True)  # the axis is logarithmic
 
 

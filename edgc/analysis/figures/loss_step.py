@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
+from edgc.analysis.pooled import pooled
 from edgc.analysis.study import Study
 
 TITLE = "Loss against step"
@@ -15,8 +16,8 @@ __all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """See `build_curves`; x in steps."""
-    return build_curves(study, "step")
+    """See `build_curves`; x in steps. Models of CPU are pooled."""
+    return build_curves(pooled(study), "step")
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:

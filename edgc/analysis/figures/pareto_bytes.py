@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from edgc.analysis.figures.fronts import NOTE, WIDTH, build_front, draw_front
+from edgc.analysis.pooled import pooled
 from edgc.analysis.study import Study
 
 TITLE = "Final loss against bytes"
@@ -16,8 +17,8 @@ __all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """See `build_front`; bytes that all ranks sent for gradients."""
-    return build_front(study, "wire_bytes")
+    """See `build_front`; bytes that all ranks sent for gradients. Models of CPU are pooled."""
+    return build_front(pooled(study), "wire_bytes")
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:

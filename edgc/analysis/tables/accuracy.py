@@ -7,6 +7,7 @@ import pandas as pd
 
 from edgc.analysis import sequential, verdicts
 from edgc.analysis.collect import NOT_RUN
+from edgc.analysis.pooled import pooled
 from edgc.analysis.render import cell
 from edgc.analysis.study import Line, Study, baseline_of, lines
 from edgc.config import Experiment, UntilDecided
@@ -20,7 +21,7 @@ SPARED = (
 )
 
 CAPTION = {
-    "Seeds": "runs that finished",
+    "Seeds": "runs that finished, on any model of CPU: it changes how sums round, not what is computed",
     "Validation loss": "final, in nats a token: mean ± standard deviation over seeds",
     "Perplexity": "exponential of the validation loss, mean over seeds",
     "Gap to baseline": "loss less the baseline's of the same seed: mean and 95 % confidence interval (Student's t)",
@@ -56,8 +57,9 @@ def build(study: Study) -> pd.DataFrame:
     and `beaten_by`, the title of the method that sends fewer bytes and has a clearly lower loss.
 
     A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
-    guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run.
+    guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run. Models of CPU are pooled.
     """
+    study = pooled(study)
     return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
 
 

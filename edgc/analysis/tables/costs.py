@@ -7,6 +7,7 @@ import pandas as pd
 
 from edgc.analysis import verdicts
 from edgc.analysis.frames import MEMORY
+from edgc.analysis.pooled import pooled
 from edgc.analysis.render import NOTHING, cell, percent
 from edgc.analysis.study import Line, Study, baseline_of, lines, steady
 from edgc.analysis.tables import accuracy
@@ -35,10 +36,17 @@ def build(study: Study) -> pd.DataFrame:
     """One row per line: `QUALITY`; wire_mb and wire_percent of the baseline's a step; encode_s, decode_s; state_mb."""
     every = [*lines(study.frames.runs)]
     if study.experiment.mode == "train":
-        found = [row for _, row in accuracy.build(study).iterrows()]
+        of_run = _own(study)
+        found = [of_run[line.runs["run_id"].iloc[0]] for line in every]
     else:
         found = [verdicts.published_row(line.method, study, line.model) for line in every]
     return pd.DataFrame([_row(line, study, quality) for line, quality in zip(every, found, strict=True)])
+
+
+def _own(study: Study) -> dict[str, pd.Series]:
+    """Rows of table `accuracy` by run: it pools what here are lines of their own, as times are."""
+    there = zip(lines(pooled(study).frames.runs), accuracy.build(study).iterrows(), strict=True)
+    return {run: row for line, (_, row) in there for run in line.runs["run_id"]}
 
 
 def _row(line: Line, study: Study, quality: pd.Series | None) -> dict[str, object]:
