@@ -75,7 +75,7 @@ def paragraph(table: pd.DataFrame) -> str:
     several = table[["model", "device"]].drop_duplicates().shape[0] > 1
     sentences = []
     for (model, device), rows in kept.groupby(["model", "device"], sort=False):
-        least = rows.loc[rows["wire_mb"].idxmin()]
+        least = rows.sort_values("wire_mb").iloc[0]
         of = f"{len(rows)} methods that keep their loss" if len(rows) > 1 else "the one method that keeps its loss"
         sentences.append(
             (f"{model}, {device}: " if several else "")
