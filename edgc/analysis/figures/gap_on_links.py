@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 from edgc.analysis.figures import fronts
 from edgc.analysis.study import Study
@@ -50,5 +51,8 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.axhline(0, color="#888888", linewidth=0.8)
     ax.set_yscale("symlog", linthresh=LINEAR)
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("time of a step (ms)")
     ax.set_ylabel("loss gap (nats/token)")
