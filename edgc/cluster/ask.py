@@ -19,6 +19,7 @@ SITE_METHODS = (
 )  # fmt: skip
 SITE_CLUSTER, SITE_MODEL = "internet-a100x32", "gpt2-2.5b"  #: where `edgc plan --sites` is told neither
 TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default
+SHARDS = {"shard", "parameter_wire"}  #: settings of `training`
 LAYER_PARAMETERS = 12  #: times hidden², of a transformer layer
 ITERATIONS, MICRO_BATCHES = 230_000, 8  #: where no experiment says otherwise: the paper's, and as many a data rank
 
@@ -49,7 +50,8 @@ def question(
     own_model = load(Model, model, configs)
     degrees = {k: v for k, v in (parallel or {}).items() if v is not None}
     batches = {k: v for k, v in (training or {}).items() if v is not None}
-    plain = found.training.model_dump() if found else {"iterations": ITERATIONS, "micro_batch": 4}
+    # shards are asked for, and never taken from an experiment that happens to be about them
+    plain = found.training.model_dump(exclude=SHARDS) if found else {"iterations": ITERATIONS, "micro_batch": 4}
     plain |= batches
     full = plain.get("shard") == "full"
     if full:

@@ -94,6 +94,13 @@ def test_sites_hold_whole_replicas_and_are_asked_what_users_weigh_there(tmp_path
     assert {method["loss_gap"] for method in plain["methods"]} == {None}
 
 
+@pytest.mark.parametrize("model", ["gpt2-124m", "gpt2-345m"])
+def test_sites_can_be_asked_of_any_model(model: str) -> None:
+    """The first is in an experiment on the same cluster that is about shards."""
+    told = json.loads(printed("plan", *PLANS["sites"], "--model", model, "--json"))
+    assert {method["method"] for method in told["methods"]} == set(SITE_METHODS)
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
