@@ -323,7 +323,7 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     if experiment.judgement.baseline not in methods:
         raise UserError(
             f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; "
-            f"set it to one of {', '.join(methods)}"
+            f"set it to one of {cut(', '.join(methods), 500)}"
         )
     _check_judgement(experiment, configs)
     for source in experiment.predict_from:
