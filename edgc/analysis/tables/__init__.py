@@ -30,7 +30,7 @@ MORE_TABLES = (
     "learning_rates",
     "time_to_loss",
     "layout_costs",
-    "costs",
+    "method_costs",
     "bandwidth",
     "adaptation",
     "replicas",

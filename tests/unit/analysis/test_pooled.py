@@ -6,7 +6,7 @@ import pytest
 from edgc.analysis.frames import Frames, frame
 from edgc.analysis.pooled import pooled_frames
 from edgc.analysis.study import Study
-from edgc.analysis.tables import accuracy, costs, latency
+from edgc.analysis.tables import accuracy, latency, method_costs
 from tests.fixtures.studies import run, step, tiny_experiment, tiny_reference
 
 
@@ -45,7 +45,7 @@ def test_a_methods_seeds_are_one_line_of_losses_and_have_times_of_their_own():
     assert (low["pairs"], low["verdict"]) == (3, "preserved")
     times = latency.build(study)
     assert list(times["device"]) == ["2 processes on AMD", "2 processes on Intel"] * 2
-    assert list(costs.build(study)["pairs"]) == [3] * 4
+    assert list(method_costs.build(study)["pairs"]) == [3] * 4
 
 
 def test_on_one_model_nothing_changes():

@@ -1,4 +1,4 @@
-"""Table `costs`: a method's loss, bytes, own arithmetic and memory in a row, of an experiment that trains or times."""
+"""Table `method_costs`: a method's loss, bytes, own arithmetic and memory in a row, of an experiment that trains or times."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from edgc.analysis.tables import costs
+from edgc.analysis.tables import method_costs
 from edgc.analysis.write import write_table
 from tests.fixtures.captions import unexplained
 from tests.fixtures.sessions import published, session
@@ -28,7 +28,7 @@ def trained() -> pd.DataFrame:
         for r in runs
         for s in (1, 6, 7)
     ]
-    return costs.build(study(runs, steps))
+    return method_costs.build(study(runs, steps))
 
 
 def test_a_row_has_loss_bytes_arithmetic_and_memory():
@@ -44,21 +44,23 @@ def test_a_row_has_loss_bytes_arithmetic_and_memory():
 def test_it_says_which_of_those_that_keep_their_loss_sends_least():
     table = trained()
     told = "Of the one method that keeps its loss, Powersgd sends least, 25.0 % of the baseline's bytes. "
-    assert costs.paragraph(table) == told + "It computes for 5.00 ms a step, and keeps 3.00 MB a rank."
-    assert costs.paragraph(table[table["method"] == "topk"]) == "No method is known to keep its loss."
+    assert method_costs.paragraph(table) == told + "It computes for 5.00 ms a step, and keeps 3.00 MB a rank."
+    assert method_costs.paragraph(table[table["method"] == "topk"]) == "No method is known to keep its loss."
 
 
 def test_a_timing_has_the_losses_that_another_experiment_published(tmp_path: Path):
     gaps = published(powersgd=(0.01, 0.005, 3)).assign(verdict="preserved", gap_low=0.005)
     timed = session({"dense": {"none": (0.1, 0.1)}, "powersgd": {"none": (0.1, 0.1)}}, gaps=gaps)
-    made = costs.build(timed).set_index("method")
+    made = method_costs.build(timed).set_index("method")
     assert made.loc["powersgd", ["pairs", "gap", "verdict"]].tolist() == [3, 0.01, "preserved"]
     assert made.loc["powersgd", "wire_percent"] == 100, "steps of settling do not count"
     assert pd.isna(made.loc["dense", "gap"])
-    shown = costs.present(made.reset_index()).set_index("Method")
+    shown = method_costs.present(made.reset_index()).set_index("Method")
     assert shown.loc["Powersgd", "Loss gap (nats)"] == "+0.0100 (+0.0050, +0.0150)"
     assert shown.loc["Dense", ["Verdict", "State (MB)"]].tolist() == ["–", "–"]
     write_table(
-        "costs", replace(timed, experiment=timed.experiment.model_copy(update={"tables": ("costs",)})), tmp_path
+        "method_costs",
+        replace(timed, experiment=timed.experiment.model_copy(update={"tables": ("method_costs",)})),
+        tmp_path,
     )
-    assert not unexplained((tmp_path / "costs.md").read_text(encoding="utf-8"))
+    assert not unexplained((tmp_path / "method_costs.md").read_text(encoding="utf-8"))
