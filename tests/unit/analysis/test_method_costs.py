@@ -1,4 +1,4 @@
-"""Table `method_costs`: a method's loss, bytes, own arithmetic and memory in a row, of an experiment that trains or times."""
+"""Table `method_costs`: a method's loss, bytes, own arithmetic and memory in a row, trained or timed."""
 
 from dataclasses import replace
 from pathlib import Path
