@@ -19,7 +19,7 @@ SITE_METHODS = (
 )  # fmt: skip
 SITE_CLUSTER, SITE_MODEL = "internet-a100x32", "gpt2-2.5b"  #: where `edgc plan --sites` is told neither
 TENSOR_FROM = 1e9  #: parameters from which on a model is split inside its nodes by default
-SHARDS = {"shard", "parameter_wire"}  #: settings of `training`
+SHARDS = {"shard", "parameter_wire"}  #: settings of `training` that a plan does not take from an experiment
 LAYER_PARAMETERS = 12  #: times hidden², of a transformer layer
 ITERATIONS, MICRO_BATCHES = 230_000, 8  #: where no experiment says otherwise: the paper's, and as many a data rank
 

@@ -27,13 +27,15 @@ CAPTION = {
     "holds most",
 }
 
-#: Columns of table `accuracy`.
+#: Columns that are those of table `accuracy`.
 QUALITY = ("pairs", "gap", "gap_low", "gap_high", "verdict", "decided", "beaten_by")
 STATE = MEMORY["largest"][MEMORY["largest"].index("memory_largest.method")]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per line: `QUALITY`; wire_mb and wire_percent of the baseline's a step; encode_s, decode_s; state_mb."""
+    """One row per line: `QUALITY` (nats, pairs of seeds); a step's wire_mb and its wire_percent of the baseline's; encode_s,
+    decode_s (seconds a step); state_mb (10⁶ bytes of a rank).
+    """
     every = [*lines(study.frames.runs)]
     if study.experiment.mode == "train":
         of_run = _own(study)
