@@ -33,8 +33,9 @@ STATE = MEMORY["largest"][MEMORY["largest"].index("memory_largest.method")]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per line: `QUALITY` (nats, pairs of seeds); a step's wire_mb and its wire_percent of the baseline's; encode_s,
-    decode_s (seconds a step); state_mb (10⁶ bytes of a rank).
+    """One row per line: `QUALITY` (nats, pairs of seeds); a step's wire_mb and wire_percent of the baseline's.
+
+    Also encode_s, decode_s (seconds a step) and state_mb (10⁶ bytes of a rank).
     """
     every = [*lines(study.frames.runs)]
     if study.experiment.mode == "train":
