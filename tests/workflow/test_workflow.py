@@ -16,6 +16,7 @@ from edgc.analysis.tables import TABLES
 from edgc.base.files import read_json
 from edgc.config import Experiment, available, load_experiment
 from tests.fixtures.limits import HANG
+from tests.fixtures.site_page import unfolded
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ["--config", "experiment=smoke"]
@@ -85,7 +86,7 @@ def test_the_report_needs_nothing_else_and_tells_no_path(finished):
 
 
 def test_the_page_has_every_table_and_tells_no_path(finished):
-    page = (finished.root / "results/toy/index.html").read_text()
+    page = unfolded((finished.root / "results/toy/index.html").read_text())
     assert all(f'id="t-toy-{name}"' in page for name in TABLES)
     assert "window.vegaEmbed" in page
     assert str(finished.root) not in page

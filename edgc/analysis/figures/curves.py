@@ -51,7 +51,7 @@ def _ends(study: Study, spent: str) -> list[dict]:
     return ends
 
 
-def _named(data: pd.DataFrame) -> set[str]:
+def named(data: pd.DataFrame) -> set[str]:
     """The methods whose lines have a look and a name: all, or of too many those with the lowest loss at their end."""
     last = data[~data["diverged"]].sort_values("step").groupby("method")["loss"].last()
     methods = set(data["method"])
@@ -60,9 +60,9 @@ def _named(data: pd.DataFrame) -> set[str]:
 
 def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
     """One line per method and device with a band over its seeds; a cross where a run diverged."""
-    devices, named = list(data["device"].unique()), _named(data)
+    devices, shown = list(data["device"].unique()), named(data)
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        if method not in named:
+        if method not in shown:
             ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker="", zorder=1)
             continue
         style = look(str(method))

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from edgc.analysis.style import LOOKS, REGIONS, look
+from edgc.analysis.figures import curves
+from edgc.analysis.links_in_words import FASTEST
+from edgc.analysis.style import CROWDED, GREY, LOOKS, REGIONS, always_named, look
+from edgc.analysis.taken import taken
 from edgc.analysis.timed_steps import FLOOR, spoken
 
 Spec = dict[str, Any]
@@ -31,6 +35,7 @@ def on_links(data: pd.DataFrame) -> Spec:
     own["Saved (%)"] = own["step_dense_percent"].clip(lower=PERCENT_FLOOR)
     own["Step (ms)"], own["Shortest 20 % (ms)"] = 1e3 * own["step_s"], 1e3 * own["step_s_p20"]
     own["Longest 20 % (ms)"], own["Exact (%)"] = 1e3 * own["step_s_p80"], own["step_dense_percent"]
+    own = _crowd(own, _first(own))
     names = {"noise_points": "± noise (points)", "steps": "n (steps)", "rounds": "n (rounds)", "verdict": "Verdict"}
     own = own.rename(columns=names | {"gap": "Loss gap (nats)", "device": "Hardware", "dense": "Against"})
     hover = ["Rate", "Verdict", "Exact (%)", "± noise (points)", "Against", "Step (ms)", "Shortest 20 % (ms)"]
@@ -38,14 +43,23 @@ def on_links(data: pd.DataFrame) -> Spec:
     x = {"field": "Rate", "type": "ordinal", "sort": list(dict.fromkeys(own["Rate"])), "title": "rate of every link"}
     x |= {"axis": {"labelAngle": 0, "labelExpr": "split(datum.label, ' ')"}}  # two lines, for a phone
     y = _quantity("Saved (%)", "step time saved against the fastest dense method (%)")
-    return _lines(own, x, y, hover, rule=True)
+    return _lines(own, x, y, hover, panels="model", rule=True)
+
+
+def _first(data: pd.DataFrame) -> set[str]:
+    """Of each model and rate of table `links`: the fastest method, the one to take, and the fastest dense one."""
+    first = set(data.loc[data["verdict"] == FASTEST, "method"])
+    for _, rows in data.groupby(["model", "device", "rate"]):
+        first.add(rows.loc[rows["step_s"].idxmin(), "method"])
+        if "preserved" in rows and (take := taken(rows)) is not None:
+            first.add(take["method"])
+    return first
 
 
 def _curves(x: str, log: bool) -> Callable[[pd.DataFrame], Spec]:
     def make(data: pd.DataFrame) -> Spec:
-        own = data.rename(
-            columns={"low": "Lowest seed", "high": "Highest seed", "n": "n (seeds)", "device": "Hardware"}
-        )
+        names = {"low": "Lowest seed", "high": "Highest seed", "n": "n (seeds)", "device": "Hardware"}
+        own = _crowd(data, curves.named(data)).rename(columns=names)
         own = own.rename(columns={"loss": "Validation loss (nats)", "x": x})
         hover = [x, "Validation loss (nats)", "Lowest seed", "Highest seed", "n (seeds)", "Hardware"]
         return _lines(own, _axis(x, log), _quantity("Validation loss (nats)", zero=False), hover)
@@ -56,7 +70,7 @@ def _curves(x: str, log: bool) -> Callable[[pd.DataFrame], Spec]:
 def _front(amount: str, heading: str, log: bool) -> Callable[[pd.DataFrame], Spec]:
     def make(data: pd.DataFrame) -> Spec:
         names = {amount: heading, "loss": "Final loss (nats)", "device": "Hardware", "seed": "Seed"}
-        own = data.rename(columns=names)
+        own = _crowd(data, set(data.loc[data["front"], "method"])).rename(columns=names)
         hover = [heading, "Final loss (nats)", "Seed", "Hardware"]
         y = _quantity("Final loss (nats)", "final validation loss (nats)", zero=False)
         return _points(own, _axis(heading, log), y, hover)
@@ -106,7 +120,9 @@ def predicted_measured(data: pd.DataFrame) -> Spec:
 def saving_by_link(data: pd.DataFrame) -> Spec:
     """Forecast saving by link, with what ± 20 % on the rates changes; a list chooses the assumptions."""
     names = {"link_gbit": "Link (Gbit/s)", "saving_percent": "Exact (%)"}
-    own = data.rename(columns=names | {"low_percent": "Lowest (%)", "high_percent": "Highest (%)"})
+    most = data.groupby([*(["panel"] if "panel" in data else []), "link_gbit"])["saving_percent"].idxmax()
+    own = _crowd(data, set(data.loc[most, "method"]))
+    own = own.rename(columns=names | {"low_percent": "Lowest (%)", "high_percent": "Highest (%)"})
     own["Saved (%)"] = own["Exact (%)"].clip(lower=PERCENT_FLOOR)
     own["Based on"] = "forecast; nothing was measured"
     hover = ["Link (Gbit/s)", "Exact (%)", "Lowest (%)", "Highest (%)", "Based on"]
@@ -192,6 +208,16 @@ CHARTS: Mapping[str, Callable[[pd.DataFrame], Spec]] = {
 }
 
 
+def _crowd(data: pd.DataFrame, first: set[str]) -> pd.DataFrame:
+    """With a column `named`: of too many methods only `first`, dense and EDGC have a look and a place in the legend.
+
+    The others are grey, and come first, so that they lie below.
+    """
+    methods = set(data["method"])
+    named = methods if len(methods) <= CROWDED else first | always_named(methods)
+    return data.assign(named=data["method"].isin(named)).sort_values("named", kind="stable")
+
+
 def _lines(
     own: pd.DataFrame,
     x: Spec,
@@ -217,7 +243,7 @@ def _points(
     own: pd.DataFrame, x: Spec, y: Spec, hover: Sequence[str], spread: Spec | None = None, legend: bool = True
 ) -> Spec:
     """A point a row, and a line for its spread where there is one."""
-    colour = _colour(own, _legend() if legend else None)
+    colour = _colour(own, "usual" if legend else None)
     shown = {"x": x, "y": y, "color": colour, "tooltip": _hover(["title", *hover])} | _shape(own, legend)
     layers: list[Spec] = [{"mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9}, "encoding": shown}]
     if spread:
@@ -263,10 +289,12 @@ def _fields(layers: Iterable[Any]) -> set[str]:
 
 
 def _colour(own: pd.DataFrame, legend: Spec | str | None = "usual") -> Spec:
-    """Of a method, the same everywhere."""
+    """Of a method, the same everywhere; grey of one of too many (`_crowd`)."""
     methods = own.drop_duplicates("title")
-    scale = {"domain": list(methods["title"]), "range": [look(name).colour for name in methods["method"]]}
-    shown = _legend() if legend == "usual" else legend
+    named = methods.get("named", pd.Series(True, methods.index))
+    colours = [look(name).colour for name in methods["method"]]
+    scale = {"domain": list(methods["title"]), "range": [*np.where(named, colours, GREY.colour)]}
+    shown = _legend(methods) if legend == "usual" else legend
     return {"field": "title", "type": "nominal", "scale": scale, "legend": shown}
 
 
@@ -279,7 +307,8 @@ def _shape(own: pd.DataFrame, legend: bool = True) -> Spec:
     """Of a method, as in the figures, so that colour is not the only thing that tells methods apart."""
     methods = own.drop_duplicates("title")
     scale = {"domain": list(methods["title"]), "range": [SYMBOLS[look(name).marker] for name in methods["method"]]}
-    return {"shape": {"field": "title", "type": "nominal", "scale": scale, "legend": _legend() if legend else None}}
+    shown = _legend(methods) if legend else None
+    return {"shape": {"field": "title", "type": "nominal", "scale": scale, "legend": shown}}
 
 
 def swatch(method: str) -> str | None:
@@ -287,13 +316,17 @@ def swatch(method: str) -> str | None:
     return look(method).colour if method in LOOKS else None
 
 
-def _legend() -> Spec:
-    return {
+def _legend(methods: pd.DataFrame | None = None) -> Spec:
+    """Below the chart; with `methods`, of those that are named."""
+    legend: Spec = {
         "orient": "bottom",
         "columns": {"expr": "width > 520 ? 3 : 1"},
         "title": None,
         "labelLimit": {"expr": "max(width - 30, 180)"},
     }
+    if methods is not None and "named" in methods and not methods["named"].all():
+        legend |= {"title": "Grey: the other methods", "values": list(methods.loc[methods["named"], "title"])}
+    return legend
 
 
 def _axis(field: str, log: bool) -> Spec:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from edgc.analysis import timed_steps as session
+from edgc.analysis.layouts import layout
 from edgc.analysis.render import NOTHING, cell, percent
 from edgc.analysis.study import Study
 from edgc.analysis.tables import links
@@ -16,6 +17,8 @@ from edgc.analysis.timed_steps import Session
 TITLE = "Which method to take"
 
 CAPTION = {
+    "Layout": "how ranks share a model, where methods of several were timed. A user shards what does not fit, so every "
+    "layout has its own choice",
     "Take": "of the methods that pay (table `links`) and whose loss gap is known to be within the margin the one with "
     "the lowest median step; where none does, the fastest dense method, which is there without compression",
     "Step": "its median",
@@ -34,11 +37,12 @@ SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
 
 #: Columns of table `links`, of the method taken.
 OF_LINKS = ["method", "title", "step_s", "dense", "step_dense_percent", "step_dense_error", "gap", "gap_sd", "gap_n"]
-COLUMNS = ["model", "device", "rate", *OF_LINKS, "sure", "as_fast", "faster", "faster_gap", "faster_percent"]
+OF_CELL = ["model", "device", "layout", "rate"]  #: among whose methods a user chooses
+COLUMNS = [*OF_CELL, *OF_LINKS, "sure", "as_fast", "faster", "faster_gap", "faster_percent"]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per model, hardware and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster.
+    """One row per model, hardware, layout and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster.
 
     `as_fast`: titles, joined by `; `. `faster`: title, with `faster_gap` (nats) and `faster_percent`, how much shorter
     its step is. They are missing where nothing is dense and nothing pays.
@@ -46,16 +50,18 @@ def build(study: Study) -> pd.DataFrame:
     table, among = links.build(study), Session(study)
     if table.empty:
         return pd.DataFrame(columns=COLUMNS)
+    of_method = {(line.model, line.method): layout(line).name for line in among.lines}
+    table["layout"] = [of_method[cell] for cell in zip(table["model"], table["method"], strict=True)]
     ended = table[(table["status"] == "done") & (table["steps"] > 0) & (table["role"] != session.FLOOR)]
-    groups = ended.groupby(["model", "device", "rate"], sort=False)
+    groups = ended.groupby(OF_CELL, sort=False)
     rows = [_row(methods.sort_values("step_s", kind="stable"), among) for _, methods in groups]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _row(rows: pd.DataFrame, among: Session) -> dict[str, object]:
-    """`rows`: the methods of one rate, the fastest first."""
+    """`rows`: the methods of one rate and layout, the fastest first."""
     first = rows.iloc[0]
-    row: dict[str, object] = {"model": first["model"], "device": first["device"], "rate": first["rate"]}
+    row: dict[str, object] = {name: first[name] for name in OF_CELL}
     take = taken(rows)
     if take is None:
         return row
@@ -89,9 +95,9 @@ def paragraph(table: pd.DataFrame) -> str:
     """What to take, a sentence a rate."""
     if table.empty:
         return "No step was counted."
-    several = table[["model", "device"]].drop_duplicates().shape[0] > 1
+    said = [name for name in ("model", "device", "layout") if table[name].nunique() > 1]
     return "\n".join(
-        (f"{row['model']}, {row['device']}: " if several else "") + sentence
+        (f"{', '.join(row[said])}: " if said else "") + sentence
         for _, row in table.iterrows()
         for sentence in _sentences(row)
     )
@@ -122,6 +128,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     rows = [row for _, row in table.iterrows()]
     shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
     shown["Hardware"] = table["device"]
+    if table["layout"].nunique() > 1:
+        shown["Layout"] = table["layout"]
     words = table[["title", "dense", "sure", "as_fast"]].astype(object).replace("", None).fillna(NOTHING)
     shown["Take"] = words["title"]
     shown["Step (ms)"] = (table["step_s"] * 1e3).map(cell)

@@ -10,7 +10,7 @@ import pytest
 from edgc.analysis.collect import gather
 from edgc.analysis.frames import Frames
 from edgc.analysis.study import Study
-from edgc.analysis.tables import layout_costs, links
+from edgc.analysis.tables import choice, layout_costs, links
 from edgc.analysis.write import write_table
 from edgc.base import files
 from edgc.comm.telemetry import HELD
@@ -87,6 +87,25 @@ def test_a_method_is_held_against_its_loops_floor_and_its_layouts_dense() -> Non
     apart = replace(plain, frames=replace(plain.frames, runs=runs))
     row = links.build(apart).set_index("method").loc["powersgd"]
     assert (row["exposed_s"] != row["exposed_s"], row["dense"]) == (True, "Dense")
+
+
+def test_every_layout_has_a_choice_of_its_own(tmp_path: Path) -> None:
+    """What is taken under DDP is no choice for a user whose model only fits under FSDP2."""
+    seconds = {"nocomm": 0.1, "dense": 0.5, "powersgd": 0.2, "dense_bf16": 0.6, "topk": 0.4}
+    gaps = published(powersgd=(0.01, 0.002, 3), topk=(0.01, 0.002, 3))
+    plain = session({method: {"10mbit": (value, value)} for method, value in seconds.items()}, gaps=gaps)
+    runs = plain.frames.runs.copy()
+    runs["spec.loop"] = "ddp"
+    runs["spec.training.shard"] = ["full" if method in ("dense_bf16", "topk") else "none" for method in runs["method"]]
+    study = replace(plain, frames=replace(plain.frames, runs=runs))
+    table = choice.build(study)
+    assert list(zip(table["layout"], table["method"], table["dense"], strict=True)) == [
+        ("DDP", "powersgd", "Dense"),
+        ("FSDP2", "topk", "Dense_Bf16"),
+    ]
+    assert "FSDP2: At 10 Mbit/s take Topk" in choice.paragraph(table)
+    assert list(choice.present(table)["Layout"]) == ["DDP", "FSDP2"]
+    assert "Layout" not in choice.present(table.head(1))
 
 
 def test_a_gap_may_be_that_of_an_equal_method() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import base64
 import gzip
-import html
 import re
 import shutil
 from pathlib import Path
@@ -15,7 +14,9 @@ import pytest
 
 from edgc.analysis.site import answers, charts, page
 from edgc.analysis.site.kept import Kept, one, published
+from edgc.analysis.style import GREY
 from edgc.base.errors import UserError
+from tests.fixtures.site_page import unfolded, words
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published"
@@ -52,11 +53,6 @@ def read(results: Path) -> str:
     """What a reader sees of the page, without markup."""
     target, _ = page.write_site(results)
     return words(target.read_text(encoding="utf-8"))
-
-
-def words(text: str) -> str:
-    text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 def change(path: Path, where: dict[str, object], **values: object) -> None:
@@ -144,13 +140,14 @@ def test_no_number_is_typed_into_a_sentence(module: str) -> None:
 
 def test_a_table_shows_eight_columns_at_most_and_all_on_demand(whole: str) -> None:
     wide = 0
-    for table in re.findall(r"<table.*?</thead>", whole, re.DOTALL):
+    tables = unfolded(whole)
+    for table in re.findall(r"<table.*?</thead>", tables, re.DOTALL):
         groups = [re.search(r'class="g(\d+)"', head) for head in re.findall(r"<th scope=\"col\"[^>]*>", table)]
         shown = [group for group in groups if group is None or group[1] == "0"]
         assert len(shown) <= page.COLUMNS
         wide += len(groups) > page.COLUMNS
     assert wide > 10
-    assert whole.count('data-show="all"') == wide
+    assert tables.count('data-show="all"') == wide
 
 
 def test_a_file_that_lacks_a_younger_column_is_shown_without_it(few: Path) -> None:
@@ -209,9 +206,23 @@ def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
                 colour = layer.get("encoding", {}).get("color", {})
                 if colour.get("field") == "title":
                     for title, own in zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True):
-                        colours.setdefault(title, set()).add(own)
+                        colours.setdefault(title, set()).update({own} - {GREY.colour})
     assert len(colours) > 5
-    assert all(len(own) == 1 for own in colours.values())
+    assert all(len(own) <= 1 for own in colours.values())
+
+
+def test_of_too_many_methods_a_legend_names_those_that_matter() -> None:
+    links = pd.read_csv(PUBLISHED / "links-every-step/tables/links.csv")
+    spec = charts.chart("links", links)
+    assert spec is not None
+    colour = spec["layer"][-1]["encoding"]["color"]
+    named = set(colour["legend"]["values"])
+    methods = links.drop_duplicates("method").set_index("method")["title"]
+    choice = pd.read_csv(PUBLISHED / "links-every-step/tables/choice.csv")
+    assert {*methods[[name for name in methods.index if name.startswith("edgc")]], *choice["title"]} <= named
+    assert len(named) < len(methods) / 2
+    grey = {title for title, own in zip(*colour["scale"].values(), strict=True) if own == GREY.colour}
+    assert grey == set(colour["scale"]["domain"]) - named
 
 
 def test_a_chart_tells_n_and_hardware_on_hover(few: Path) -> None:

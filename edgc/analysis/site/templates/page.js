@@ -50,13 +50,15 @@ const seen = new IntersectionObserver((found) => found.filter((each) => each.isI
 pending.forEach((_, box) => seen.observe(box));
 addEventListener("beforeprint", () => all("details[open] .chart, .answer .chart").forEach(show));
 
-all("button.csv").forEach((button) => button.addEventListener("click", async () => {
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button.csv");
+  if (!button) return;
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([await unpacked(button)], { type: "text/csv" }));
   link.download = button.dataset.file;
   link.click();
   URL.revokeObjectURL(link.href);
-}));
+});
 
 // A number where a cell begins with one, else its words; what has no value comes last.
 function value(cell) {
@@ -106,7 +108,18 @@ function columns(box) {
   }));
 }
 
-all(".box").forEach((box) => { sortable(one("table", box)); filterable(box); columns(box); });
+const ready = (box) => { sortable(one("table", box)); filterable(box); columns(box); };
+all(".box").forEach(ready);
+
+// An experiment's table is put into the page when it is opened: most never are.
+async function unfold(details) {
+  details.insertAdjacentHTML("beforeend", await unpacked(details));
+  ready(one(".box", details));
+}
+all("details[data-packed]").forEach((details) => {
+  if (details.open) unfold(details);
+  else details.addEventListener("toggle", () => unfold(details), { once: true });
+});
 
 const picker = one("#picker");
 if (picker) {
