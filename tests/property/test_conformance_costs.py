@@ -1,14 +1,16 @@
-"""What every aggregator says of its costs is what is charged: payload, phases, and errors that it looks at."""
+"""What every aggregator says of its costs is what it costs: payload, state, phases, and errors that it looks at."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pytest
 import torch
 
 from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import AggregatorSettings, Last
+from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.amounts import DENSE
+from edgc.policies.amounts import DENSE, Amount
 from edgc.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
@@ -27,21 +29,36 @@ from tests.fixtures.aggregator_cases import (
 
 @every_case
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_payload_formula_equals_the_ledger(settings: AggregatorSettings, dtype: torch.dtype) -> None:
-    amounts = amounts_for(settings)
+def test_payload_and_state_are_those_of_their_formulas(settings: AggregatorSettings, dtype: torch.dtype) -> None:
+    """After exchanges of one amount, and after those of a smaller one that follow."""
+    amounts, buckets = amounts_for(settings), [{n: SHAPES[n] for n in names} for names in BUCKETS]
 
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = make(settings)
         for step, amount in enumerate(amounts):
             step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
-            expected = sum(
-                aggregator.workload_at(step, {n: SHAPES[n] for n in names}, Decision(amount), 2, dtype.itemsize).payload
-                for names in BUCKETS
-            )
+            works = [aggregator.workload_at(step, each, Decision(amount), 2, dtype.itemsize) for each in buckets]
+            expected = sum(work.payload for work in works)
             charged = comm.ledger.take()["gradient"].payload_bytes
             assert charged == expected or (aggregator.payload_depends_on_data and charged < expected)
+            foretold = {n: aggregator.effective(s, amount) for n, s in SHAPES.items()}
+            kept = sum(aggregator.state_bytes(each, Decision(DENSE, foretold), dtype.itemsize) for each in buckets)
+            assert _state_bytes(aggregator) == kept + _left_over(aggregator, foretold, dtype)
 
     run_ranks(2, body)
+
+
+def _state_bytes(aggregator: Aggregator) -> int:
+    tensors = [tensor for by_name in aggregator.state_dict().values() for tensor in by_name.values()]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: torch.dtype) -> int:
+    """Bytes of warm factors of what now travels dense: kept, for when it is compressed again."""
+    if "factors" not in aggregator.state_dict():
+        return 0
+    factors = aggregator.state_dict()["factors"]
+    return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)
 
 
 @every_case

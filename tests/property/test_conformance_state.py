@@ -1,18 +1,14 @@
-"""What every aggregator keeps from step to step: saved, restored, forgotten, and as large as it says."""
+"""What every aggregator keeps from step to step: saved, restored and forgotten."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
 
-import pytest
 import torch
 
-from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, forget
+from edgc.aggregators.aggregator import AggregatorSettings, forget
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.amounts import DENSE, Amount
-from edgc.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
     SHAPES,
@@ -81,34 +77,3 @@ def test_what_is_forgotten_was_never_there_and_the_rest_stays(settings: Aggregat
         assert all(torch.equal(outputs[0][name], outputs[2][name]) for name in BUCKETS[1])
 
     run_ranks(2, body)
-
-
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_state_bytes_are_those_of_the_state(settings: AggregatorSettings, dtype: torch.dtype) -> None:
-    """After exchanges of one amount, and after those of a smaller one that follow."""
-    amounts = amounts_for(settings)
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = make(settings)
-        for step, amount in enumerate(amounts):
-            step_once(aggregator, comm, random_values(comm.rank, step, dtype), amount, step)
-            measured = sum(
-                tensor.numel() * tensor.element_size()
-                for by_name in aggregator.state_dict().values()
-                for tensor in by_name.values()
-            )
-            foretold = {n: aggregator.effective(s, amount) for n, s in SHAPES.items()}
-            buckets = [{n: SHAPES[n] for n in names} for names in BUCKETS]
-            kept = sum(aggregator.state_bytes(each, Decision(DENSE, foretold), dtype.itemsize) for each in buckets)
-            assert measured == kept + _left_over(aggregator, foretold, dtype)
-
-    run_ranks(2, body)
-
-
-def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: torch.dtype) -> int:
-    """Bytes of warm factors of what now travels dense: kept, for when it is compressed again."""
-    if "factors" not in aggregator.state_dict():
-        return 0
-    factors = aggregator.state_dict()["factors"]
-    return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)
