@@ -50,9 +50,9 @@ def _first(data: pd.DataFrame) -> set[str]:
     """Of each model and rate of table `links`: the fastest method, the one to take, and the fastest dense one."""
     first = set(data.loc[data["verdict"] == FASTEST, "method"])
     for _, rows in data.groupby(["model", "device", "rate"]):
-        first.add(rows.loc[rows["step_s"].idxmin(), "method"])
-        if "preserved" in rows and (take := taken(rows)) is not None:
-            first.add(take["method"])
+        take = taken(rows) if "preserved" in rows else None
+        chosen = [rows.sort_values("step_s").iloc[0], *([] if take is None else [take])]
+        first |= {str(each["method"]) for each in chosen}
     return first
 
 
