@@ -251,7 +251,7 @@ def archive(experiment: ExperimentArgument, results: Results = Path("results")) 
 
 @app.command()
 def restore(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Unpack an experiment's runs from results/archive, so that only those that are missing are trained."""
+    """Unpack an experiment's runs from results/archive, so that only those that are missing are trained or timed."""
     from edgc.analysis.archive import restore as unpack
 
     typer.echo(f"{len(unpack(load_experiment(experiment), results))} runs came from {results / 'archive'}")

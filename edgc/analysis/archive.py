@@ -1,15 +1,19 @@
 """Records of finished runs, packed so that git keeps them: an experiment goes on elsewhere, or a method joins it.
 
 A run's id holds all that it depends on, so an archive is not of an experiment: each takes from it what it asks for.
+Runs that were timed are packed together: what is compared was timed at one go, and none of them says anything alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
 import shutil
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +21,15 @@ import zstandard
 
 from edgc.base import files
 from edgc.base.errors import UserError
-from edgc.config import CONFIGS, Experiment, RunSpec
+from edgc.config import CONFIGS, Experiment
 
-#: What tables and figures are made from. Checkpoints and exported models are not kept.
-NEEDED = ("spec.json", "manifest.json", "status.json", "steps.jsonl", "zero_shot.json", "trained")
-KEPT = (*NEEDED, "evals.jsonl", "decisions.jsonl", "probe.jsonl")
+#: What has to be there, by mode.
+NEEDED = {
+    "train": ("spec.json", "manifest.json", "status.json", "steps.jsonl", "zero_shot.json", "trained"),
+    "time": ("spec.json", "status.json", "timed"),
+}
+#: What tables and figures are made from, and forecasts calibrated with. Checkpoints and exported models are not kept.
+KEPT = (*NEEDED["train"], "evals.jsonl", "decisions.jsonl", "probe.jsonl", "stages.json", "timed")
 MARK = (
     "restored"  #: a file in the folder of a run that was unpacked: there is no model to evaluate, and no need to train
 )
@@ -30,46 +38,62 @@ MARK = (
 def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> dict[str, Path]:
     """Pack every run of the experiment that ended into `<results>/archive/RUN.tar.zst`. Returns them by run.
 
-    Bytes depend on records alone: what is packed again is the same file. Raises `UserError` if nothing is trained.
+    All runs of a timing go into one file, `EXPERIMENT-DIGEST.tar.zst`, once the session has ended. Bytes depend on
+    records alone: what is packed again is the same file. Raises `UserError` if nothing is trained or timed.
     """
-    packed = {}
-    for spec in _specs(experiment, configs):
-        folder = results / experiment.name / "runs" / spec.run_id
-        if all((folder / name).is_file() for name in NEEDED):
-            packed[spec.run_id] = _path(results, spec.run_id)
-            with files.atomic_open(packed[spec.run_id], "wb") as stream:
-                stream.write(zstandard.compress(_tar(folder), 19))
+    packed, needed = {}, NEEDED.get(experiment.mode, ())
+    for name, runs in _packs(experiment, configs):
+        folders = [results / experiment.name / "runs" / run for run in runs]
+        if all((folder / file).is_file() for folder in folders for file in needed):
+            path = _path(results, name)
+            with files.atomic_open(path, "wb") as stream:
+                stream.write(zstandard.compress(_tar(folders), 19))
+            packed |= dict.fromkeys(runs, path)
     return packed
 
 
 def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[str]:
     """Unpack the experiment's runs that are in the archive and have no folder yet. Returns their ids.
 
-    Raises `UserError` as `archive` does.
+    A timing's come back together, or not at all where one of them is there. Raises `UserError` as `archive` does.
     """
-    found = []
-    for spec in _specs(experiment, configs):
-        path, folder = _path(results, spec.run_id), results / experiment.name / "runs" / spec.run_id
-        if path.is_file() and not folder.exists():
-            partial = folder.with_name(f".partial-{folder.name}")
+    found: list[str] = []
+    for name, runs in _packs(experiment, configs):
+        path, parent = _path(results, name), results / experiment.name / "runs"
+        if path.is_file() and not any((parent / run).exists() for run in runs):
+            partial = parent / f".partial-{name}"
             shutil.rmtree(partial, ignore_errors=True)
             with tarfile.open(fileobj=io.BytesIO(zstandard.decompress(path.read_bytes()))) as tar:
                 tar.extractall(partial, filter="data")
-            (partial / MARK).touch()
-            now = time.time_ns()
-            for file in partial.iterdir():
-                os.utime(file, ns=(now, now))  # the archive has no times: its files would be of 1970
-            partial.rename(folder)
-            found.append(spec.run_id)
+            for run in runs:
+                _fresh(partial / run if len(runs) > 1 else partial).rename(parent / run)
+            shutil.rmtree(partial, ignore_errors=True)
+            found += runs
     return found
 
 
-def _specs(experiment: Experiment, configs: Path) -> list[RunSpec]:
-    if experiment.mode != "train":
+def _fresh(folder: Path) -> Path:
+    """Marked, and with files of now: the archive has no times, so that they would be of 1970."""
+    (folder / MARK).touch()
+    now = time.time_ns()
+    for file in folder.iterdir():
+        os.utime(file, ns=(now, now))
+    return folder
+
+
+def _packs(experiment: Experiment, configs: Path) -> Iterator[tuple[str, list[str]]]:
+    """What a file of the archive is called, and the runs in it."""
+    if experiment.mode not in NEEDED:
         raise UserError(
-            f"experiment {experiment.name}: mode {experiment.mode} trains nothing; archived are trained runs"
+            f"experiment {experiment.name}: mode {experiment.mode} runs nothing; archived are runs that were trained "
+            "or timed"
         )
-    return experiment.runs_at_most(configs)
+    runs = [spec.run_id for spec in experiment.runs_at_most(configs)]
+    if experiment.timing is None:
+        yield from ((run, [run]) for run in runs)
+    else:
+        told = json.dumps([experiment.timing.model_dump(mode="json"), runs])
+        yield f"{experiment.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}", runs
 
 
 def _path(results: Path, run_id: str) -> Path:
@@ -88,13 +112,15 @@ def _short(key: str, value: Any) -> Any:
     return round(value, 6) if key.startswith("t_") and isinstance(value, float) else value
 
 
-def _tar(folder: Path) -> bytes:
+def _tar(folders: list[Path]) -> bytes:
+    """Of one folder its files, of several these by folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in KEPT:
-            if (folder / name).is_file():
-                content = _lasting(folder / name)
-                entry = tarfile.TarInfo(name)  # no owner, no time
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
+        for folder in folders:
+            for name in KEPT:
+                if (folder / name).is_file():
+                    content = _lasting(folder / name)
+                    entry = tarfile.TarInfo(f"{folder.name}/{name}" if len(folders) > 1 else name)  # no owner, no time
+                    entry.size = len(content)
+                    tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()

@@ -62,7 +62,7 @@ if EXPERIMENT.timing:
             shell:
                 '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output[0]:q}'
 
-    else:
+    elif not set(SPECS) <= set(RESTORED):
 
         rule:
             name:

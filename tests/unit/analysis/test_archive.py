@@ -65,7 +65,38 @@ def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
     assert (before / "status.json").read_text() == "{}"
 
 
-def test_what_trains_nothing_is_refused(tmp_path: Path) -> None:
+def test_what_runs_nothing_is_refused(tmp_path: Path) -> None:
     for act in (archive, restore):
-        with pytest.raises(UserError, match=r"paper-h100-simulated: mode simulate trains nothing"):
+        with pytest.raises(UserError, match=r"paper-h100-simulated: mode simulate runs nothing"):
             act(load_experiment("paper-h100-simulated"), tmp_path)
+
+
+def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Path) -> None:
+    timing = load_experiment("links-pipeline")
+    here, there = tmp_path / "here", tmp_path / "there"
+    *most, last = timing.runs()
+    for spec in (*most, last):
+        write_run(spec, here / timing.name / "runs" / spec.run_id, "done")
+    folders = [here / timing.name / "runs" / spec.run_id for spec in most]
+    for folder in folders:
+        (folder / "timed").touch()
+    assert archive(timing, here) == {}, "a method is still to come"
+    (here / timing.name / "runs" / last.run_id / "timed").touch()
+    packed = archive(timing, here)
+    assert [*packed] == [spec.run_id for spec in timing.runs()]
+    assert len(set(packed.values())) == 1, "one file"
+
+    shutil.copytree(here / "archive", there / "archive")
+    first = there / timing.name / "runs" / last.run_id
+    first.mkdir(parents=True)
+    assert restore(timing, there) == [], "another session's run would stand beside these"
+    first.rmdir()
+    assert restore(timing, there) == [*packed]
+    assert {path.name for path in first.parent.iterdir()} == {*packed}, "nothing else is left"
+    for folder in folders:
+        after = there / timing.name / "runs" / folder.name
+        assert (after / "timed").is_file()
+        assert (after / "status.json").read_bytes() == (folder / "status.json").read_bytes()
+    other = timing.model_copy(update={"timing": timing.timing.model_copy(update={"rounds": 9})})
+    shutil.rmtree(there / timing.name)
+    assert restore(other, there) == [], "it was timed otherwise"
