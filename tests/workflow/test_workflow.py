@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from edgc.analysis.archive import archive, restore
+from edgc.analysis.archive import MARK, archive, restore
 from edgc.analysis.figures import FIGURES
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.tables import TABLES
@@ -115,6 +115,20 @@ def test_runs_from_the_archive_are_not_trained_again(finished, project):
     weights = {path.parent.name for path in (project.root / "results/toy/runs").glob("*/checkpoint")}
     assert {name.split("-")[2] for name in weights} == {"topk"}
     assert len(pd.read_csv(project.root / "results/toy/tables/accuracy.csv")) == 4
+
+
+def test_a_timing_from_the_archive_is_not_timed_again(project):
+    """As above, and its text is prepared for nothing."""
+    runs = project.root / "results/links-pipeline/runs"
+    for spec in load_experiment("links-pipeline").runs():
+        (runs / spec.run_id).mkdir(parents=True)
+        for name in ("timed", MARK):
+            (runs / spec.run_id / name).touch()
+    jobs = project.would_run("--config", "experiment=links-pipeline")
+    assert not {"time_links-pipeline", "prepare"} & set(jobs)
+    assert "table_links" in jobs
+    shutil.rmtree(runs / spec.run_id)
+    assert "time_links-pipeline" in project.would_run("--config", "experiment=links-pipeline")
 
 
 def test_a_second_call_runs_nothing(finished):
