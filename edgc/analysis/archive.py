@@ -41,10 +41,10 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
     All runs of a timing go into one file, `EXPERIMENT-DIGEST.tar.zst`, once the session has ended. Bytes depend on
     records alone: what is packed again is the same file. Raises `UserError` if nothing is trained or timed.
     """
-    packed, needed = {}, NEEDED.get(experiment.mode, ())
+    packed = {}
     for name, runs in _packs(experiment, configs):
         folders = [results / experiment.name / "runs" / run for run in runs]
-        if all((folder / file).is_file() for folder in folders for file in needed):
+        if all((folder / file).is_file() for folder in folders for file in NEEDED[experiment.mode]):
             path = _path(results, name)
             with files.atomic_open(path, "wb") as stream:
                 stream.write(zstandard.compress(_tar(folders), 19))
@@ -55,7 +55,8 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
 def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[str]:
     """Unpack the experiment's runs that are in the archive and have no folder yet. Returns their ids.
 
-    A timing's come back together, or not at all where one of them is there. Raises `UserError` as `archive` does.
+    A timing's come back together; where the folder of one is there, none does: remove `runs` first. Raises
+    `UserError` as `archive` does.
     """
     found: list[str] = []
     for name, runs in _packs(experiment, configs):
@@ -96,8 +97,8 @@ def _packs(experiment: Experiment, configs: Path) -> Iterator[tuple[str, list[st
         yield f"{experiment.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}", runs
 
 
-def _path(results: Path, run_id: str) -> Path:
-    return results / "archive" / f"{run_id}.tar.zst"
+def _path(results: Path, name: str) -> Path:
+    return results / "archive" / f"{name}.tar.zst"
 
 
 def _lasting(path: Path) -> bytes:
