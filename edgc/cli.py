@@ -254,7 +254,11 @@ def restore(experiment: ExperimentArgument, results: Results = Path("results")) 
     """Unpack an experiment's runs from results/archive, so that only those that are missing are trained or timed."""
     from edgc.analysis.archive import restore as unpack
 
-    typer.echo(f"{len(unpack(load_experiment(experiment), results))} runs came from {results / 'archive'}")
+    found = unpack(load_experiment(experiment), results)
+    typer.echo(
+        f"{len(found.came)} runs came from {results / 'archive'}; {len(found.there)} were there before, and "
+        f"{len(found.absent)} are in no archive"
+    )
 
 
 @app.command()

@@ -15,7 +15,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -52,16 +52,36 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
     return packed
 
 
-def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[str]:
-    """Unpack the experiment's runs that are in the archive and have no folder yet. Returns their ids.
+class Restored(NamedTuple):
+    """Ids of an experiment's runs: those that came from the archive, had a folder before, and are in no archive."""
 
-    A timing's come back together; where the folder of one is there, none does: remove `runs` first. Raises
-    `UserError` as `archive` does.
+    came: list[str]
+    there: list[str]
+    absent: list[str]
+
+
+def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> Restored:
+    """Unpack the experiment's runs that are in the archive and have no folder yet.
+
+    A timing's come back together. Raises `UserError` as `archive` does, and where some of a timing's runs are there
+    without the others.
     """
-    found: list[str] = []
+    found = Restored([], [], [])
     for name, runs in _packs(experiment, configs):
         path, parent = _path(results, name), results / experiment.name / "runs"
-        if path.is_file() and not any((parent / run).exists() for run in runs):
+        there = [run for run in runs if (parent / run).exists()]
+        if there == runs:
+            found.there.extend(runs)
+        elif not path.is_file():
+            found.there.extend(there)
+            found.absent.extend(run for run in runs if run not in there)
+        elif there:
+            raise UserError(
+                f"{parent}: {len(there)} of {len(runs)} runs of this timing are there; the session that {path.name} "
+                f"holds comes back whole. For that session, remove {parent} first; for a new one, there is no need to "
+                "restore"
+            )
+        else:
             partial = parent / f".partial-{name}"
             shutil.rmtree(partial, ignore_errors=True)
             with tarfile.open(fileobj=io.BytesIO(zstandard.decompress(path.read_bytes()))) as tar:
@@ -69,7 +89,7 @@ def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> l
             for run in runs:
                 _fresh(partial / run if len(runs) > 1 else partial).rename(parent / run)
             shutil.rmtree(partial, ignore_errors=True)
-            found += runs
+            found.came.extend(runs)
     return found
 
 

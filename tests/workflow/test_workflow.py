@@ -109,7 +109,7 @@ def test_runs_from_the_archive_are_not_trained_again(finished, project):
     shutil.copytree(finished.root / "results/archive", project.root / "results/archive")
     toy = here / "experiments/toy.yaml"
     toy.write_text(toy.read_text().replace("[dense, powersgd, edgc]", "[dense, powersgd, edgc, topk]"))
-    assert len(restore(load_experiment("toy", here), project.root / "results", here)) == 3
+    assert len(restore(load_experiment("toy", here), project.root / "results", here).came) == 3
     done = project.snakemake("results/toy/tables/accuracy.csv")
     assert done.returncode == 0, done.stdout + done.stderr
     weights = {path.parent.name for path in (project.root / "results/toy/runs").glob("*/checkpoint")}

@@ -42,7 +42,9 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
 
     shutil.copytree(here / "archive", there / "archive")
     begin = time.time() - 1
-    assert restore(SMOKE, there) == [DENSE.run_id]
+    found = restore(SMOKE, there)
+    assert found.came == [DENSE.run_id]
+    assert len(found.absent) == len(SMOKE.runs()) - 1
     after = there / "smoke" / "runs" / DENSE.run_id
     kept = {name for name in KEPT if (before / name).exists()}
     assert {path.name for path in after.iterdir()} == kept | {MARK}
@@ -61,7 +63,9 @@ def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
     before = trained(tmp_path)
     archive(SMOKE, tmp_path)
     (before / "status.json").write_text("{}")
-    assert restore(SMOKE, tmp_path) == []
+    found = restore(SMOKE, tmp_path)
+    assert DENSE.run_id in found.there
+    assert not found.came
     assert (before / "status.json").read_text() == "{}"
 
 
@@ -89,9 +93,11 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
     shutil.copytree(here / "archive", there / "archive")
     first = there / timing.name / "runs" / last.run_id
     first.mkdir(parents=True)
-    assert restore(timing, there) == [], "another session's run would stand beside these"
+    with pytest.raises(UserError, match=rf"1 of {len(packed)} runs of this timing are there"):
+        restore(timing, there)  # another session's run would stand beside these
     first.rmdir()
-    assert restore(timing, there) == [*packed]
+    assert restore(timing, there).came == [*packed]
+    assert restore(timing, there).there == [*packed]
     assert {path.name for path in first.parent.iterdir()} == {*packed}, "nothing else is left"
     for folder in folders:
         after = there / timing.name / "runs" / folder.name
@@ -99,4 +105,4 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
         assert (after / "status.json").read_bytes() == (folder / "status.json").read_bytes()
     other = timing.model_copy(update={"timing": timing.timing.model_copy(update={"rounds": 9})})
     shutil.rmtree(there / timing.name)
-    assert restore(other, there) == [], "it was timed otherwise"
+    assert restore(other, there) == ([], [], [*packed]), "it was timed otherwise"
