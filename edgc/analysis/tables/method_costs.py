@@ -19,7 +19,8 @@ CAPTION = {
     "Loss gap": "to the baseline, in nats a token, with the interval that table `accuracy` gives it. A timing has the "
     "one that the experiment published which `judgement.gaps_from` names, and with overlap that of the method without",
     "Verdict": "that table's",
-    "Wire": "gradient bytes sent, sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes",
+    "Wire": "bytes sent of gradients, and where these are sharded of parameters: sum over ranks, mean over steps (of a "
+    "timing: those that count); MB = 10⁶ bytes",
     "Of the baseline's": "its share of what the baseline sends",
     "Encode, decode": "a column each: what the method computes itself on the first pipeline stage, mean over steps, "
     "without each run's first ones, so that what comes once in many steps counts",
@@ -57,8 +58,7 @@ def _row(line: Line, study: Study, quality: pd.Series | None) -> dict[str, objec
     row: dict[str, object] = {**line.identity, "pairs": 0, "gap": np.nan, "verdict": None}
     row |= {} if quality is None else {name: quality.get(name) for name in QUALITY}
     steps, baseline = _counted(line, study), baseline_of(line, study)
-    wire = steps["wire_bytes"].mean()
-    dense = _counted(baseline, study)["wire_bytes"].mean() if baseline else np.nan
+    wire, dense = _sent(steps), _sent(_counted(baseline, study)) if baseline else np.nan
     row |= {"wire_mb": wire / 1e6, "wire_percent": 100 * wire / dense if dense else np.nan}
     timed = steps if study.experiment.timing else steady(steps)
     row |= {"encode_s": timed["t_encode"].mean(), "decode_s": timed["t_decode"].mean()}
@@ -68,6 +68,10 @@ def _row(line: Line, study: Study, quality: pd.Series | None) -> dict[str, objec
 def _counted(line: Line, study: Study) -> pd.DataFrame:
     steps = line.of(study.frames.steps)
     return steps[steps["counted"] == 1] if study.experiment.timing else steps
+
+
+def _sent(steps: pd.DataFrame) -> float:
+    return steps["wire_bytes"].mean() + steps["parameters_bytes"].mean()
 
 
 def paragraph(table: pd.DataFrame) -> str:

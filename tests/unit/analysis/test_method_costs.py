@@ -41,6 +41,13 @@ def test_a_row_has_loss_bytes_arithmetic_and_memory():
     assert (dense["state_mb"], low["state_mb"], topk["state_mb"]) == (0, 3, 4)
 
 
+def test_parameters_that_sharding_sends_are_bytes_too():
+    runs = [run(method, 1) | {"memory_largest.method": 0.0} for method in ("dense", "powersgd")]
+    steps = [step(r, 6, payload=sent) | {"parameters_bytes": 400} for r, sent in zip(runs, (400, 0), strict=True)]
+    made = method_costs.build(study(runs, steps))
+    assert made["wire_percent"].tolist() == [100, 50]
+
+
 def test_it_says_which_of_those_that_keep_their_loss_sends_least():
     table = trained()
     told = "Of the one method that keeps its loss, Powersgd sends least, 25.0 % of the baseline's bytes. "
