@@ -29,7 +29,7 @@ class Study:
     experiment: Experiment
     frames: Frames
     reference: Reference
-    gaps: pd.DataFrame | None = None  #: table `accuracy` that another experiment published; see `judgement.gaps_from`
+    gaps: pd.DataFrame | None = None  #: tables `accuracy` that others published; see `judgement.gaps_from`
     replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
     """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
@@ -45,13 +45,14 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
         for name in loaded.judgement.replicas_from
         if (table := _accuracy(name, results)) is not None
     }
-    return Study(loaded, frames, paper, _accuracy(loaded.judgement.gaps_from, results), elsewhere, others)
+    gaps = [table for name in loaded.judgement.gaps_from if (table := _accuracy(name, results)) is not None]
+    return Study(loaded, frames, paper, pd.concat(gaps) if gaps else None, elsewhere, others)
 
 
-def _accuracy(experiment: str | None, results: Path) -> pd.DataFrame | None:
+def _accuracy(experiment: str, results: Path) -> pd.DataFrame | None:
     """The table `accuracy` that an experiment published; None if it has published nothing so far."""
-    path = results / "published" / (experiment or "") / "tables" / "accuracy.csv"
-    return pd.read_csv(path) if experiment and path.is_file() else None
+    path = results / "published" / experiment / "tables" / "accuracy.csv"
+    return pd.read_csv(path) if path.is_file() else None
 
 
 @dataclass(frozen=True)

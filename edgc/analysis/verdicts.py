@@ -109,7 +109,7 @@ def _bytes(line: Line, sent: pd.Series) -> float:
 
 
 def published_row(method: str, study: Study, model: str | None = None) -> pd.Series | None:
-    """A method's row of the table `accuracy` that another experiment published; None if it has none with a gap.
+    """A method's row of a table `accuracy` that another experiment published; None if none has one with a gap.
 
     `model`: the one that it was measured on; None: whichever was.
     """

@@ -32,9 +32,10 @@ class Judgement(Settings):
         0.02, description="A validation-loss gap to the baseline up to this counts as preserved"
     )
     baseline: str = Field("dense", description="Method that the others are compared with")
-    gaps_from: str | None = Field(
-        None,
-        description="For modes time and simulate: experiment whose published table `accuracy` tells loss gaps",
+    gaps_from: tuple[str, ...] = Field(
+        (),
+        description="For modes time and simulate: experiments whose published tables `accuracy` tell loss gaps; of a "
+        "method and model that stand in several the first counts",
     )
     gaps_of: dict[str, str] = Field(
         {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
@@ -349,7 +350,7 @@ def _check_judgement(experiment: Experiment, configs: Path) -> None:
     """Refuse experiments that do not exist, and two with as many replicas for one table."""
     judgement, known = experiment.judgement, available(Experiment, configs)
     degrees = {experiment.parallel.data: experiment.name}
-    sources = [("gaps_from", judgement.gaps_from)] if judgement.gaps_from else []
+    sources = [("gaps_from", each) for each in judgement.gaps_from]
     sources += [("replicas_from", each) for each in judgement.replicas_from]
     for setting, named in sources:
         where = f"experiment {experiment.name}: judgement.{setting} {shown(named)}"

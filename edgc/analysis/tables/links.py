@@ -38,8 +38,8 @@ CAPTION = {
     "Exposed saved against …": "the same of exposed communication; – where the reference exposes nothing",
     "Noise": "the larger of (a) the ± of “step saved” against the fastest dense method, (b) two standard errors of the "
     f"difference of both medians ({TWO_ERRORS:g} × 20–80 % width / √steps each, added in squares)",
-    "Loss gap": "to the baseline, mean ± standard deviation over n pairs of seeds, as published by the experiment that "
-    "`judgement.gaps_from` names; – where it has none. Overlap changes no number: with it, the gap is that of the "
+    "Loss gap": "to the baseline, mean ± standard deviation over n pairs of seeds, as published by an experiment of "
+    "`judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is that of the "
     "method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
     "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends below "
     "the margin",

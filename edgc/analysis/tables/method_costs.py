@@ -17,7 +17,7 @@ TITLE = "What a method costs"
 CAPTION = {
     "Pairs": "seeds that both the method and the baseline finished",
     "Loss gap": "to the baseline, in nats a token, with the interval that table `accuracy` gives it. A timing has the "
-    "one that the experiment published which `judgement.gaps_from` names, and with overlap that of the method without",
+    "one that an experiment of `judgement.gaps_from` published, and with overlap that of the method without",
     "Verdict": "that table's",
     "Wire": "bytes sent of gradients, and where these are sharded of parameters: sum over ranks, mean over steps (of a "
     "timing: those that count); MB = 10⁶ bytes",

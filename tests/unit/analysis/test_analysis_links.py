@@ -208,13 +208,17 @@ def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
     shutil.copytree(CONFIGS, configs)
     plain = file.read_text()
     session(at(r10mbit=SLOW)).frames.write(tmp_path / "links-nano/frames")
-    file.write_text(plain + "judgement: {gaps_from: smoke}\n")
+    file.write_text(plain + "judgement: {gaps_from: [quality, smoke]}\n")
     assert load_study("links-nano", tmp_path, configs).gaps is None, "nothing is published"
     write_text(tmp_path / "published/smoke/tables/accuracy.csv", published(dense=(0, 0, 3)).to_csv(index=False))
     gaps = load_study("links-nano", tmp_path, configs).gaps
     assert gaps is not None
     assert list(gaps["method"]) == ["dense"]
-    file.write_text(plain + "judgement: {gaps_from: nope}\n")
+    write_text(tmp_path / "published/quality/tables/accuracy.csv", published(dense=(1, 0, 4)).to_csv(index=False))
+    row = verdicts.published_row("dense", load_study("links-nano", tmp_path, configs))
+    assert row is not None
+    assert (row["gap"], row["pairs"]) == (1, 4), "of several the first"
+    file.write_text(plain + "judgement: {gaps_from: [nope]}\n")
     with pytest.raises(UserError, match=r"judgement\.gaps_from 'nope': allowed are .*smoke"):
         load_study("links-nano", tmp_path, configs)
 

@@ -18,7 +18,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         ["method.policy.rnak", "unknown", "rank", "start_step"],
     ),
     "unknown method": (put("methods", ["dense", "powersdg"]), ["method", "'powersdg'", "powersgd", "topk"]),
-    "loss gaps of its own": (put("judgement.gaps_from", "trial"), ["judgement.gaps_from", "mode: train"]),
+    "loss gaps of its own": (put("judgement.gaps_from", ["trial"]), ["judgement.gaps_from", "mode: train"]),
     "unknown model": (put("models", ["gpt9"]), ["model", "'gpt9'", "tiny"]),
     "unknown task": (put("tasks", ["trivia"]), ["task", "'trivia'", "cloze"]),
     "unknown corpus": (put("corpus", "books"), ["corpus", "'books'", "text"]),
