@@ -24,6 +24,7 @@ def pair() -> dict[str, Any]:
 #: A case, the one that it is equal to, and how far rounding may take them apart in twenty steps. Blocks of few bits
 #: begin elsewhere under ZeRO-1 than under FSDP2.
 EQUAL = (
+    ("ddp:int4", "megatron:int4", 1e-2),
     ("fsdp:powersgd", "ddp:powersgd", 1e-5),
     ("fsdp:bf16_fp32sum", "ddp:bf16_fp32sum", 1e-4),
     ("zero1:int8", "fsdp:int8", 1e-3),
@@ -86,5 +87,5 @@ def test_a_restored_engine_goes_on_bit_for_bit(four: dict[str, Any], case: str) 
 
 @pytest.mark.parametrize(("case", "other", "tolerance"), EQUAL)
 def test_what_is_not_trained_twice_loses_as_much(four: dict[str, Any], case: str, other: str, tolerance: float) -> None:
-    """The experiment `sharded-quality` takes one's loss for the other's."""
+    """The experiments `sharded` and `sharded-parameters` take one's loss for the other's."""
     assert four[case]["losses"] == pytest.approx(four[other]["losses"], rel=tolerance)
