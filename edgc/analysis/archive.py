@@ -42,7 +42,7 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
     records alone: what is packed again is the same file. Raises `UserError` if nothing is trained or timed.
     """
     packed = {}
-    for name, runs in _packs(experiment, configs):
+    for name, runs in packs(experiment, configs):
         folders = [results / experiment.name / "runs" / run for run in runs]
         if all((folder / file).is_file() for folder in folders for file in NEEDED[experiment.mode]):
             path = _path(results, name)
@@ -67,7 +67,7 @@ def restore(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> R
     without the others.
     """
     found = Restored([], [], [])
-    for name, runs in _packs(experiment, configs):
+    for name, runs in packs(experiment, configs):
         path, parent = _path(results, name), results / experiment.name / "runs"
         there = [run for run in runs if (parent / run).exists()]
         if there == runs:
@@ -102,8 +102,8 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-def _packs(experiment: Experiment, configs: Path) -> Iterator[tuple[str, list[str]]]:
-    """What a file of the archive is called, and the runs in it."""
+def packs(experiment: Experiment, configs: Path = CONFIGS) -> Iterator[tuple[str, list[str]]]:
+    """What a file of the archive is called, and the runs in it. Raises `UserError` for what runs nothing."""
     if experiment.mode not in NEEDED:
         raise UserError(
             f"experiment {experiment.name}: mode {experiment.mode} runs nothing; archived are runs that were trained "

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgc.analysis.archive import KEPT, MARK, archive, restore
+from edgc.analysis.archive import KEPT, MARK, NEEDED, archive, packs, restore
 from edgc.base import files
 from edgc.base.errors import UserError
-from edgc.config import load_experiment
+from edgc.config import Experiment, available, load_experiment
 from tests.fixtures.synthetic_runs import write_run
 
 SMOKE = load_experiment("smoke")
@@ -106,3 +106,11 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
     other = timing.model_copy(update={"timing": timing.timing.model_copy(update={"rounds": 9})})
     shutil.rmtree(there / timing.name)
     assert restore(other, there) == ([], [], [*packed]), "it was timed otherwise"
+
+
+def test_whatever_is_archived_is_of_an_experiment() -> None:
+    """A setting that changes makes other runs of an experiment's: what was archived is then to be removed."""
+    experiments = [each for name in available(Experiment) if (each := load_experiment(name)).mode in NEEDED]
+    asked = {name for experiment in experiments for name, _ in packs(experiment)}
+    there = {path.name.removesuffix(".tar.zst") for path in Path("results/archive").glob("*.tar.zst")}
+    assert there - asked == set()
