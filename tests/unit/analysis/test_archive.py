@@ -109,7 +109,7 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
 
 
 def test_whatever_is_archived_is_of_an_experiment() -> None:
-    """A setting that changes makes other runs of an experiment's: what was archived is then to be removed."""
+    """After a change of settings an experiment asks for other runs; what it asked for before is then to be removed."""
     experiments = [each for name in available(Experiment) if (each := load_experiment(name)).mode in NEEDED]
     asked = {name for experiment in experiments for name, _ in packs(experiment)}
     there = {path.name.removesuffix(".tar.zst") for path in Path("results/archive").glob("*.tar.zst")}
