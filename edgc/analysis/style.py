@@ -98,13 +98,22 @@ LOOKS = {
     "delayed_powersgd": Look("#B15928", "^", (0, (4, 1.5))),
     "gossip": Look("#1F9E89", "h", "-"),
     "powergossip": Look("#1F9E89", "p", (0, (4, 1.5))),
+    "dense_bf16_both": Look("#3C3C3C", "s", (0, (5, 1, 1, 1))),
+    "tagc": Look("#117A8B", "p", "-"),
+    "tagc_released": Look("#66A8B0", "p", (0, (4, 1.5))),
 }
+
+#: Marker and dash of a method whose parameters are sharded, by the beginning of its name; the colour is the method's.
+SHARDED = {"zero1_": ("P", (0, (5, 1, 1, 1))), "fsdp_": ("v", (0, (1, 1.2)))}
 
 
 def look(method: str) -> Look:
     """The same for a method in every figure of every experiment."""
     if method in LOOKS:
         return LOOKS[method]
+    for layout, (marker, dash) in SHARDED.items():
+        if method.startswith(layout):
+            return Look(look(method.removeprefix(layout)).colour, marker, dash)
     digest = hashlib.sha256(method.encode()).digest()
     return Look(
         PALETTE[digest[0] % len(PALETTE)],
