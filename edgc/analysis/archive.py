@@ -30,9 +30,8 @@ NEEDED = {
 }
 #: What tables and figures are made from, and forecasts calibrated with. Checkpoints and exported models are not kept.
 KEPT = (*NEEDED["train"], "evals.jsonl", "decisions.jsonl", "probe.jsonl", "stages.json", "timed")
-MARK = (
-    "restored"  #: a file in the folder of a run that was unpacked: there is no model to evaluate, and no need to train
-)
+#: A file in the folder of a run that was unpacked: there is no model to evaluate, and no need to train.
+MARK = "restored"
 
 
 def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> dict[str, Path]:
