@@ -56,6 +56,8 @@ def _explain(kind: type[BaseModel], error: Any) -> str:
         _, groups = _follow(kind, error["loc"][:-1])
         there = dict.fromkeys(name for group in groups for name in group.model_fields)
         return f"  {setting}: unknown setting; there are: {', '.join(there)}"
+    if error["type"] in ("tuple_type", "list_type"):
+        message += ": a list in brackets, as [first, second]"
     value = f" = {shown(error['input'])}" if isinstance(error["input"], str | int | float | bool) else ""
     return f"  {setting}{value}: {message}" if setting else f"  {message}"
 

@@ -19,6 +19,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     ),
     "unknown method": (put("methods", ["dense", "powersdg"]), ["method", "'powersdg'", "powersgd", "topk"]),
     "loss gaps of its own": (put("judgement.gaps_from", ["trial"]), ["judgement.gaps_from", "mode: train"]),
+    "no list": (put("judgement.gaps_from", "trial"), ["judgement.gaps_from", "'trial'", "a list in brackets"]),
     "unknown model": (put("models", ["gpt9"]), ["model", "'gpt9'", "tiny"]),
     "unknown task": (put("tasks", ["trivia"]), ["task", "'trivia'", "cloze"]),
     "unknown corpus": (put("corpus", "books"), ["corpus", "'books'", "text"]),
