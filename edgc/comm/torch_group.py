@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from edgc.base.lazy import dist
+from edgc.base.lazy import dist, torch
 from edgc.comm.communicator import ChargedCommunicator
 from edgc.comm.pair import PairCommunicator
 from edgc.comm.telemetry import Ledger
@@ -32,13 +32,17 @@ class TorchCommunicator(ChargedCommunicator):
         return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
-        both = ((dist.isend, tensor), (dist.irecv, output))
+        staged = tensor.is_cuda and self._backends.get("cuda") == "gloo"  # which has messages in the host's memory only
+        sent, received = (tensor.cpu(), torch.empty_like(output, device="cpu")) if staged else (tensor, output)
+        both = ((dist.isend, sent), (dist.irecv, received))
         messages = [dist.P2POp(op, t, group=self.group, group_peer=peer) for op, t in both if t.numel()]
         works = dist.batch_isend_irecv(messages) if messages else []
 
         def wait() -> None:
             for work in works:
                 work.wait()
+            if staged:
+                output.copy_(received)
 
         return wait
 

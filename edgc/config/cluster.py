@@ -64,7 +64,13 @@ class Cluster(Named):
     device: Literal["cpu", "cuda"] = Field(description="Where a process computes")
     device_model: str = Field(description="What the device is, as printed, e.g. V100-SXM2-32GB")
     nodes: PositiveInt = Field(description="Machines")
-    processes_per_node: PositiveInt = Field(description="Processes, one per GPU, on a machine")
+    processes_per_node: PositiveInt = Field(description="Processes on a machine, one per GPU unless they share one")
+    processes_per_gpu: PositiveInt = Field(
+        1,
+        exclude_if=lambda processes: processes == 1,
+        description="Processes that share a GPU. More than 1 shows on one GPU that an exchange is right, not how long "
+        "it takes: NCCL takes one process per GPU, so these exchange over gloo, through the host's memory",
+    )
     link_gbit: float | None = Field(None, gt=0, description="Nominal link of a node in Gbit/s; null: unknown")
     links: Links | None = Field(
         None,
@@ -97,6 +103,16 @@ class Cluster(Named):
         return self
 
     @model_validator(mode="after")
+    def _gpus_fit(self) -> Cluster:
+        if self.processes_per_gpu > 1 and (self.device == "cpu" or self.processes_per_node % self.processes_per_gpu):
+            raise ValueError(
+                f"processes_per_gpu {self.processes_per_gpu} needs device cuda (is {self.device}) and as many "
+                f"processes on every GPU of a node (processes_per_node is {self.processes_per_node}); leave it out, or "
+                "change these"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _links_fit(self) -> Cluster:
         if self.links and (self.nodes > 1 or self.device != "cpu" or self.interface):
             raise ValueError(
@@ -115,6 +131,11 @@ class Cluster(Named):
     def processes(self) -> int:
         """All processes of a job."""
         return self.nodes * self.processes_per_node
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a machine that a job uses, if it uses any."""
+        return self.processes_per_node // self.processes_per_gpu
 
 
 class Parallel(Settings):

@@ -53,6 +53,12 @@ class RunSpec(Settings):
                 f"training.global_batch {t.global_batch} must be a multiple of "
                 f"micro_batch {t.micro_batch} × parallel.data {p.data}"
             )
+        if p.pipeline > 1 and self.cluster.processes_per_gpu > 1:
+            raise ValueError(
+                f"parallel.pipeline {p.pipeline}: processes that share a GPU exchange over gloo, which sends nothing "
+                f"from a GPU to one other process, but cluster.processes_per_gpu is {self.cluster.processes_per_gpu}; "
+                "use parallel.pipeline 1"
+            )
         stages = self.method.placement.stages
         if stages is not None and max(stages, default=0) >= p.pipeline:
             raise ValueError(

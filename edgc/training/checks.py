@@ -78,10 +78,11 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
     if cluster.device == "cuda":
         import torch
 
-        if torch.cuda.device_count() < cluster.processes_per_node:
+        if torch.cuda.device_count() < cluster.gpus_per_node:
             raise UserError(
-                f"cluster.processes_per_node = {cluster.processes_per_node} ({cluster.name}): this machine has "
-                f"{torch.cuda.device_count()} GPUs; choose a cluster with device: cpu or fewer processes"
+                f"cluster.processes_per_node = {cluster.processes_per_node} ({cluster.name}): they need "
+                f"{cluster.gpus_per_node} GPUs, and this machine has {torch.cuda.device_count()}; choose a cluster "
+                "with device: cpu or fewer processes, or let some share a GPU (cluster.processes_per_gpu)"
             )
     if cluster.links is not None:
         check_possible()

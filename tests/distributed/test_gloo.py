@@ -9,49 +9,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch import Tensor
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.comm import ChargedCommunicator, ReduceOp, TorchCommunicator
+from edgc.comm import ReduceOp, TorchCommunicator
 from edgc.comm.loopback import run_ranks
 from edgc.comm.telemetry import Ledger
 from edgc.config import Method, available, load
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
-from edgc.policies.policy import Decision
+from tests.fixtures.exchanged import exchanged
 from tests.fixtures.limits import COLLECTIVE
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-SHAPES = {"tall": (48, 16), "bias": (48,), "wide": (16, 64), "twin": (48, 16), "empty": (0,)}
-BUCKETS = (("tall", "bias"), ("wide", "empty"), ("twin",))
-AMOUNTS: dict[AmountKind, list[Amount]] = {
-    Rank: [Rank(4), Rank(6), DENSE, Rank(4)],
-    Ratio: [Ratio(0.1), Ratio(0.2), DENSE, Ratio(0.1)],
-    Bits: [Bits(4), Bits(8), DENSE, Bits(4)],
-    On: [ON, ON, DENSE, ON],
-}
 SIZE = 2
-
-
-def exchanged(comm: ChargedCommunicator, method: str) -> tuple[list[Tensor], int, float]:
-    """Averages of four steps of three buckets in flight together, payload and wire bytes."""
-    spec = load(Method, method, CONFIGS)
-    settings, own = spec.aggregator, spec.policy.largest
-    cls = AGGREGATORS[settings.name]
-    aggregator, outputs = cls(settings, seed=1), []
-    for step, amount in enumerate(own if settings.refuses(amount) else amount for amount in AMOUNTS[cls.amount]):
-        generator = torch.Generator().manual_seed(10 * step + comm.rank)
-        values = {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
-        pending = [
-            UnderWay(aggregator.exchange([NamedTensor(n, values[n]) for n in names], Decision(amount), comm, step))
-            for names in BUCKETS
-        ]
-        for bucket in pending:
-            bucket.wait()
-        outputs += values.values()
-    charge = comm.ledger.take()["gradient"]
-    return outputs, charge.payload_bytes, charge.wire_bytes
 
 
 def process(rank: int, store: str) -> None:
@@ -63,8 +30,9 @@ def process(rank: int, store: str) -> None:
     comm = TorchCommunicator(dist.group.WORLD, Ledger())
     check_collectives(comm)
     for method in (name for name in available(Method, CONFIGS) if not load(Method, name, CONFIGS).control):
-        outputs, payload, wire = exchanged(comm, method)
-        expected, payload_of_threads, wire_of_threads = run_ranks(SIZE, lambda c, m=method: exchanged(c, m))[rank]
+        spec = load(Method, method, CONFIGS)
+        outputs, payload, wire = exchanged(comm, spec)
+        expected, payload_of_threads, wire_of_threads = run_ranks(SIZE, lambda c, m=spec: exchanged(c, m))[rank]
         assert (payload, wire) == (payload_of_threads, wire_of_threads), method
         for a, b in zip(outputs, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

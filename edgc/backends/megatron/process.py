@@ -40,15 +40,18 @@ class Place:
 def join(spec: RunSpec) -> Place:
     """Join the job that torchrun started (its environment variables) and make megatron's process groups."""
     device = torch.device("cpu")
+    shared = spec.cluster.processes_per_gpu
     if spec.cluster.device == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) // shared)
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(spec.cluster.threads_per_process)
     cpu.install()
     gradient_norm.install()
     timeout = timedelta(seconds=spec.cluster.timeout_seconds)
-    if device.type == "cuda":  # with its device NCCL connects now, and every group when it is made: not in a timed step
+    if (
+        device.type == "cuda" and shared == 1
+    ):  # with its device NCCL connects now, and every group when it is made: not in a timed step
         dist.init_process_group("nccl", timeout=timeout, device_id=device)
     else:
         dist.init_process_group("gloo", timeout=timeout)

@@ -38,7 +38,7 @@ class Allocation:
         cores = cluster.processes_per_node * cluster.schedule.cpus_per_task
         options = [f"--nodes={cluster.nodes}", f"--ntasks={cluster.nodes}", "--ntasks-per-node=1"]
         options += [f"--cpus-per-task={cores}", "--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"]
-        options += [f"--gres=gpu:{cluster.processes_per_node}"] if cluster.device == "cuda" else []
+        options += [f"--gres=gpu:{cluster.gpus_per_node}"] if cluster.device == "cuda" else []
         image = os.environ.get("APPTAINER_CONTAINER")  # in a container: the other nodes' part runs in it, too
         enter = ["apptainer", "exec", *(["--nv"] if cluster.device == "cuda" else []), image] if image else []
         return ["srun", *options, "--kill-on-bad-exit=1", "--wait=0", *enter, *command]

@@ -1,0 +1,55 @@
+"""Every method with Triton's kernels, against the same method with torch on a CPU."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from implementation import DEVICE, TRITON
+
+from edgc.comm.loopback import run_ranks
+from edgc.config import Method, available, load
+from edgc.ops import backend
+from tests.fixtures.exchanged import exchanged
+
+pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kernels: TRITON_INTERPRET=1")
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+METHODS = {
+    method.aggregator.model_dump_json(): name  # one of those that differ in their policy alone
+    for name in available(Method, CONFIGS)
+    if not (method := load(Method, name, CONFIGS)).control
+}
+SIZE = 3
+
+
+@pytest.fixture(autouse=True)
+def _one_kernel_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are threads, and the interpreter has one language for all of them."""
+    if DEVICE == "cpu":
+        from triton.runtime.interpreter import GridExecutor
+
+        launch, alone = GridExecutor.__call__, threading.Lock()
+
+        def one(executor: GridExecutor, *arguments: object, **options: object) -> None:
+            with alone:
+                launch(executor, *arguments, **options)
+
+        monkeypatch.setattr(GridExecutor, "__call__", one)
+
+
+@pytest.mark.parametrize("name", METHODS.values())
+def test_averages_and_bytes_are_those_of_torch(name: str) -> None:
+    method = load(Method, name, CONFIGS)
+    with torch.device("cpu"):
+        backend.choose("torch", "cpu")
+        expected = run_ranks(SIZE, lambda comm: exchanged(comm, method))
+        backend.choose("triton" if DEVICE == "cpu" else "auto", DEVICE)
+        found = run_ranks(SIZE, lambda comm: exchanged(comm, method, DEVICE))
+    for (averages, *charged), (averages_of_torch, *charged_by_torch) in zip(found, expected, strict=True):
+        assert charged == charged_by_torch
+        for average, of_torch, first in zip(averages, averages_of_torch, found[0][0], strict=True):
+            assert torch.equal(average, first), "ranks differ"
+            assert float((average - of_torch).norm()) <= 1e-4 * float(of_torch.norm())
