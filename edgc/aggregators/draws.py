@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def generator(seed: int, step: int, name: str) -> Generator:
     """On the CPU: the same numbers whatever the device is. A rank's own numbers have its number in `name`."""
     digest = hashlib.sha256(f"{seed}/{step}/{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.Generator("cpu").manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 def stream(name: str) -> int:
@@ -24,4 +24,5 @@ def stream(name: str) -> int:
 
 def draw(seed: int, step: int, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
     """N(0, 1), rows×columns, in the precision and on the device of `like`."""
-    return torch.randn(rows, columns, generator=generator(seed, step, name), dtype=like.dtype).to(like.device)
+    drawn = torch.randn(rows, columns, generator=generator(seed, step, name), dtype=like.dtype, device="cpu")
+    return drawn.to(like.device)

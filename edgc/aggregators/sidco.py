@@ -68,6 +68,7 @@ def fitted(magnitude: Tensor, share: float, fit: Fit, stages: int) -> Tensor:
     low, high = magnitude.new_zeros(()), magnitude.new_full((), torch.inf)
     above_low, above_high = (magnitude > 0).sum() / numel, magnitude.new_zeros(())
     best, error = low, magnitude.new_full((), torch.inf)
+    done = magnitude.new_zeros((), dtype=torch.bool)
     for stage in range(stages):
         wanted = (share / above_low).clamp(max=1)
         over = (magnitude - low).clamp_(min=0)
@@ -78,11 +79,13 @@ def fitted(magnitude: Tensor, share: float, fit: Fit, stages: int) -> Tensor:
         threshold = torch.where(high.isinf(), extrapolated, between)
         passing = (magnitude >= threshold).sum() / numel
         off = (passing / share).clamp(min=1e-9).log().abs()
-        best, error = torch.where(off < error, threshold, best), torch.minimum(off, error)
+        better = (off < error) & ~done
+        best, error = torch.where(better, threshold, best), torch.where(better, off, error)
         enough = passing >= share
         low, above_low = torch.where(enough, threshold, low), torch.where(enough, passing, above_low)
         high, above_high = torch.where(enough, high, threshold), torch.where(enough, above_high, passing)
-        if magnitude.device.type == "cpu" and abs(float(passing) / share - 1) <= NEAR:  # looking is free here
+        done |= (passing / share - 1).abs() <= NEAR
+        if magnitude.device.type == "cpu" and done:  # looking is free here; a GPU takes all stages, to the same end
             break
     return best.nan_to_num(nan=torch.inf)
 

@@ -33,7 +33,7 @@ class RelativeErrors:
     def add(self, name: str, residual: Tensor, average: Tensor, seed: int) -> None:
         """Sketch a matrix's residual E (this rank's) and what it has of the average Ĝ; `seed` is equal on all ranks."""
         columns = residual.numel() // len(residual)
-        gaussian = torch.randn(columns, SKETCH, generator=torch.Generator().manual_seed(seed))
+        gaussian = torch.randn(columns, SKETCH, generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
         projected = residual.reshape(-1, columns).float() @ gaussian.to(residual.device)
         self._lost[name] = projected.reshape(-1) / (SKETCH**0.5 * self._comm.size)
         self._kept[name] = average.float().square().sum()

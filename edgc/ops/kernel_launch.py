@@ -28,19 +28,19 @@ def tiles(counts: Sequence[int], device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def _table(rows: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
-    return _to(torch.tensor(rows, dtype=torch.int64), device)
+    return _to(torch.tensor(rows, dtype=torch.int64, device="cpu"), device)
 
 
 @lru_cache(maxsize=4096)
 def _tiles(counts: tuple[int, ...], device: torch.device) -> Tensor:
-    each = torch.tensor(counts)
-    row = torch.repeat_interleave(torch.arange(len(counts)), each)
-    tile = torch.arange(len(row)) - (each.cumsum(0) - each)[row]
+    each = torch.tensor(counts, device="cpu")
+    row = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), each)
+    tile = torch.arange(len(row), device="cpu") - (each.cumsum(0) - each)[row]
     return _to(torch.stack([row, tile], dim=1).to(torch.int32), device)
 
 
 def _to(table: Tensor, device: torch.device) -> Tensor:
-    """A copy that the host does not wait for."""
+    """A copy that the host does not wait for. `table` is the host's, whatever device a user has made the default."""
     return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
 
 

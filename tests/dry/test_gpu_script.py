@@ -55,7 +55,7 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
         [root / ".ci/gpu"], env=environment, capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    assert done.stdout.splitlines()[-1].startswith("Published: tiny_gpu and ops-cuda in results/published")
+    assert done.stdout.splitlines()[-1].startswith("Published: results/published/tiny_gpu")
     published = root / "results/published"
     assert {path.name for path in (published / "ops-cuda").iterdir()} == {
         "kernels.xml", "ops.csv", "ops.svg", "ops.manifest.json",
@@ -68,8 +68,8 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
 
 def test_it_trains_every_method() -> None:
     trainable = {name for name in available(Method) if not load(Method, name).control}
-    for name, model in (("gpu1", "gpt2-124m"), ("gpu1x2", "gpt2-micro"), ("gpu2", "gpt2-124m")):
+    for name in ("gpu1", "gpu2"):
         experiment = load_experiment(name)
         several_stages = {"edgc_pipeline", "optimus_cc_stages"}
         assert set(experiment.methods) == trainable - several_stages
-        assert experiment.models == (model,)
+        assert experiment.models == ("gpt2-124m",)

@@ -87,6 +87,7 @@ def test_non_finite_elements_are_skipped_and_counted_out() -> None:
 
 @pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(0, 3), torch.tensor([math.nan, math.inf])], ids=str)
 def test_nothing_finite_is_nan_with_count_zero(tensor: Tensor) -> None:
+    tensor = tensor.to(torch.get_default_device())
     got = moments([tensor, normal(4)], [1, 1])
     assert got.count.tolist() == [0, 4]
     assert all(field[0].isnan() and field[1].isfinite() for field in got[1:])

@@ -239,5 +239,5 @@ def _grouped(sources: Sequence[Tensor], bases: Sequence[Tensor], rank: int) -> T
 @lru_cache(maxsize=128)
 def _padding(ranks: tuple[int, ...], rank: int, device: torch.device) -> Tensor:
     """1 for the columns beyond each matrix's rank, else 0 (b×R)."""
-    used = torch.arange(rank)[None] < torch.tensor(ranks)[:, None]
+    used = torch.arange(rank, device="cpu")[None] < torch.tensor(ranks, device="cpu")[:, None]
     return (~used).float().to(device)
