@@ -46,7 +46,9 @@ def evaluate_run(run: Path, tasks: Sequence[Task], corpus: Path, limit: int | No
     if not ended.is_file():
         raise UserError(f"run {run.name}: no status.json in its folder; train it first")
     status, data = read_json(ended)["status"], evaluated_on(run, tasks)
-    if status == "done":
+    if not tasks:
+        records = {}
+    elif status == "done":
         records = _evaluate(run / "export", tasks, corpus, limit)
     else:
         records = {task.name: _not_run(task, f"run {status}") for task in tasks}
