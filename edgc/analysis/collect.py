@@ -91,18 +91,21 @@ def _identity(spec: RunSpec, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "method": spec.method.name,
         "title": spec.method.title,
         "seed": spec.seed,
-        "device": device_name(manifest.get("device"), manifest.get("link", {}).get("trace")),
+        "device": device_name(
+            manifest.get("device"), manifest.get("link", {}).get("trace"), spec.cluster.processes_per_gpu > 1
+        ),
     }
 
 
-def device_name(device: Mapping[str, Any] | None, trace: str | None) -> str | None:
+def device_name(device: Mapping[str, Any] | None, trace: str | None, shared: bool = False) -> str | None:
     """What a run was measured on, e.g. `32 × V100-SXM2-32GB`. Times of two of these are never mixed.
 
+    `shared`: several of its processes had one GPU.
     Links that follow a trace are a part of it: `4 processes on CPU; links: drop to a tenth`.
     """
     if not device:
         return None
-    what = "processes on" if device["kind"] == "cpu" else "×"  # a CPU is shared, a GPU is not
+    what = "processes on" if shared or device["kind"] == "cpu" else "×"
     return f"{device['count']} {what} {device['model']}" + (f"; links: {trace}" if trace else "")
 
 

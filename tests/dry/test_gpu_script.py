@@ -58,7 +58,7 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("Published: results/published/tiny_gpu")
     published = root / "results/published"
     assert {path.name for path in (published / "ops-cuda").iterdir()} == {
-        "kernels.xml", "ops.csv", "ops.svg", "ops.manifest.json",
+        "kernels.xml", "ops.csv", "ops.svg", "ops.png", "ops.manifest.json",
     }  # fmt: skip
     manifests = sorted((published / "tiny_gpu/manifests").glob("*.manifest.json"))
     assert len(manifests) == 2

@@ -27,6 +27,7 @@ TITLES = {
     "sketches": "Do sketches of gradients pay?",
     "owners": "Bringing gradients to the ranks that own them",
     "ops-cpu": "How long an exchange's operations take on a CPU",
+    "ops-cuda": "How long an exchange's operations take on a GPU",
     "gpu-dry/paper-h100": "The paper's H100 set-up, executed on a device without data",
     "gpu-dry/paper-v100": "The paper's V100 set-up, executed on a device without data",
 }

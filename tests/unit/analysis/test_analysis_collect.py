@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from edgc.analysis.collect import amortised, gather
+from edgc.analysis.collect import amortised, device_name, gather
 from edgc.analysis.frames import COLUMNS, FRAMES, SESSION, Frames
 from edgc.base.errors import UserError
 from tests.fixtures.sessions import timed_experiment
@@ -47,6 +47,14 @@ def test_a_last_line_cut_by_a_crash_is_dropped(specs, tmp_path):
     path = tmp_path / specs[0].run_id / "steps.jsonl"
     path.write_text(path.read_text()[:-20])
     assert len(gather(specs[:1], tmp_path).steps) == specs[0].training.iterations - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "shared", "name"),
+    [("cpu", False, "2 processes on X"), ("cuda", False, "2 × X"), ("cuda", True, "2 processes on X")],
+)
+def test_a_device_is_counted_as_what_a_process_has_for_itself(kind, shared, name):
+    assert device_name({"kind": kind, "model": "X", "count": 2}, None, shared) == name
 
 
 def test_identity_parameters_and_provenance_are_columns(specs, tmp_path):

@@ -31,6 +31,18 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "unknown policy": (put("methods/topk:policy.name", "whim"), ["policy", "'whim'", "'fixed'", "'edgc'"]),
     "setting missing": (put("training", {"iterations": 10}), ["training.micro_batch", "required"]),
     "degrees against processes": (put("parallel.data", 4), ["1 × pipeline 2 × data 4 = 8", "four", "1 × 4 = 4"]),
+    "CPUs are no GPU to share": (
+        put("clusters/four:processes_per_gpu", 2),
+        ["processes_per_gpu 2", "device cuda", "cpu", "processes_per_node is 4"],
+    ),
+    "processes left over": (
+        both(put("clusters/four:device", "cuda"), put("clusters/four:processes_per_gpu", 3)),
+        ["processes_per_gpu 3", "every GPU", "processes_per_node is 4"],
+    ),
+    "stages on one GPU": (
+        both(put("clusters/four:device", "cuda"), put("clusters/four:processes_per_gpu", 4)),
+        ["parallel.pipeline 2", "gloo", "processes_per_gpu is 4", "parallel.pipeline 1"],
+    ),
     "layers against stages": (put("models/tiny:num_layers", 5), ["parallel.pipeline 2", "model.num_layers 5"]),
     "heads against tensor degree": (
         put("parallel", {"tensor": 4}),
