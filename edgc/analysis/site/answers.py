@@ -11,6 +11,7 @@ import pandas as pd
 from edgc.analysis.links_in_words import FASTEST, LOSES, NOISE, PAYS
 from edgc.analysis.render import cell, percent
 from edgc.analysis.site.kept import Kept
+from edgc.analysis.tables.choice import DENSE
 from edgc.analysis.taken import taken
 from edgc.analysis.timed_steps import FLOOR, OTHER, at, spoken
 from edgc.analysis.verdicts import TOO_FEW
@@ -208,6 +209,10 @@ def _of_time(kept: Kept) -> Answer | None:
     links = _judged(kept)
     if links.empty:
         return None
+    sure = f"Measured: {_sure(links.iloc[0])}"
+    choice = kept.numbers("choice")
+    if choice is not None and "layout" in choice and choice["layout"].nunique() > 1:
+        return _of_layouts(choice, sure)
     if links["preserved"].any():
         return of_timing(kept)
     judged = links[(links["role"] == OTHER) & links["verdict"].isin((PAYS, LOSES, NOISE))]
@@ -217,7 +222,23 @@ def _of_time(kept: Kept) -> Answer | None:
     sizes = judged.groupby("rate", sort=False).size()
     told = [f"{share[rate]} of {sizes[rate]} {at(str(rate))}" for rate in sizes.index]
     verdict = PAYS if share.all() else "it depends" if share.any() else LOSES
-    return Answer(f"Methods that pay: {', '.join(told)}.", verdict, f"Measured: {_sure(links.iloc[0])}")
+    return Answer(f"Methods that pay: {', '.join(told)}.", verdict, sure)
+
+
+def _of_layouts(choice: pd.DataFrame, sure: str) -> Answer:
+    """Each layout has its own answer: who shards a model that does not fit cannot take a faster layout's method."""
+    told, dense = [], []
+    for (model, name), rows in choice.groupby(["model", "layout"], sort=False):
+        where = f"{name} ({model})" if choice["model"].nunique() > 1 else str(name)
+        paying = rows[rows["title"].notna() & (rows["sure"] != DENSE)]
+        if paying.empty:
+            dense.append(where)
+        else:
+            saved = (f"{row['title']} {percent(row['step_dense_percent'])} {at(row['rate'])}" for row in paying.iloc)
+            told.append(f"{where}: {', '.join(saved)}")
+    pays = f"A method that keeps the loss takes less time a step. {'; '.join(told)}." if told else ""
+    no = f" Nothing that is known to keep the loss pays with {_listed(dense)}." if dense else ""
+    return Answer((pays + no).strip(), PAYS if not dense else "it depends" if told else LOSES, sure)
 
 
 def _of_prediction(predicted: pd.DataFrame) -> Answer:

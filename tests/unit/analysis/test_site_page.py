@@ -179,6 +179,23 @@ def test_what_pays_but_loses_too_much_is_not_recommended(few: Path) -> None:
     assert answers.of_timing(timing).sentence.startswith("No")
 
 
+def test_each_layout_has_its_own_headline(few: Path) -> None:
+    path = few / "published/links-nano/tables/choice.csv"
+    rows = [
+        ("tiny", "DDP", "50mbit", "Four bits", 53.1, "sure"),
+        ("tiny", "DDP", "200mbit", "Top-K", 9.2, "one of several"),
+        ("tiny", "DDP", "1gbit", "Dense", 0.0, "dense"),
+        ("tiny", "FSDP2", "50mbit", "Dense (FSDP2)", 0.0, "dense"),
+    ]
+    names = ["model", "layout", "rate", "title", "step_dense_percent", "sure"]
+    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+    found = answers.headline(Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment))
+    assert found is not None
+    assert found.verdict == "it depends"
+    assert "DDP: Four bits 53.1 % at 50 Mbit/s, Top-K 9.2 % at 200 Mbit/s." in found.sentence
+    assert found.sentence.endswith("pays with FSDP2.")
+
+
 def test_nothing_is_said_of_a_rate_where_nothing_is_dense_and_nothing_pays(few: Path) -> None:
     timing = Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment)
     rates = [each.rate for each in answers.by_rate(timing)]

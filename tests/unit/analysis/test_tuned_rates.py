@@ -29,9 +29,6 @@ def tuned_as(method: str) -> str:
     return method
 
 
-UNTUNED = {"bitmap_values"}  # in no published grid so far: it has the rate of dense
-
-
 def best_of_peers() -> pd.Series:
     """The best of all grids that were published: a method may stand in several, with other rates."""
     tables = [pd.read_csv(path) for path in sorted(TABLE.parents[2].glob("peers-rates-*/tables/learning_rates.csv"))]
@@ -45,12 +42,9 @@ def test_so_has_every_peer() -> None:
         assert spec.training.lr == best[tuned_as(spec.method.name)], spec.method.name
 
 
-def test_so_has_every_sharded_method_that_is_in_a_grid() -> None:
+def test_so_has_every_sharded_method() -> None:
     best = best_of_peers()
     for spec in load_experiment("sharded-quality").runs():
         name = spec.method.name.removeprefix("fsdp_").removesuffix("_both")
         name = "int4" if name == "int4_int8" else name  # gradients and parameters
-        if name in UNTUNED:
-            assert name not in best
-        else:
-            assert spec.training.lr == best[tuned_as(name)], spec.method.name
+        assert spec.training.lr == best[tuned_as(name)], spec.method.name
