@@ -19,8 +19,8 @@ CAPTION = {
     "Loss gap": "to the baseline, in nats a token, with the interval that table `accuracy` gives it. A timing has the "
     "one that an experiment of `judgement.gaps_from` published, and with overlap that of the method without",
     "Verdict": "that table's",
-    "Wire": "bytes sent of gradients, and where these are sharded of parameters: sum over ranks, mean over steps (of a "
-    "timing: those that count); MB = 10⁶ bytes",
+    "Wire": "bytes of gradients that are sent, and of parameters under ZeRO-1 and FSDP2: sum over ranks, mean over "
+    "steps (of a timing: those that count); MB = 10⁶ bytes",
     "Of the baseline's": "its share of what the baseline sends",
     "Encode, decode": "a column each: what the method computes itself on the first pipeline stage, mean over steps, "
     "without each run's first ones, so that what comes once in many steps counts",
