@@ -234,8 +234,13 @@ def _of_layouts(choice: pd.DataFrame, sure: str) -> Answer:
         if paying.empty:
             dense.append(where)
         else:
-            saved = (f"{row['title']} {percent(row['step_dense_percent'])} {at(row['rate'])}" for row in paying.iloc)
-            told.append(f"{where}: {', '.join(saved)}")
+            saved = {
+                title: [f"{percent(row['step_dense_percent'])} {at(row['rate'])}" for row in own.iloc]
+                for title, own in paying.groupby("title", sort=False)
+            }
+            told.append(
+                f"{where}: " + ", ".join(f"{title} {' and '.join(at_rates)}" for title, at_rates in saved.items())
+            )
     pays = f"A method that keeps the loss takes less time a step. {'; '.join(told)}." if told else ""
     no = f" Nothing that is known to keep the loss pays with {_listed(dense)}." if dense else ""
     return Answer((pays + no).strip(), PAYS if not dense else "it depends" if told else LOSES, sure)
