@@ -27,7 +27,7 @@ test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on L
 	$(BIN)/python -m pytest $(TIMED)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/dry
 
-gpu: setup ## What a GPU is needed for, at one go (20 minutes), published: kernel tests, timings, a training of every method
+gpu: setup ## What a GPU is needed for, at one go (an hour), published: kernel tests, timings, a training of every method
 	.ci/gpu
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions
