@@ -281,6 +281,11 @@ def _of_training(kept: Kept) -> Answer | None:
     words = [word for table in kept.tables if table.name != "accuracy" for word in table.words]
     if words or judged.empty:
         return Answer(words[0] if words else kept.shows, "observed", sure)
+    if set(judged["verdict"]) == {TOO_FEW}:
+        ended = (accuracy["status"] == "done").sum()
+        return Answer(
+            f"{ended} of {len(accuracy)} methods trained to the end; so few seeds judge no loss.", TOO_FEW, sure
+        )
     groups = [
         f"{verdict}: {', '.join(rows['title'])}"
         for verdict, rows in judged.groupby("verdict", sort=False)
