@@ -72,6 +72,11 @@ def _specs(experiment: Experiment, methods: Sequence[str]) -> list[RunSpec]:
             f"experiment {experiment.name}: cluster {cluster.name} has device: {cluster.device}; --gpu-dry is for "
             "experiments on GPUs: paper-h100, say"
         )
+    if cluster.processes_per_gpu > 1:
+        raise UserError(
+            f"cluster.processes_per_gpu = {cluster.processes_per_gpu} ({cluster.name}): --gpu-dry stands in for NCCL, "
+            "which takes one process per GPU; choose a cluster with processes_per_gpu: 1"
+        )
     if cluster.device_model not in MODELS:
         raise UserError(
             f"cluster.device_model = {cluster.device_model} ({cluster.name}): --gpu-dry knows {', '.join(MODELS)}"

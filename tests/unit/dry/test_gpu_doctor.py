@@ -1,4 +1,4 @@
-"""What `edgc doctor --gpu-dry` prints fits a terminal of eighty columns, with every name and number whole."""
+"""What `edgc doctor --gpu-dry` prints fits a terminal of eighty columns, with every name and number whole; refusals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from edgc.cli import app
 from edgc.config import Method, available
 from edgc.dry.gpu_doctor import SHOWN, show
 
@@ -50,3 +53,10 @@ def test_what_did_not_come_through_or_disagrees_is_said_and_fails() -> None:
     code, text = printed(["dense"], True, ["call 1 of group [0, 1]"])
     assert code == 1
     assert "call 1 of group [0, 1]" in text
+
+
+@pytest.mark.parametrize(("experiment", "why"), [("smoke", "device: cpu"), ("gpu1", "processes_per_gpu = 2")])
+def test_what_it_cannot_stand_in_for_is_refused_before_anything_runs(experiment: str, why: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--gpu-dry", experiment])
+    assert result.exit_code == 2
+    assert why in " ".join(result.output.split())
