@@ -32,7 +32,7 @@ class TorchCommunicator(ChargedCommunicator):
         return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
-        staged = tensor.is_cuda and self._backends.get("cuda") == "gloo"  # which has messages in the host's memory only
+        staged = tensor.is_cuda and self._backends.get("cuda") == "gloo"  # which sends from the host's memory only
         sent, received = (tensor.cpu(), torch.empty_like(output, device="cpu")) if staged else (tensor, output)
         both = ((dist.isend, sent), (dist.irecv, received))
         messages = [dist.P2POp(op, t, group=self.group, group_peer=peer) for op, t in both if t.numel()]

@@ -55,9 +55,9 @@ class RunSpec(Settings):
             )
         if p.pipeline > 1 and self.cluster.processes_per_gpu > 1:
             raise ValueError(
-                f"parallel.pipeline {p.pipeline}: processes that share a GPU exchange over gloo, which sends nothing "
-                f"from a GPU to one other process, but cluster.processes_per_gpu is {self.cluster.processes_per_gpu}; "
-                "use parallel.pipeline 1"
+                f"parallel.pipeline {p.pipeline}: processes that share a GPU exchange over gloo, which sends "
+                "no activations from a GPU to the next stage, but cluster.processes_per_gpu is "
+                f"{self.cluster.processes_per_gpu}; use parallel.pipeline 1"
             )
         stages = self.method.placement.stages
         if stages is not None and max(stages, default=0) >= p.pipeline:

@@ -1,4 +1,4 @@
-"""Every method with Triton's kernels, against the same method with torch on a CPU."""
+"""What every method's aggregator gives with Triton's kernels, against torch on a CPU."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ TOLERANCE = {"powersgd_8_8": 2e-2, "powersgd_8_4": 2e-2, "powersgd_4_4": 2e-2}
 
 
 @pytest.fixture(autouse=True)
-def _one_kernel_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks are threads, and the interpreter has one language for all of them."""
+def _ranks_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch loads its solvers for a GPU when first used, which two threads must not do; the interpreter has one
+    language for all threads."""
     if DEVICE != "cpu":
-        torch.linalg.inv(torch.eye(1, device=DEVICE))  # torch loads its solvers when first used, and not in two threads
+        torch.linalg.inv(torch.eye(1, device=DEVICE))
     else:
         from triton.runtime.interpreter import GridExecutor
 
@@ -59,6 +60,7 @@ def test_averages_and_bytes_are_those_of_torch(name: str) -> None:
             assert float((average - of_torch).norm()) <= TOLERANCE.get(name, 1e-4) * float(of_torch.norm())
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="the default device is the CPU already: EDGC_TEST_DEVICE=cuda")
 @pytest.mark.parametrize("name", ["edgc", "int4", "powersgd", "topk"])
 def test_a_users_default_device_changes_nothing(name: str) -> None:
     method = load(Method, name, CONFIGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
 from edgc.analysis.pooled import pooled
@@ -26,4 +26,6 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model's curves."""
     draw_curves(data, ax, "gradient bytes sent, all ranks")
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))

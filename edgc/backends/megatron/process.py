@@ -49,9 +49,8 @@ def join(spec: RunSpec) -> Place:
     cpu.install()
     gradient_norm.install()
     timeout = timedelta(seconds=spec.cluster.timeout_seconds)
-    if (
-        device.type == "cuda" and shared == 1
-    ):  # with its device NCCL connects now, and every group when it is made: not in a timed step
+    if device.type == "cuda" and shared == 1:
+        # with its device NCCL connects now, and every group when it is made: not in a timed step
         dist.init_process_group("nccl", timeout=timeout, device_id=device)
     else:
         dist.init_process_group("gloo", timeout=timeout)
