@@ -18,6 +18,9 @@ from edgc.config import CONFIGS, Experiment, load_experiment
 #: connections and, on GPUs, compilation and autotuning. Five is past all of them in every run seen so far.
 WARMUP_STEPS = 5
 
+#: What an experiment published of its losses: at the end, and at every evaluation.
+ACCURACY, CURVES = "tables/accuracy.csv", "figures/loss_step.csv"
+
 #: The band of a distribution that is printed beside its median.
 LOW, HIGH = 0.2, 0.8
 
@@ -33,6 +36,7 @@ class Study:
     replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
     """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
+    curves: pd.DataFrame | None = None  #: figures `loss_step` that they published
 
 
 def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
@@ -40,19 +44,22 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     frames = Frames.read(results / experiment / "frames")
     loaded = load_experiment(experiment, configs)
     paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
+    published = results / "published"
     elsewhere = {
         load_experiment(name, configs).parallel.data: table
         for name in loaded.judgement.replicas_from
-        if (table := _accuracy(name, results)) is not None
+        if (table := _published(published / name / ACCURACY)) is not None
     }
-    gaps = [table for name in loaded.judgement.gaps_from if (table := _accuracy(name, results)) is not None]
-    return Study(loaded, frames, paper, pd.concat(gaps) if gaps else None, elsewhere, others)
+    gaps, curves = (
+        _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
+    )
+    return Study(loaded, frames, paper, gaps, elsewhere, others, curves)
 
 
-def _accuracy(experiment: str, results: Path) -> pd.DataFrame | None:
-    """The table `accuracy` that an experiment published; None if it has published nothing so far."""
-    path = results / "published" / experiment / "tables" / "accuracy.csv"
-    return pd.read_csv(path) if path.is_file() else None
+def _published(*paths: Path) -> pd.DataFrame | None:
+    """The rows of all these tables that exist, in order; None if none does: nothing is published so far."""
+    tables = [pd.read_csv(path) for path in paths if path.is_file()]
+    return pd.concat(tables) if tables else None
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,12 @@ def _bytes(line: Line, sent: pd.Series) -> float:
     return float(line.done["run_id"].map(sent).mean())
 
 
+def published_as(method: str, study: Study) -> tuple[str, ...]:
+    """Names under which a method's losses may be published: its own, or one whose losses are the same."""
+    equal = study.experiment.judgement.gaps_of.get(method, method)
+    return equal, equal.removesuffix("_overlap")  # overlap changes when bytes are sent, and no number
+
+
 def published_row(method: str, study: Study, model: str | None = None) -> pd.Series | None:
     """A method's row of a table `accuracy` that another experiment published; None if none has one with a gap.
 
@@ -115,9 +121,7 @@ def published_row(method: str, study: Study, model: str | None = None) -> pd.Ser
     """
     if study.gaps is None:
         return None
-    equal = study.experiment.judgement.gaps_of.get(method, method)
-    same = (equal, equal.removesuffix("_overlap"))  # overlap changes when bytes are sent, and no number
-    table = study.gaps[study.gaps["method"].isin(same) & (study.gaps["pairs"] > 0)]
+    table = study.gaps[study.gaps["method"].isin(published_as(method, study)) & (study.gaps["pairs"] > 0)]
     found = table if model is None else table[table["model"] == model]
     return None if found.empty else found.iloc[0]
 

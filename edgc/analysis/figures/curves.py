@@ -58,9 +58,12 @@ def named(data: pd.DataFrame) -> set[str]:
     return methods if len(methods) <= CROWDED else {*last.nsmallest(CROWDED).index, *always_named(methods)}
 
 
-def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str) -> None:
-    """One line per method and device with a band over its seeds; a cross where a run diverged."""
-    devices, shown = list(data["device"].unique()), named(data)
+def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str, shown: set[str] | None = None) -> None:
+    """One line per method and device with a band over its seeds; a cross where a run diverged.
+
+    `shown`: the methods with a look and a name; those of `named` if not given.
+    """
+    devices, shown = list(data["device"].unique()), named(data) if shown is None else shown
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
         if method not in shown:
             ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker="", zorder=1)

@@ -3,6 +3,7 @@
 import html
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from edgc.analysis import timed_steps as sessions
 from edgc.analysis import verdicts
 from edgc.analysis.collect import gather
-from edgc.analysis.figures import TIME_FIGURES, exposed, gap_on_links, step_parts_on_links
+from edgc.analysis.figures import TIME_FIGURES, exposed, gap_on_links, loss_on_links, step_parts_on_links
 from edgc.analysis.study import Study, load_study
 from edgc.analysis.style import CROWDED, GREY
 from edgc.analysis.tables import TIME_TABLES, links, links_bytes, links_conditions
@@ -182,6 +183,37 @@ def test_gaps_against_times_have_a_front_on_links_of_each_rate():
     assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
 
 
+def curve(method: str, *losses: float) -> pd.DataFrame:
+    """A published mean curve: these losses after 10, 20 … steps."""
+    rows = [
+        {"model": "m", "method": method, "title": "older", "device": "elsewhere", "step": 10 * n, "x": 1e9,
+         "loss": loss, "low": loss, "high": loss, "n": 3, "diverged": False}
+        for n, loss in enumerate(losses, start=1)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_published_losses_stand_at_the_times_that_their_steps_take_on_links_of_each_rate():
+    timed = session(at(r10mbit=SLOW, none=FAST))
+    published_curves = pd.concat([curve("dense", 5.0, 4.0), curve("powersgd", 5.5, 4.5), curve("powersgd", 1, 1)])
+    data = loss_on_links.build(replace(timed, curves=published_curves))
+    assert set(data["method"]) == {"dense", "powersgd"}, "the others published no losses"
+    slow, free = (data[data["panel"] == panel].set_index(["method", "step"]) for panel in ("10 Mbit/s", "not limited"))
+    assert slow.loc[("dense", 20), "x"] == pytest.approx(10.0), "20 steps of 0.5 s"
+    assert slow.loc[("powersgd", 20), "x"] == pytest.approx(4.0)
+    assert slow["loss"].to_dict() == {
+        ("dense", 10): 5.0, ("dense", 20): 4.0, ("powersgd", 10): 5.5, ("powersgd", 20): 4.5
+    }, "of a method that two experiments published the first counts"  # fmt: skip
+    assert slow["front"].to_dict() == {
+        ("dense", 10): False, ("dense", 20): True, ("powersgd", 10): True, ("powersgd", 20): True
+    }, "after 5 s dense is at 5.0, and PowerSGD has been lower for a second"  # fmt: skip
+    assert not free.loc["powersgd", "front"].any(), "it is slower there, and higher"
+    ax = Figure().subplots()
+    loss_on_links.draw(data[data["panel"] == "not limited"], ax)
+    assert ax.get_legend_handles_labels()[1] == ["Dense"], "PowerSGD is grey"
+    assert loss_on_links.build(timed).empty, "nothing is published"
+
+
 def test_of_many_methods_the_fastest_dense_and_edgc_are_named_and_the_others_grey():
     columns = {"model": "m", "device": "CPU", "role": "other", "rate": "10mbit", "mbit": 10.0, "steps": 4}
     saved = {"dense": -90, "dense_bf16": 0, "edgc": -80} | {f"m{i:02}": float(i) for i in range(CROWDED)}
@@ -214,6 +246,10 @@ def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
     gaps = load_study("links-nano", tmp_path, configs).gaps
     assert gaps is not None
     assert list(gaps["method"]) == ["dense"]
+    write_text(tmp_path / "published/quality/figures/loss_step.csv", curve("dense", 5.0).to_csv(index=False))
+    curves = load_study("links-nano", tmp_path, configs).curves
+    assert curves is not None
+    assert list(curves["loss"]) == [5.0]
     write_text(tmp_path / "published/quality/tables/accuracy.csv", published(dense=(1, 0, 4)).to_csv(index=False))
     row = verdicts.published_row("dense", load_study("links-nano", tmp_path, configs))
     assert row is not None
