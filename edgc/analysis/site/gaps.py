@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from edgc.analysis.site.kept import Kept
-from edgc.analysis.verdicts import MIN_SEEDS
+from edgc.analysis.verdicts import DECIDED, MIN_SEEDS
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Gap:
 def measured_gaps(kept: Iterable[Kept]) -> dict[str, Gap]:
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
-    Grids of learning rates are left out: their methods are not tuned.
+    One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
+    method. Grids of learning rates are left out: their methods are not tuned.
     """
-    found: dict[str, Gap] = {}
+    found: dict[str, tuple[tuple[bool, float], Gap]] = {}
     for each in kept:
         table = each.numbers("accuracy")
         if table is None or (each.experiment is not None and each.experiment.learning_rates):
@@ -49,6 +50,7 @@ def measured_gaps(kept: Iterable[Kept]) -> dict[str, Gap]:
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
             )  # fmt: skip
-            if pd.notna(gap.high) and (gap.method not in found or gap.high > found[gap.method].high):
-                found[gap.method] = gap
-    return found
+            weight = (row["verdict"] in DECIDED, gap.high)
+            if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
+                found[gap.method] = (weight, gap)
+    return {method: gap for method, (_, gap) in found.items()}

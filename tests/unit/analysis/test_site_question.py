@@ -32,9 +32,12 @@ def accuracy(folder: Path, name: str, **rows: tuple[float, float, float, int]) -
     """A published table of losses: by method gap, low, high, pairs."""
     (folder / name / "tables").mkdir(parents=True)
     table = [
-        {"model": "m", "method": method, "verdict": "-", "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs}
+        {
+            "model": "m", "method": method, "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs,
+            "verdict": "worse" if low > 0.02 else "preserved" if high <= 0.02 else "open",
+        }
         for method, (gap, low, high, pairs) in rows.items()
-    ]
+    ]  # fmt: skip
     pd.DataFrame(table).to_csv(folder / name / "tables/accuracy.csv", index=False)
     return Kept(name, folder / name, None)
 
@@ -72,14 +75,16 @@ def test_every_question_of_the_grid_was_published() -> None:
     assert asked == {(p.model, p.cluster, p.nodes, p.link, p.latency_ms, p.precision) for p in grid()}
 
 
-def test_the_least_favourable_gap_counts_and_one_of_few_seeds_does_not(tmp_path: Path) -> None:
+def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_seeds_does_not(tmp_path: Path) -> None:
     kept = [
-        accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 2)),
-        accuracy(tmp_path, "b", edgc=(0.0, -0.1, 0.1, 4)),
+        accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 2), int4=(0.0, -0.2, 0.2, 3)),
+        accuracy(tmp_path, "b", edgc=(0.0, -0.1, 0.1, 4), int4=(0.0, -0.3, 0.3, 3)),
+        accuracy(tmp_path, "c", edgc=(0.0, -0.01, 0.01, 3)),
     ]
     gaps = measured_gaps(kept)
-    assert set(gaps) == {"edgc"}
-    assert (gaps["edgc"].experiment, gaps["edgc"].high) == ("b", 0.1)
+    assert set(gaps) == {"edgc", "int4"}
+    assert gaps["edgc"].experiment == "a", "b's interval is wider and says nothing, c's is more favourable"
+    assert gaps["int4"].experiment == "b", "nothing decides"
 
 
 def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
