@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from edgc.analysis import style
+from edgc.analysis.figures.by_hardware import by_hardware
 from edgc.analysis.study import WARMUP_STEPS, Study
 from edgc.analysis.style import CROWDED, MARKERS, PALETTE, look
 from edgc.analysis.tables import latency
@@ -20,7 +21,10 @@ ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Seconds a step with 20 and 80 % quantiles: one row per line of the latency table and definition."""
+    """Seconds a step with 20 and 80 % quantiles: one row per line of the latency table and definition.
+
+    `crowded`: whether a panel has too many methods for bars. All panels are drawn alike.
+    """
     table = latency.build(study)
     rows = [
         {
@@ -34,30 +38,28 @@ def build(study: Study) -> pd.DataFrame:
         for _, row in table[table["steps"] > 0].iterrows()
     ]
     columns = ["model", "method", "title", "device", "runs", "steps", "definition", "seconds", "p20", "p80"]
-    return pd.DataFrame(rows, columns=columns)
+    data = by_hardware(pd.DataFrame(rows, columns=columns))
+    return data.assign(crowded=bool((data.groupby("panel")["title"].nunique() > CROWDED).any()))
 
 
 def height(data: pd.DataFrame) -> float:
     """Inches for the names of all methods, where each has a row."""
-    lines = data.groupby("model")[["title", "device"]].value_counts().groupby("model").size()
-    return style.height(int(lines.max()) if len(lines) and lines.max() > CROWDED else 0)
+    return style.height(int(data.groupby("panel")["title"].nunique().max()) if data["crowded"].any() else 0)
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model, milliseconds: bars grouped by definition, or a row for each of many methods."""
-    groups = list(data.groupby(["method", "title", "device"], sort=False))
-    several = data["device"].nunique() > 1
-    if len(groups) > CROWDED:
-        _draw_rows(data, ax, [f"{title}\n{device}" if several else str(title) for (_, title, device), _ in groups])
+    if data["crowded"].any():
+        _draw_rows(data, ax)
         return
+    groups = list(data.groupby(["method", "title"], sort=False))
     definitions = list(data["definition"].unique())
     width = 0.8 / max(1, len(groups))
-    for number, ((method, title, device), rows) in enumerate(groups):
+    for number, ((method, title), rows) in enumerate(groups):
         places = [definitions.index(d) + (number - (len(groups) - 1) / 2) * width for d in rows["definition"]]
         seconds = rows["seconds"].to_numpy()
         spread = [seconds - rows["p20"].to_numpy(), rows["p80"].to_numpy() - seconds]
-        label = f"{title}, {device}" if several else title
-        ax.bar(places, seconds * 1e3, width * 0.92, color=look(str(method)).colour, label=label)
+        ax.bar(places, seconds * 1e3, width * 0.92, color=look(str(method)).colour, label=title)
         ax.errorbar(
             places,
             seconds * 1e3,
@@ -73,8 +75,9 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     ax.set_ylabel("communication latency (ms)")
 
 
-def _draw_rows(data: pd.DataFrame, ax: Axes, names: list[str]) -> None:
+def _draw_rows(data: pd.DataFrame, ax: Axes) -> None:
     """A row for each method, the first on top, and in it a point for each definition."""
+    names = data["title"].unique()
     for colour, marker, (definition, rows) in zip(
         PALETTE, MARKERS, data.groupby("definition", sort=False), strict=False
     ):

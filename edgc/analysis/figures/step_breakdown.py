@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from edgc.analysis import style
+from edgc.analysis.figures.by_hardware import by_hardware
 from edgc.analysis.frames import STEP_SECONDS
 from edgc.analysis.render import cell
 from edgc.analysis.study import WARMUP_STEPS, Study, central, lines, steady
@@ -28,7 +29,8 @@ def build(study: Study) -> pd.DataFrame:
         if len(steps):
             parts = steps[list(STEP_SECONDS)].mean().rename(lambda name: name.removeprefix("t_"))
             rows.append({**line.identity, "n": len(line.measured), "steps": len(steps), **parts})
-    return pd.DataFrame(rows, columns=["model", "method", "title", "device", "status", "n", "steps", *REGIONS])
+    data = pd.DataFrame(rows, columns=["model", "method", "title", "device", "status", "n", "steps", *REGIONS])
+    return by_hardware(data)
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
@@ -39,8 +41,7 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
 
 def height(data: pd.DataFrame) -> float:
     """Inches for the names of all bars of a panel."""
-    by = data["panel" if "panel" in data else "model"]
-    return style.height(int(by.value_counts().max()) if len(data) else 0)
+    return style.height(int(data["panel"].value_counts().max()) if len(data) else 0)
 
 
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
@@ -57,9 +58,7 @@ def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
     for position, total, steps in zip(positions, left, data["steps"], strict=True):
         text = f"{cell(total)} ms" if steps else "not measured"
         ax.annotate(text, (total, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    several = data["device"].nunique() > 1
-    names = [f"{t}\n{d}" if several else t for t, d in zip(data["title"], data["device"], strict=True)]
-    ax.set_yticks(positions, names)
+    ax.set_yticks(positions, data["title"])
     ax.set_ylim(len(data) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)

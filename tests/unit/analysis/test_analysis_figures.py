@@ -171,6 +171,16 @@ def test_unknown_names_list_what_there_is(tmp_path):
         write_table("nope", study([run("dense")]), tmp_path)
 
 
+def test_times_of_each_kind_of_hardware_have_a_panel():
+    runs = [run("dense"), run("edgc"), run("dense", seed=2, device="GPU")]
+    steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
+    for figure in (latency, step_breakdown):
+        data = figure.build(study(runs, steps))
+        titles = data.groupby("panel")["title"].unique().map(list).to_dict()
+        assert titles == {"m, 2 × CPU": ["Dense", "Edgc"], "m, GPU": ["Dense"]}
+        assert set(figure.build(study(runs[:2], steps))["panel"]) == {"m"}, "the caption names the only one"
+
+
 def test_bars_and_curves_use_one_colour_a_method():
     runs = [run(method) for method in ("dense", "edgc")]
     steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
