@@ -47,9 +47,21 @@ class Judgement(Settings):
     )
     controls: dict[str, str] = Field(
         {},
-        description="For table `adaptation`: methods that adapt to the links, each with the one that does not and is "
-        "otherwise the same, e.g. {powersgd_budget: powersgd}",
+        description="For tables `adaptation` and `credit`: methods, each with the one that it is held against, as it "
+        "does not adapt to the links or lacks another part, and is otherwise the same: {powersgd_budget: powersgd}",
     )
+
+
+def _of_methods(methods: list[Any], settings: Any, own: Any) -> Any:
+    """Of settings by method: a file's `own`, and inherited ones of methods that are run, as is a method they name."""
+    if not isinstance(settings, dict):
+        return settings  # refused as it is
+    mine = own if isinstance(own, dict) else {}
+
+    def kept(name: str, value: Any) -> bool:
+        return name in mine or (name in methods and (isinstance(value, dict) or value in methods))
+
+    return {name: value for name, value in settings.items() if kept(name, value)}
 
 
 def _or_of_another(schema: dict[str, Any]) -> None:
@@ -124,16 +136,19 @@ class Experiment(Named):
 
     @classmethod
     def settled(cls, values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-        """Inherited overrides of methods that are not run are dropped; the file's own are left, to be refused.
+        """Inherited overrides and controls of methods that are not run are dropped; the file's own are left, to be
+        refused.
 
         Inherited variants stay: one that is not run is never looked at, and a file that is `of` this one may run it.
         """
-        methods, overrides = values.get("methods"), values.get("overrides")
-        if not isinstance(methods, list) or not isinstance(overrides, dict):
+        methods, judgement = values.get("methods"), values.get("judgement")
+        if not isinstance(methods, list):
             return values  # refused as it is
-        mine = own.get("overrides") or {}
-        kept = {name: changes for name, changes in overrides.items() if name in methods or name in mine}
-        return values | {"overrides": kept}
+        values |= {"overrides": _of_methods(methods, values.get("overrides", {}), own.get("overrides"))}
+        if isinstance(judgement, dict) and "controls" in judgement:
+            mine = own["judgement"].get("controls") if isinstance(own.get("judgement"), dict) else None
+            values |= {"judgement": judgement | {"controls": _of_methods(methods, judgement["controls"], mine)}}
+        return values
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:

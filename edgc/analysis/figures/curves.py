@@ -66,7 +66,8 @@ def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str, shown: set[str] | No
     devices, shown = list(data["device"].unique()), named(data) if shown is None else shown
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
         if method not in shown:
-            ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker="", zorder=1)
+            point = GREY.marker if len(rows) == 1 else ""  # a line needs two
+            ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker=point, markersize=3.5, zorder=1)
             continue
         style = look(str(method))
         curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]

@@ -33,6 +33,7 @@ MORE_TABLES = (
     "method_costs",
     "bandwidth",
     "adaptation",
+    "credit",
     "replicas",
     "choice",
 )

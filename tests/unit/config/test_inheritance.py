@@ -24,6 +24,7 @@ def _child(**own: Any) -> Edit:
             "topk": {"training": {"lr": 1e-3}},
             "low": {"training": {"lr": 2e-3}},
         }
+        trial["judgement"] = {"controls": {"low": "powersgd", "topk": "dense", "powersgd": "dense"}}
         files["experiments/child"] = {"name": "child", "of": "trial"} | own
         files["experiments/grandchild"] = {"name": "grandchild", "of": "child", "methods": ["dense", "low"]}
 
@@ -34,15 +35,23 @@ def test_what_is_inherited_for_methods_that_are_not_run_is_dropped(tmp_path: Pat
     configs = write_configs(tmp_path, _child(methods=["dense", "powersgd"]))
     child = load_experiment("child", configs)
     assert child.overrides == {"powersgd": {"method": {"policy": {"rank": 3}}}}
+    assert child.judgement.controls == {"powersgd": "dense"}
     assert [run.method.name for run in child.runs(configs)] == ["dense", "powersgd"]
     dense, low = load_experiment("grandchild", configs).runs(configs)
     assert (low.method.policy.rank, low.training.lr) == (2, 2e-3)  # type: ignore[attr-defined]
     assert dense.method.name == "dense"
+    assert load_experiment("grandchild", configs).judgement.controls == {}, "low is run, its control is not"
 
 
 def test_overrides_of_ones_own_are_never_dropped(tmp_path: Path) -> None:
     own = {"methods": ["dense", "powersgd"], "overrides": {"topk": {"training": {"lr": 1e-2}}}}
     with pytest.raises(UserError, match=r"child\.yaml.*\n.*overrides for \['topk'\].*\['dense', 'powersgd'\]"):
+        load_experiment("child", write_configs(tmp_path, _child(**own)))
+
+
+def test_nor_are_controls(tmp_path: Path) -> None:
+    own = {"methods": ["dense", "powersgd"], "judgement": {"controls": {"topk": "dense"}}}
+    with pytest.raises(UserError, match=r"judgement\.controls \['topk'\]: not among methods"):
         load_experiment("child", write_configs(tmp_path, _child(**own)))
 
 
