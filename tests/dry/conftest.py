@@ -89,7 +89,8 @@ def _compiler() -> None:
         pytest.skip("no C++ compiler")
 
 
-def _run(names: Iterable[str], folder: Path, ranks: list[int], tensor: int, precision: str, resumes: bool) -> Ran:
+def run(names: Iterable[str], folder: Path, ranks: list[int], tensor: int, precision: str, resumes: bool) -> Ran:
+    """Run these methods on these ranks of two stages × two data-parallel ranks × `tensor`."""
     specs = [spec(name, tensor, precision) for name in sorted(names)]
     return Ran(specs, job.run(specs, folder, ranks, "H100" if precision == "fp32" else "A100", resumes), folder)
 
@@ -97,16 +98,16 @@ def _run(names: Iterable[str], folder: Path, ranks: list[int], tensor: int, prec
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """What differs most, in fp32: all ranks, and each run once more from its first checkpoint."""
-    return _run(APART, tmp_path_factory.mktemp("four"), [0, 1, 2, 3], 1, "fp32", True)
+    return run(APART, tmp_path_factory.mktemp("four"), [0, 1, 2, 3], 1, "fp32", True)
 
 
 @pytest.fixture(scope="session")
 def two_of_four(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Half of the other methods in fp32: a rank of the first stage and one of the last."""
-    return _run((halves()[0] | WHOLE) - APART, tmp_path_factory.mktemp("two"), [0, 2], 1, "fp32", False)
+    return run((halves()[0] | WHOLE) - APART, tmp_path_factory.mktemp("two"), [0, 2], 1, "fp32", False)
 
 
 @pytest.fixture(scope="session")
 def two_of_eight(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The other half, and `APART`, in bf16 with tensor parallelism of two: as above."""
-    return _run((halves()[1] | APART) - WHOLE, tmp_path_factory.mktemp("eight"), [0, 4], 2, "bf16", False)
+    return run((halves()[1] | APART) - WHOLE, tmp_path_factory.mktemp("eight"), [0, 4], 2, "bf16", False)

@@ -7,16 +7,20 @@ import pytest
 
 from edgc.dry import compilation, roofline
 from edgc.dry.short import TOKENS
-from tests.dry.conftest import Ran
+from tests.dry.conftest import Ran, run
 
 
 @pytest.fixture(scope="module")
-def frame(four: Ran) -> pd.DataFrame:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A rank of each stage."""
+    return run(["powersgd"], tmp_path_factory.mktemp("roofline"), [0, 2], 1, "fp32", False)
+
+
+@pytest.fixture(scope="module")
+def frame(ran: Ran) -> pd.DataFrame:
     if not compilation.CUOBJDUMP.exists():
         pytest.skip("Triton came without cuobjdump")
-    specs = [spec for spec in four.specs if spec.method.name == "powersgd"]
-    one_of_each_stage = {spec.run_id: {rank: four.records[spec.run_id][rank] for rank in (0, 2)} for spec in specs}
-    return roofline.roofline(specs, one_of_each_stage)
+    return roofline.roofline(ran.specs, ran.records)
 
 
 def test_every_kernel_of_powersgd_is_there_on_three_devices(frame: pd.DataFrame) -> None:
@@ -25,10 +29,10 @@ def test_every_kernel_of_powersgd_is_there_on_three_devices(frame: pd.DataFrame)
         assert {"encode_kernel", "project_kernel", "decode_kernel", "gram_kernel", "repair_kernel"} <= kernels
 
 
-def test_a_launch_moves_the_matrices_of_its_stage(frame: pd.DataFrame, four: Ran) -> None:
+def test_a_launch_moves_the_matrices_of_its_stage(frame: pd.DataFrame, ran: Ran) -> None:
     """Decode writes E and G in fp32: of a layer's 12 h² elements, the embedding and the positions. Megatron pads the
     vocabulary to a multiple of 128."""
-    model = four.specs[0].model
+    model = ran.specs[0].model
     rows = -(-TOKENS // 128) * 128 + model.seq_length
     elements = 12 * model.hidden_size**2 + rows * model.hidden_size
     one = frame[(frame["kernel"] == "decode_kernel") & (frame["device"] == "H100") & (frame["stage"] == 0)]
