@@ -127,12 +127,13 @@ def published_row(method: str, study: Study, model: str | None = None) -> pd.Ser
 
 
 def published_gap(method: str, study: Study, model: str | None = None) -> dict[str, object]:
-    """The loss gap of `published_row`: gap, gap_sd (nats), gap_n (pairs of seeds), preserved."""
+    """The loss gap of `published_row`: gap, gap_low, gap_high, gap_sd (nats), gap_n (pairs of seeds), preserved."""
     row = published_row(method, study, model)
     if row is None:
-        return {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False}
+        return dict.fromkeys(("gap", "gap_low", "gap_high", "gap_sd"), np.nan) | {"gap_n": 0, "preserved": False}
     margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
     preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
     # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
     spread = row["gap_sd"] if "gap_sd" in row else deviation(row["gap_high"] - row["gap"], pairs)
-    return {"gap": row["gap"], "gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}
+    told = {name: row[name] for name in ("gap", "gap_low", "gap_high")}
+    return told | {"gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}

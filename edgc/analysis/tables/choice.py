@@ -32,20 +32,23 @@ CAPTION = {
     "rounds",
     "Faster at a loss": "the fastest of those with a shorter step and a loss gap that is not known to be within the "
     "margin; – where none is",
+    "Lower loss": "the method with the lowest loss gap, where that is lower than the taken one's by more than the "
+    "margin and both intervals lie apart; – where none is. Another optimizer may do that, at its own cost in time",
 }
 SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
 
 #: Columns of table `links`, of the method taken.
 OF_LINKS = ["method", "title", "step_s", "dense", "step_dense_percent", "step_dense_error", "gap", "gap_sd", "gap_n"]
 OF_CELL = ["model", "device", "layout", "rate"]  #: among whose methods a user chooses
-COLUMNS = [*OF_CELL, *OF_LINKS, "sure", "as_fast", "faster", "faster_gap", "faster_percent"]
+COLUMNS = [*OF_CELL, *OF_LINKS, "sure", "as_fast"]
+COLUMNS += [f"{other}{what}" for other in ("faster", "lower") for what in ("", "_gap", "_percent")]
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per model, hardware, layout and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster.
+    """One row per model, hardware, layout and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster, lower.
 
-    `as_fast`: titles, joined by `; `. `faster`: title, with `faster_gap` (nats) and `faster_percent`, how much shorter
-    its step is. They are missing where nothing is dense and nothing pays.
+    `as_fast`: titles, joined by `; `. `faster` and `lower`: titles, with `_gap` (nats) and `_percent`, how much shorter
+    a step is than the taken one's. They are missing where nothing is dense and nothing pays.
     """
     table, among = links.build(study), Session(study)
     if table.empty:
@@ -54,12 +57,13 @@ def build(study: Study) -> pd.DataFrame:
     table["layout"] = [of_method[cell] for cell in zip(table["model"], table["method"], strict=True)]
     ended = table[(table["status"] == "done") & (table["steps"] > 0) & (table["role"] != session.FLOOR)]
     groups = ended.groupby(OF_CELL, sort=False)
-    rows = [_row(methods.sort_values("step_s", kind="stable"), among) for _, methods in groups]
+    margin = study.experiment.judgement.margin_nats
+    rows = [_row(methods.sort_values("step_s", kind="stable"), among, margin) for _, methods in groups]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(rows: pd.DataFrame, among: Session) -> dict[str, object]:
-    """`rows`: the methods of one rate and layout, the fastest first."""
+def _row(rows: pd.DataFrame, among: Session, margin: float) -> dict[str, object]:
+    """`rows`: the methods of one rate and layout, the fastest first. `margin`: nats."""
     first = rows.iloc[0]
     row: dict[str, object] = {name: first[name] for name in OF_CELL}
     take = taken(rows)
@@ -79,9 +83,13 @@ def _row(rows: pd.DataFrame, among: Session) -> dict[str, object]:
     row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
     row["as_fast"] = "; ".join(as_fast)
     faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"])]
-    if len(faster):
-        row |= {"faster": faster.iloc[0]["title"], "faster_gap": faster.iloc[0]["gap"]}
-        row["faster_percent"] = 100 * (1 - faster.iloc[0]["step_s"] / take["step_s"])
+    apart = (rows["gap"] < take["gap"] - margin) & (rows["gap_high"] < take["gap_low"])
+    lower = rows[apart].sort_values("gap", kind="stable")
+    for name, others in (("faster", faster), ("lower", lower)):
+        if len(others):
+            other = others.iloc[0]
+            row |= {name: other["title"], f"{name}_gap": other["gap"]}
+            row[f"{name}_percent"] = 100 * (1 - other["step_s"] / take["step_s"])
     return row
 
 
@@ -114,13 +122,15 @@ def _sentences(row: pd.Series) -> Iterator[str]:
         yield f"{told}: nothing that is known to keep its loss pays.{others}"
     else:
         yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}.{others}"
-    if pd.notna(row.get("faster")):
-        yield f"{row['faster']} takes {_faster(row)}."
+    for name in ("faster", "lower"):
+        if pd.notna(row.get(name)):
+            yield f"{row[name]} takes {_other(row, name)}."
 
 
-def _faster(row: pd.Series) -> str:
-    gap = "unknown" if pd.isna(row["faster_gap"]) else f"{row['faster_gap']:+.3f} nats".replace("-", "−")
-    return f"{percent(row['faster_percent'])} less time a step; its loss gap is {gap}"
+def _other(row: pd.Series, name: str) -> str:
+    gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{row[f'{name}_gap']:+.3f} nats".replace("-", "−")
+    shorter = row[f"{name}_percent"]
+    return f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step; its loss gap is {gap}"
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:
@@ -138,5 +148,6 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Loss gap (nats)"] = [links.gap(row) for row in rows]
     shown["How sure"] = words["sure"]
     shown["As fast"] = words["as_fast"]
-    shown["Faster at a loss"] = [NOTHING if pd.isna(r["faster"]) else f"{r['faster']}: {_faster(r)}" for r in rows]
+    for heading, name in (("Faster at a loss", "faster"), ("Lower loss", "lower")):
+        shown[heading] = [NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}" for row in rows]
     return shown

@@ -55,6 +55,15 @@ def test_what_is_faster_at_a_loss_is_named_with_its_loss():
     )
 
 
+def test_a_lower_loss_is_named_with_its_time_where_its_interval_says_so():
+    steps = {"dense": (0.5, 0.5), "powersgd": (0.2, 0.2), "edgc": (0.3, 0.3), "topk": (0.4, 0.4)}
+    row = chosen(steps, KEPT | {"edgc": (-0.3, 0.1, 3), "topk": (-0.4, 0.5, 3)})
+    assert (row["method"], row["lower"]) == ("powersgd", "Edgc"), "Top-K's may be above"
+    assert (row["lower_gap"], row["lower_percent"]) == (-0.3, pytest.approx(-50))
+    told = choice.paragraph(pd.DataFrame([row]))
+    assert told.endswith("Edgc takes 50.0 % more time a step; its loss gap is −0.300 nats.")
+
+
 def test_nothing_is_taken_in_the_place_of_dense_whose_loss_is_not_known():
     row = chosen({"dense": (0.5, 0.5), "powersgd": (0.2, 0.2)}, {})
     assert (row["method"], row["sure"], row["faster"]) == ("dense", DENSE, "Powersgd")
