@@ -36,7 +36,7 @@ class Study:
     replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
     """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
-    curves: pd.DataFrame | None = None  #: figures `loss_step` that they published
+    curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
 
 
 def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
