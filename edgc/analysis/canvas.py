@@ -26,7 +26,7 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
 
     `setting`: the caption's last line, what was measured and on what.
     """
-    by = data["panel" if "panel" in data else "model"]
+    by = module.panel(data) if hasattr(module, "panel") else data["panel" if "panel" in data else "model"]
     panels = list(by.unique()) or [None]
     width = getattr(module, "WIDTH", style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH)
     height = module.height(data) if hasattr(module, "height") else style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1))
@@ -38,7 +38,9 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
             _say_nothing(column)
             continue
         module.draw(data[by == panel], column if module.ROWS > 1 else column[0])
-        column[0].set_title(folded(str(panel), width - 0.8, style.RC["axes.titlesize"]), loc="left")
+        labels = (label.get_text() for label in column[0].get_yticklabels())
+        names = max((_inches(label, style.RC["ytick.labelsize"]) for label in labels), default=0.0)
+        column[0].set_title(folded(str(panel), width - max(0.8, names + 0.4), style.RC["axes.titlesize"]), loc="left")
         for ax in column:
             ax.set_ylabel(folded(ax.get_ylabel(), AXES_SHARE * size[1] / module.ROWS, style.RC["axes.labelsize"]))
     _legend(figure, grid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 
-def by_hardware(data: pd.DataFrame) -> pd.DataFrame:
-    """The data with `panel`: the model, and the hardware of a row where that model ran on several kinds of it."""
+def by_hardware(data: pd.DataFrame) -> pd.Series:
+    """The panel of every row: the model, and the hardware where that model ran on several kinds of it."""
     several = data.groupby("model")["device"].transform("nunique") > 1
-    return data.assign(panel=data["model"].where(~several, data["model"] + ", " + data["device"]))
+    return data["model"].where(~several, data["model"] + ", " + data["device"])

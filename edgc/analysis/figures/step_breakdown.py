@@ -29,8 +29,10 @@ def build(study: Study) -> pd.DataFrame:
         if len(steps):
             parts = steps[list(STEP_SECONDS)].mean().rename(lambda name: name.removeprefix("t_"))
             rows.append({**line.identity, "n": len(line.measured), "steps": len(steps), **parts})
-    data = pd.DataFrame(rows, columns=["model", "method", "title", "device", "status", "n", "steps", *REGIONS])
-    return by_hardware(data)
+    return pd.DataFrame(rows, columns=["model", "method", "title", "device", "status", "n", "steps", *REGIONS])
+
+
+panel = by_hardware
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
@@ -41,7 +43,8 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
 
 def height(data: pd.DataFrame) -> float:
     """Inches for the names of all bars of a panel."""
-    return style.height(int(data["panel"].value_counts().max()) if len(data) else 0)
+    by = data["panel"] if "panel" in data else panel(data)
+    return style.height(int(by.value_counts().max()) if len(data) else 0)
 
 
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:

@@ -2,10 +2,8 @@
 
 from importlib import import_module
 
-import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from edgc.analysis import canvas, style
@@ -18,6 +16,7 @@ from edgc.analysis.figures import (
     loss_bytes,
     loss_seconds,
     loss_step,
+    pareto_seconds,
     step_breakdown,
 )
 from edgc.analysis.study import WARMUP_STEPS
@@ -176,20 +175,20 @@ def test_times_of_each_kind_of_hardware_have_a_panel():
     steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
     for figure in (latency, step_breakdown):
         data = figure.build(study(runs, steps))
-        titles = data.groupby("panel")["title"].unique().map(list).to_dict()
+        titles = data.groupby(figure.panel(data))["title"].unique().map(list).to_dict()
         assert titles == {"m, 2 × CPU": ["Dense", "Edgc"], "m, GPU": ["Dense"]}
-        assert set(figure.build(study(runs[:2], steps))["panel"]) == {"m"}, "the caption names the only one"
+        assert set(figure.panel(figure.build(study(runs[:2], steps)))) == {"m"}, "the caption names the only one"
+        drawn = canvas.draw(figure, data, "")
+        assert [ax.get_title(loc="left").replace("\n", " ") for ax in drawn.axes] == list(titles)
 
 
-def test_bars_and_curves_use_one_colour_a_method():
-    runs = [run(method) for method in ("dense", "edgc")]
-    steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
+def test_points_and_curves_use_one_colour_a_method():
+    runs = [run(method, validation_loss=5.0, training_seconds=1.0) for method in ("dense", "edgc")]
     evals = [of(r, step=10, seconds=1, wire_bytes=100, loss=5) for r in runs]
-    made = study(runs, steps, evals)
-    curves, bars = Figure().subplots(1, 2)
+    made = study(runs, [], evals)
+    curves, points = Figure().subplots(1, 2)
     loss_step.draw(loss_step.build(made), curves)
-    latency.draw(latency.build(made), bars)
+    pareto_seconds.draw(pareto_seconds.build(made), points)
     drawn = {line.get_label(): line.get_color() for line in curves.get_lines()}
-    filled = dict(zip(*[bars.get_legend_handles_labels()[i] for i in (1, 0)], strict=True))
-    for title, colour in drawn.items():
-        assert np.allclose(filled[title].patches[0].get_facecolor()[:3], to_rgb(colour))
+    handles, labels = points.get_legend_handles_labels()
+    assert {label: handle[0].get_color() for handle, label in zip(handles, labels, strict=True)} == drawn
