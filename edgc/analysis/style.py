@@ -99,6 +99,10 @@ LOOKS = {
     "gossip": Look("#1F9E89", "h", "-"),
     "powergossip": Look("#1F9E89", "p", (0, (4, 1.5))),
     "dense_bf16_both": Look("#3C3C3C", "s", (0, (5, 1, 1, 1))),
+    "muon": Look("#5C4B00", "o", "-"),
+    "outer_every_step": Look("#6A3D9A", "D", (0, (1, 1.2))),
+    "diloco_5": Look("#6A3D9A", "p", (0, (5, 1, 1, 1))),
+    "sparseloco_5": Look("#CAB2D6", "X", (0, (5, 1, 1, 1))),
     "tagc": Look("#117A8B", "p", "-"),
     "tagc_released": Look("#66A8B0", "p", (0, (4, 1.5))),
 }

@@ -152,7 +152,7 @@ def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -
     }
     measured = pd.DataFrame(
         {"model": "gpt2-nano", "method": ["dense", "topk", "powersgd_r64"], "status": "done", "pairs": 5}
-        | {"gap": [0.0, 0.01, 0.01], "gap_high": [0.0, 0.019, 0.021], "gap_sd": 0.01}
+        | {"gap": [0.0, 0.01, 0.01], "gap_low": 0.0, "gap_high": [0.0, 0.019, 0.021], "gap_sd": 0.01}
     )
     with_quality = who_wins_where.build(replace(study(*points), gaps=measured))
     kept = with_quality[with_quality["panel"] == who_wins_where.KEPT]
