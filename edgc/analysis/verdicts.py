@@ -130,7 +130,8 @@ def published_gap(method: str, study: Study, model: str | None = None) -> dict[s
     """The loss gap of `published_row`: gap, gap_low, gap_high, gap_sd (nats), gap_n (pairs of seeds), preserved."""
     row = published_row(method, study, model)
     if row is None:
-        return dict.fromkeys(("gap", "gap_low", "gap_high", "gap_sd"), np.nan) | {"gap_n": 0, "preserved": False}
+        unknown: dict[str, object] = dict.fromkeys(("gap", "gap_low", "gap_high", "gap_sd"), np.nan)
+        return unknown | {"gap_n": 0, "preserved": False}
     margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
     preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
     # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
