@@ -148,6 +148,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Loss gap (nats)"] = [links.gap(row) for row in rows]
     shown["How sure"] = words["sure"]
     shown["As fast"] = words["as_fast"]
-    for heading, name in (("Faster at a loss", "faster"), ("Lower loss", "lower")):
+    others = {"Faster at a loss": "faster"} | ({"Lower loss": "lower"} if table["lower"].notna().any() else {})
+    for heading, name in others.items():
         shown[heading] = [NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}" for row in rows]
     return shown
