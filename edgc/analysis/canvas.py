@@ -38,6 +38,7 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
             _say_nothing(column)
             continue
         module.draw(data[by == panel], column if module.ROWS > 1 else column[0])
+        # names of rows stand left of the axes, where a title does not: it has what they leave of the panel
         labels = (label.get_text() for label in column[0].get_yticklabels())
         names = max((_inches(label, style.RC["ytick.labelsize"]) for label in labels), default=0.0)
         column[0].set_title(folded(str(panel), width - max(0.8, names + 0.4), style.RC["axes.titlesize"]), loc="left")

@@ -96,7 +96,8 @@ def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDe
     sent = frames.evals.groupby("run_id")["wire_bytes"].max()
     found = []
     for other in others:
-        if (other.model, other.device) != (line.model, line.device) or _bytes(other, sent) >= _bytes(line, sent):
+        same = (other.model, other.device) == (line.model, line.device)
+        if not same or mean_bytes(other, sent) >= mean_bytes(line, sent):
             continue
         _, low, _ = interval(gaps_to(line, other), until)
         if low > 0:
@@ -104,7 +105,8 @@ def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDe
     return min(found, key=lambda other: other.done["validation_loss"].mean(), default=None)
 
 
-def _bytes(line: Line, sent: pd.Series) -> float:
+def mean_bytes(line: Line, sent: pd.Series) -> float:
+    """What a run of a line that finished sent, mean over runs; `sent`: bytes by run."""
     return float(line.done["run_id"].map(sent).mean())
 
 

@@ -17,6 +17,7 @@ NOTE = {
     "Thin line": "20 and 80 % quantiles",
 }
 ROWS = 1
+APART = 0.18  #: of a row, between two definitions
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -47,12 +48,12 @@ def height(data: pd.DataFrame) -> float:
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model, milliseconds: a row for each method, the first on top, and in it a point for each definition."""
-    for colour, marker, (definition, rows) in zip(
-        PALETTE, MARKERS, data.groupby("definition", sort=False), strict=False
-    ):
+    definitions = list(data.groupby("definition", sort=False))
+    for number, (colour, marker, (definition, rows)) in enumerate(zip(PALETTE, MARKERS, definitions, strict=False)):
         ms = 1e3 * rows[["seconds", "p20", "p80"]]
         spread = [ms["seconds"] - ms["p20"], ms["p80"] - ms["seconds"]]
-        places = range(len(rows))
+        below = APART * (number - (len(definitions) - 1) / 2)  # so that no point lies on another
+        places = [row + below for row in range(len(rows))]
         ax.errorbar(ms["seconds"], places, xerr=spread, fmt=marker, color=colour, elinewidth=0.7, label=definition)
     names = data["title"].unique()
     ax.set_yticks(range(len(names)), names)

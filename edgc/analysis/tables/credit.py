@@ -24,7 +24,7 @@ CAPTION = {
     "`accuracy`",
     "Verdict": "“higher loss”: the interval lies above 0; “lower loss”: below; “not told apart”: it holds 0, or rests "
     f"on fewer than {verdicts.MIN_SEEDS} pairs",
-    "Bytes": "gradient bytes that all ranks sent in a run, of the control's",
+    "Bytes": "of gradients, that all ranks sent in a run: in percent of the control's",
 }
 HIGHER, LOWER, EQUAL = "higher loss", "lower loss", "not told apart"
 
@@ -46,7 +46,10 @@ def _row(line: Line, study: Study) -> dict[str, object]:
     gap, low, high = verdicts.interval(gaps, study.experiment.until_decided)
     row: dict[str, object] = {**line.identity, "control": control.title if control else None, "pairs": len(gaps)}
     row |= {"gap": gap, "gap_low": low, "gap_high": high, "verdict": _verdict(low, high, len(gaps))}
-    own, theirs = (_sent(each, study) for each in (line, control))
+    if control is None:
+        return row
+    sent = study.frames.evals.groupby("run_id")["wire_bytes"].max()
+    own, theirs = (verdicts.mean_bytes(each, sent) for each in (line, control))
     return row | {"bytes_percent": 100 * own / theirs if theirs else np.nan}
 
 
@@ -54,14 +57,6 @@ def _verdict(low: float, high: float, pairs: int) -> str:
     if pairs < verdicts.MIN_SEEDS:
         return EQUAL
     return HIGHER if low > 0 else LOWER if high < 0 else EQUAL
-
-
-def _sent(line: Line | None, study: Study) -> float:
-    """Mean bytes of a run that finished."""
-    if line is None:
-        return np.nan
-    done = study.frames.evals[study.frames.evals["run_id"].isin(line.done["run_id"])]
-    return float(done.groupby("run_id")["wire_bytes"].max().mean())
 
 
 def paragraph(table: pd.DataFrame) -> str:
