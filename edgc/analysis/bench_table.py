@@ -33,8 +33,9 @@ def text(table: BenchTable, rows: pd.DataFrame) -> str:
 
 
 def write(table: BenchTable, rows: pd.DataFrame, csv: Path) -> None:
-    """The numbers as CSV, and words and table as Markdown beside it."""
+    """The numbers as CSV, and words and table as Markdown beside it, as they follow from the CSV's rounded numbers."""
     write_text(csv, rows.to_csv(index=False, float_format="%.6g"))
+    rows = pd.read_csv(csv)
     words, columns = _items(table.answers(rows)), _items([f"{name}: {each}." for name, each in table.CAPTION.items()])
     write_text(csv.with_suffix(".md"), f"{words}\n{markdown(table.present(rows))}\n{columns}")
 

@@ -11,6 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from edgc.aggregators.byte_planes import BytePlanes
+from edgc.analysis import lossless_table
+from edgc.analysis.bench_table import write
 from edgc.analysis.lossless_table import FLOATS, answers, present
 from edgc.cli import app
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
@@ -86,3 +88,12 @@ def test_what_is_overheard_is_what_was_handed_over_and_is_passed_on() -> None:
         assert shared.tolist() == total.tolist() == both.tolist() == [1, 1]
 
     run_ranks(2, body)
+
+
+def test_words_follow_from_the_numbers_in_the_file(tmp_path: Path) -> None:
+    """A share that six digits round across the border between 25.0% and 25.1%."""
+    rows = rows_of(**{"int8 codes": 4 * 0.25049999})
+    write(lossless_table, rows, out := tmp_path / "lossless.csv")
+    told = answers(pd.read_csv(out))
+    assert told != answers(rows)
+    assert all(line in out.with_suffix(".md").read_text(encoding="utf-8") for line in told)
