@@ -65,6 +65,8 @@ def run(fault: Fault | None, spec: dict[str, Any], folder: Path, rank: int) -> N
 
 def main(folder: Path) -> None:
     """Every fault in `folder/N`, and none in `folder/none`; specs lie there as `spec.json`."""
+    import torch._dynamo  # noqa: F401  fake tensors load it
+
     import edgc.backends.megatron
     import edgc.ops.lowrank.triton  # noqa: F401  and with it Triton
 
