@@ -23,7 +23,7 @@ LATENCIES = {
     "exposed": "exposed",
     "everything": "all traffic",
 }
-#: By method, a measured loss gap: its gap, low and high (nats), pairs of seeds, model and experiment.
+#: By method, a measured loss gap: its gap, low and high (nats), pairs of seeds, model, experiment, and other settings.
 Gaps = Mapping[str, Mapping[str, Any]]
 
 
@@ -92,9 +92,15 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     )
     if unknown := [f.title for f in plan.forecasts if f.method not in {"dense", *gaps}]:
         console.print(f"Loss gap not known, as no experiment published it: {'; '.join(unknown)}.")
+    if other := [f"{f.title} ({gaps[f.method]['settings']})" for f in _known(plan, gaps) if gaps[f.method]["settings"]]:
+        console.print(f"Loss gap measured with other settings than those planned: {'; '.join(other)}.")
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")
     console.print(f"[bold]{plan.sentence}[/bold] ({calibration.source})")
+
+
+def _known(plan: Plan, gaps: Gaps) -> list[Forecast]:
+    return [forecast for forecast in plan.forecasts if forecast.method in gaps]
 
 
 def about(plan: Plan, spec: RunSpec, precision: str) -> str:
@@ -122,7 +128,7 @@ def _tables(plan: Plan, gaps: Gaps) -> Iterator[Table]:
             "Saved of dense fp32": lambda f: percent(f.saving_fp32_percent),
         },
     )
-    if known := [f for f in each if f.method in gaps]:
+    if known := _known(plan, gaps):
         yield _table(
             "What it costs in loss, where that was measured (nats)",
             known,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 
 from edgc.analysis.site.kept import Kept
 from edgc.analysis.verdicts import DECIDED, MIN_SEEDS
+from edgc.config import CONFIGS, Experiment, Method, available, load
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,21 @@ class Gap:
     low: float
     high: float
     pairs: int
+    settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
 
     @property
     def words(self) -> str:
         """As it is read."""
         span = f"{self.gap:+.4f} ({self.low:+.4f} to {self.high:+.4f})".replace("-", "−")
-        return f"{span}, n = {self.pairs}, {self.model}, {self.experiment}"
+        settings = f", with {self.settings}" if self.settings else ""
+        return f"{span}, n = {self.pairs}, {self.model}, {self.experiment}{settings}"
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies below a margin (nats)."""
         return self.high <= margin
 
 
-def measured_gaps(kept: Iterable[Kept]) -> dict[str, Gap]:
+def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Gap]:
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
@@ -49,8 +53,28 @@ def measured_gaps(kept: Iterable[Kept]) -> dict[str, Gap]:
             gap = Gap(
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
+                _settings(each.experiment, str(row["method"]), configs),
             )  # fmt: skip
             weight = (row["verdict"] in DECIDED, gap.high)
             if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
                 found[gap.method] = (weight, gap)
-    return {method: gap for method, (_, gap) in found.items()}
+    gaps = {method: gap for method, (_, gap) in found.items()}
+    names = (name for name in available(Method, configs) if name.endswith("_overlap") and name not in gaps)
+    twins = {name: name.removesuffix("_overlap") for name in names}
+    return gaps | {  # overlap changes when bytes are sent, and no number
+        name: replace(gaps[same], method=name) for name, same in twins.items() if same in gaps
+    }
+
+
+def _settings(experiment: Experiment | None, method: str, configs: Path) -> str:
+    """What an experiment changes of a method's own file; empty where nothing, or where the method has no file."""
+    changes = experiment.overrides.get(method, {}).get("method", {}) if experiment else {}
+    if not changes or method not in available(Method, configs):
+        return ""
+    own = load(Method, method, configs).model_dump()
+    return ", ".join(
+        f"{name} {value}"
+        for group in ("synchronisation", "aggregator", "policy")
+        for name, value in changes.get(group, {}).items()
+        if own[group].get(name) != value
+    )

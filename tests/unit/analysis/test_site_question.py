@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from edgc.analysis.site.gaps import measured_gaps
 from edgc.analysis.site.kept import Kept
 from edgc.analysis.site.question import NUMBERS, choices, choose, form
 from edgc.cli import app
+from edgc.config import load_experiment
 
 ROOT = Path(__file__).parents[3]
 SMALL = Point("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")
@@ -85,6 +87,16 @@ def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_see
     assert set(gaps) == {"edgc", "int4"}
     assert gaps["edgc"].experiment == "a", "b's interval is wider and says nothing, c's is more favourable"
     assert gaps["int4"].experiment == "b", "nothing decides"
+
+
+def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_gap(tmp_path: Path) -> None:
+    rows = {"diloco": (0.5, 0.4, 0.6, 3), "muon": (-0.4, -0.5, -0.3, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
+    own = load_experiment("peers")
+    assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
+    gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
+    assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m, peers, with every 30"
+    assert gaps["muon"].settings == gaps["dense_bf16"].settings == ""
+    assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
 
 
 def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
