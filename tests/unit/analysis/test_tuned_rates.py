@@ -36,9 +36,10 @@ def best_of_peers() -> pd.Series:
     return grids.loc[grids.groupby("method")["loss"].idxmin()].set_index("method")["lr"]
 
 
-def test_so_has_every_peer() -> None:
+@pytest.mark.parametrize("name", ["peers-every-step", "peers"])
+def test_so_has_every_peer(name: str) -> None:
     best = best_of_peers()
-    for spec in load_experiment("peers-every-step").runs():
+    for spec in load_experiment(name).runs():
         assert spec.training.lr == best[tuned_as(spec.method.name)], spec.method.name
 
 
