@@ -42,7 +42,8 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Ga
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
-    method. Grids of learning rates are left out: their methods are not tuned.
+    method. Grids of learning rates are left out: their methods are not tuned. A method with overlap has the gap of the
+    same without, if none was measured: overlap changes when bytes are sent, and no number.
     """
     found: dict[str, tuple[tuple[bool, float], Gap]] = {}
     for each in kept:
@@ -59,11 +60,11 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Ga
             if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
                 found[gap.method] = (weight, gap)
     gaps = {method: gap for method, (_, gap) in found.items()}
-    names = (name for name in available(Method, configs) if name.endswith("_overlap") and name not in gaps)
-    twins = {name: name.removesuffix("_overlap") for name in names}
-    return gaps | {  # overlap changes when bytes are sent, and no number
-        name: replace(gaps[same], method=name) for name, same in twins.items() if same in gaps
-    }
+    for name in available(Method, configs):
+        same = name.removesuffix("_overlap")
+        if name not in gaps and same in gaps:
+            gaps[name] = replace(gaps[same], method=name)
+    return gaps
 
 
 def _settings(experiment: Experiment | None, method: str, configs: Path) -> str:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from edgc.aggregators.byte_planes import BytePlanes
 from edgc.analysis import lossless_table
-from edgc.analysis.bench_table import write
+from edgc.analysis.bench_table import text, write
 from edgc.analysis.lossless_table import FLOATS, answers, present
 from edgc.cli import app
 from edgc.comm.loopback import LoopbackCommunicator, run_ranks
@@ -97,3 +97,4 @@ def test_words_follow_from_the_numbers_in_the_file(tmp_path: Path) -> None:
     told = answers(pd.read_csv(out))
     assert told != answers(rows)
     assert all(line in out.with_suffix(".md").read_text(encoding="utf-8") for line in told)
+    assert all(line in text(lossless_table, rows) for line in told), "a terminal says the same"
