@@ -44,7 +44,8 @@ def build(study: Study) -> pd.DataFrame:
         found = [of_run[line.runs["run_id"].iloc[0]] for line in every]
     else:
         found = [verdicts.published_row(line.method, study, line.model) for line in every]
-    return pd.DataFrame([_row(line, study, quality) for line, quality in zip(every, found, strict=True)])
+    sent = _baseline_sent(study)
+    return pd.DataFrame([_row(line, study, quality, sent) for line, quality in zip(every, found, strict=True)])
 
 
 def _own(study: Study) -> dict[str, pd.Series]:
@@ -53,12 +54,19 @@ def _own(study: Study) -> dict[str, pd.Series]:
     return {run: row for line, (_, row) in there for run in line.runs["run_id"]}
 
 
-def _row(line: Line, study: Study, quality: pd.Series | None) -> dict[str, object]:
+def _baseline_sent(study: Study) -> dict[str, float]:
+    """What the baseline of each run sends in a step, by the run's id. Another model of CPU sends the same bytes."""
+    alike = pooled(study)
+    baselines = [(line, baseline_of(line, alike)) for line in lines(alike.frames.runs)]
+    return {run: _sent(_counted(own, alike)) for line, own in baselines if own for run in line.runs["run_id"]}
+
+
+def _row(line: Line, study: Study, quality: pd.Series | None, baseline_sent: dict[str, float]) -> dict[str, object]:
     """`quality`: the method's row of table `accuracy`."""
     row: dict[str, object] = {**line.identity, "pairs": 0, "gap": np.nan, "verdict": None}
     row |= {} if quality is None else {name: quality.get(name) for name in QUALITY}
-    steps, baseline = _counted(line, study), baseline_of(line, study)
-    wire, dense = _sent(steps), _sent(_counted(baseline, study)) if baseline else np.nan
+    steps, dense = _counted(line, study), baseline_sent.get(line.runs["run_id"].iloc[0], np.nan)
+    wire = _sent(steps)
     row |= {"wire_mb": wire / 1e6, "wire_percent": 100 * wire / dense if dense else np.nan}
     timed = steps if study.experiment.timing else steady(steps)
     row |= {"encode_s": timed["t_encode"].mean(), "decode_s": timed["t_decode"].mean()}

@@ -41,6 +41,14 @@ def test_a_row_has_loss_bytes_arithmetic_and_memory():
     assert (dense["state_mb"], low["state_mb"], topk["state_mb"]) == (0, 3, 4)
 
 
+def test_bytes_are_held_against_a_baseline_that_ran_on_another_model_of_cpu():
+    cpu = {"manifest.device.kind": "cpu", "manifest.device.count": 4, "memory_largest.method": 0.0}
+    models = {"dense": "AMD EPYC", "powersgd": "Xeon"}
+    runs = [run(name, device=model) | cpu | {"manifest.device.model": model} for name, model in models.items()]
+    steps = [step(r, 6, payload=sent) for r, sent in zip(runs, (400, 100), strict=True)]
+    assert method_costs.build(study(runs, steps))["wire_percent"].tolist() == [100, 25]
+
+
 def test_parameters_that_sharding_sends_are_bytes_too():
     runs = [run(method, 1) | {"memory_largest.method": 0.0} for method in ("dense", "powersgd")]
     steps = [step(r, 6, payload=sent) | {"parameters_bytes": 400} for r, sent in zip(runs, (400, 0), strict=True)]
