@@ -55,8 +55,8 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
 
 
 def _outcome(spec: RunSpec, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    identity = _identity(spec, manifest)
-    return {**identity, "role": spec.method.role, "spec_id": spec.spec_id, **_status(folder)}
+    of_method = {"role": spec.method.role, "in_every_step": spec.method.in_every_step}
+    return {**_identity(spec, manifest), **of_method, "spec_id": spec.spec_id, **_status(folder)}
 
 
 def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ COLUMNS = {
     "runs": (
         *IDENTITY,
         "role",
+        "in_every_step",
         "spec_id",
         "status",
         "message",

@@ -94,12 +94,17 @@ def _listed(rates: pd.Series) -> str:
 
 
 def _control(methods: pd.DataFrame) -> str:
+    """What exchanges less often, or hides it, leaves out work that these links do not leave out: it is no control."""
     free = methods[(methods["rate"] == UNSHAPED) & (methods["role"] == OTHER) & methods["verdict"].isin(JUDGED)]
-    if free.empty:
+    control, others = free[free["in_every_step"]], free[~free["in_every_step"] & (free["verdict"] == PAYS)]["title"]
+    if control.empty:
         return "There is no negative control: no method was judged on links that are not limited."
-    paying = free.loc[free["verdict"] == PAYS, "title"]
-    found = f"{len(paying)} of {len(free)} pay ({', '.join(paying)})" if len(paying) else f"none of {len(free)} pays"
-    return f"Negative control, on links that are not limited: of the methods that compress, {found}."
+    paying = control.loc[control["verdict"] == PAYS, "title"]
+    found = (
+        f"{len(paying)} of {len(control)} pay ({', '.join(paying)})" if len(paying) else f"none of {len(control)} pays"
+    )
+    told = f"Negative control, on links that are not limited: of the methods that compress in every step, {found}."
+    return told + (f" What exchanges less often, or late, may: {', '.join(others)}." if len(others) else "")
 
 
 def _least_exposed(methods: pd.DataFrame) -> Iterator[str]:

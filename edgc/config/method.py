@@ -100,6 +100,12 @@ class Method(Named):
         """What it is to others that it is timed with."""
         return "floor" if self.floor else "dense" if self.baseline else "other"
 
+    @property
+    def in_every_step(self) -> bool:
+        """Whether every step ends in an exchange whose average that step uses."""
+        when = self.synchronisation
+        return not (self.floor or when.paced or when.period > 1 or when.late)  # type: ignore[attr-defined]
+
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:
         wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]

@@ -32,8 +32,8 @@ CAPTION = {
     "rounds",
     "Faster at a loss": "the fastest of those with a shorter step and a loss gap that is not known to be within the "
     "margin; – where none is",
-    "Lower loss": "the method with the lowest loss gap, where that is lower than the taken one's by more than the "
-    "margin and both intervals lie apart; – where none is. Another optimizer may do that, at its own cost in time",
+    "Lower loss": "the fastest of those whose loss gap is lower than the taken one's by more than the margin, with "
+    "intervals that lie apart; – where none is. Another optimizer may do that",
 }
 SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
 
@@ -84,8 +84,7 @@ def _row(rows: pd.DataFrame, among: Session, margin: float) -> dict[str, object]
     row["as_fast"] = "; ".join(as_fast)
     faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"])]
     apart = (rows["gap"] < take["gap"] - margin) & (rows["gap_high"] < take["gap_low"])
-    lower = rows[apart].sort_values("gap", kind="stable")
-    for name, others in (("faster", faster), ("lower", lower)):
+    for name, others in (("faster", faster), ("lower", rows[apart])):
         if len(others):
             other = others.iloc[0]
             row |= {name: other["title"], f"{name}_gap": other["gap"]}
@@ -130,7 +129,10 @@ def _sentences(row: pd.Series) -> Iterator[str]:
 def _other(row: pd.Series, name: str) -> str:
     gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{row[f'{name}_gap']:+.3f} nats".replace("-", "−")
     shorter = row[f"{name}_percent"]
-    return f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step; its loss gap is {gap}"
+    time = f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step"
+    if shorter < -100:
+        time = f"{1 - shorter / 100:.1f} times as long a step"
+    return f"{time}; its loss gap is {gap}"
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:

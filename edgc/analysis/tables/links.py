@@ -73,6 +73,7 @@ def _row(line: Line, rate: str, among: Session) -> dict[str, object]:
     baseline, dense = among.baseline(line), among.fastest_dense(line, rate)
     own = session.exposed(steps, floor_steps)
     row = among.identity(line, rate)
+    row["in_every_step"] = bool(line.runs.iloc[0]["in_every_step"])
     row |= {"nominal_mbit": session.megabits(rate), "rounds": steps["round"].nunique()}
     row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
     row["exposed_s"] = own.mean()

@@ -270,7 +270,17 @@ def test_words_name_the_fastest_and_the_control():
     text = words(at(r10mbit=SLOW, none=FAST))
     assert "At 10 Mbit/s Powersgd is fastest with 200 ms a step: 60.0 % less than Dense and 33.3 % less" in text
     assert "On links that are not limited Dense_Bf16, a dense method, is fastest with 110 ms a step: 8.3 % less" in text
-    assert "Negative control, on links that are not limited: of the methods that compress, none of 1 pays." in text
+    assert (
+        "Negative control, on links that are not limited: of the methods that compress in every step, none of 1 pays."
+        in text
+    )
+
+
+def test_what_does_not_exchange_in_every_step_is_no_control():
+    study = session(at(none=FAST | {"topk": (0.05, 0.05)}))
+    study.frames.runs.loc[study.frames.runs["method"] == "topk", "in_every_step"] = False
+    text = links.paragraph(links.build(study))
+    assert "compress in every step, none of 1 pays. What exchanges less often, or late, may: Topk." in text
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,16 @@ def test_what_is_faster_at_a_loss_is_named_with_its_loss():
 
 
 def test_a_lower_loss_is_named_with_its_time_where_its_interval_says_so():
-    steps = {"dense": (0.5, 0.5), "powersgd": (0.2, 0.2), "edgc": (0.3, 0.3), "topk": (0.4, 0.4)}
-    row = chosen(steps, KEPT | {"edgc": (-0.3, 0.1, 3), "topk": (-0.4, 0.5, 3)})
-    assert (row["method"], row["lower"]) == ("powersgd", "Edgc"), "Top-K's may be above"
+    steps = {"dense": (0.5, 0.5), "powersgd": (0.2, 0.2), "topk": (0.25, 0.25), "edgc": (0.3, 0.3)}
+    steps |= {"powersgd_low": (0.45, 0.45)}
+    row = chosen(steps, KEPT | {"edgc": (-0.3, 0.1, 3), "topk": (-0.4, 0.5, 3), "powersgd_low": (-0.5, 0.1, 3)})
+    assert (row["method"], row["lower"]) == ("powersgd", "Edgc"), "Top-K's may be above; rank 2 takes longer"
     assert (row["lower_gap"], row["lower_percent"]) == (-0.3, pytest.approx(-50))
     told = choice.paragraph(pd.DataFrame([row]))
     assert told.endswith("Edgc takes 50.0 % more time a step; its loss gap is −0.300 nats.")
+    slow = chosen(steps | {"edgc": (0.5, 0.5)}, KEPT | {"edgc": (-0.3, 0.1, 3)})
+    told = choice.paragraph(pd.DataFrame([slow]))
+    assert told.endswith("Edgc takes 2.5 times as long a step; its loss gap is −0.300 nats.")
 
 
 def test_nothing_is_taken_in_the_place_of_dense_whose_loss_is_not_known():
