@@ -104,7 +104,8 @@ class Method(Named):
     def in_every_step(self) -> bool:
         """Whether every step ends in an exchange whose average that step uses."""
         when = self.synchronisation
-        return not (self.floor or when.paced or when.period > 1 or when.late)  # type: ignore[attr-defined]
+        late = when.late or when.moment is Moment.NEXT_STEP  # type: ignore[attr-defined]
+        return not (self.floor or late or when.paced or when.period > 1)  # type: ignore[attr-defined]
 
     @model_validator(mode="after")
     def _policy_fits(self) -> Method:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgc.analysis import verdicts
 from edgc.analysis.pooled import pooled
-from edgc.analysis.render import NOTHING, percent
+from edgc.analysis.render import NOTHING, cell
 from edgc.analysis.study import Line, Study, baseline_among, lines
 from edgc.analysis.tables import accuracy
 
@@ -74,5 +74,5 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Pairs"] = table["pairs"]
     shown["Loss gap (nats)"] = [accuracy.gap(row) for _, row in table.iterrows()]
     shown["Verdict"] = table["verdict"]
-    shown["Bytes (%)"] = table["bytes_percent"].map(percent)
+    shown["Bytes (%)"] = [cell(share, " %") for share in table["bytes_percent"]]
     return shown

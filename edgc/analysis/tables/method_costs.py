@@ -8,7 +8,7 @@ import pandas as pd
 from edgc.analysis import verdicts
 from edgc.analysis.frames import MEMORY
 from edgc.analysis.pooled import pooled
-from edgc.analysis.render import NOTHING, cell, percent
+from edgc.analysis.render import NOTHING, cell
 from edgc.analysis.study import Line, Study, baseline_of, lines, steady
 from edgc.analysis.tables import accuracy
 
@@ -94,7 +94,7 @@ def paragraph(table: pd.DataFrame) -> str:
         of = f"{len(rows)} methods that keep their loss" if len(rows) > 1 else "the one method that keeps its loss"
         sentences.append(
             (f"{model}, {device}: " if several else "")
-            + f"Of {of}, {least['title']} sends least, {percent(least['wire_percent'])} of the baseline's bytes. It "
+            + f"Of {of}, {least['title']} sends least, {cell(least['wire_percent'], ' %')} of the baseline's bytes. It "
             f"computes for {cell(1e3 * (least['encode_s'] + least['decode_s']))} ms a step, and keeps "
             f"{cell(least['state_mb'])} MB a rank."
         )
@@ -110,7 +110,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
     shown["Loss gap (nats)"] = [accuracy.gap(row) for row in rows]
     shown["Verdict"] = [NOTHING if pd.isna(row["verdict"]) else accuracy.verdict_in_words(row) for row in rows]
     shown["Wire (MB/step)"] = table["wire_mb"].map(cell)
-    shown["Of the baseline's"] = table["wire_percent"].map(percent)
+    shown["Of the baseline's"] = [cell(share, " %") for share in table["wire_percent"]]
     for region in ("encode", "decode"):
         shown[f"{region} (ms)"] = (1e3 * table[f"{region}_s"]).map(cell)
     shown["State (MB)"] = table["state_mb"].map(cell)
