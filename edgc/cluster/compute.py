@@ -1,13 +1,13 @@
 """Seconds of arithmetic: a stage's forward and backward, the optimizer, an exchange's kernels.
 
 Operations of a GPT's layers: Narayanan et al. 2021 (SC21, arXiv 2104.04473), appendix; element-wise traffic after
-Korthikanti et al. 2022 (arXiv 2205.05198).
+Korthikanti et al. 2022 (arXiv 2205.05198). Muon's iterations: Jordan et al. 2024.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgc.aggregators.workload import Kernel
 from edgc.base.errors import UserError
@@ -37,13 +37,15 @@ def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precis
     """
     check_precision(calibration, precision)
     p, speed = spec.parallel, speeds(calibration, spec.parallel.pipeline)
+    muon = [_muon(spec, calibration, precision, stage) / v for stage, v in enumerate(speed)]
     for timed in calibration.stages:
         asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
         if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
-            each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, strict=True)
+            each = zip(timed.forward_s, timed.backward_s, timed.optimizer_s, speed, muon, strict=True)
             parts = optimizer_parts(spec)
-            return [StageSeconds(f / v, b / v, o / v / parts, 0.0) for (f, b, o), v in zip(each, speed, strict=True)]
-    return [_computed(spec, calibration, transfers, precision, stage, v) for stage, v in enumerate(speed)]
+            return [StageSeconds(f / v, b / v, o / v / parts + more, 0.0) for f, b, o, v, more in each]
+    computed = [_computed(spec, calibration, transfers, precision, stage, v) for stage, v in enumerate(speed)]
+    return [replace(own, optimizer=own.optimizer + more) for own, more in zip(computed, muon, strict=True)]
 
 
 def optimizer_parts(spec: RunSpec) -> int:
@@ -91,6 +93,17 @@ def _computed(
     parameters = count(stage_parameters(model, rows, t, p.pipeline, stage)) / optimizer_parts(spec)
     optimizer = ADAM_BYTES * parameters / memory + ADAM_LAUNCHES * 1e-6 * calibration.launch_us
     return StageSeconds(forward, backward, optimizer, sent)
+
+
+def _muon(spec: RunSpec, calibration: Calibration, precision: str, stage: int) -> float:
+    """Seconds of Muon beyond AdamW's: of an m × n matrix, m ≤ n, X Xᵀ, its square and a product with X, in bf16."""
+    if spec.training.optimizer != "muon":
+        return 0.0
+    p, rates = spec.parallel, calibration.gemm_tflops
+    held = stage_parameters(spec.model, vocabulary(spec), p.tensor, p.pipeline, stage).items()
+    matrices = [sorted(shape) for name, shape in held if name.startswith("decoder.layers.") and len(shape) == 2]
+    products = sum(4 * m * m * n + 2 * m**3 for m, n in matrices) * spec.training.muon.ns_steps
+    return products / (1e12 * rates.get("bf16", rates[precision]) * calibration.gemm_efficiency)  # type: ignore[index]
 
 
 def head_share(spec: RunSpec) -> float:

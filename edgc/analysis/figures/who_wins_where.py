@@ -22,19 +22,20 @@ ROWS = 1
 WIDTH = 3.6
 ALPHA = 0.45
 LOCAL = r"^local_\d+$"
-EVERY_STEP, WITH_LOCAL, KEPT = "exchange in every step", "with local steps", "loss kept"
+ALL, WITHOUT_LOCAL, WITH_LOCAL, KEPT = "all methods", "without local steps", "with local steps", "loss kept"
 COLUMNS = ["model", "panel", "link_gbit", "latency_ms", "method", "title", "iteration_s", "saving_percent"]
 
 
 def build(study: Study) -> pd.DataFrame:
     """The fastest method of every point of the map; one panel per set of assumptions, and kind of methods.
 
-    Kinds: without local steps, with them, and those whose loss is known to be kept, if `judgement.gaps_from` says so.
+    Kinds: all, without the experiment's `local_steps` and with them; and those whose loss is known to be kept, if
+    `judgement.gaps_from` says so.
     """
     forecasts = study.frames.forecasts
     own = forecasts[forecasts["sweep"] == "map"]
     local = own["method"].str.match(LOCAL)
-    kinds = {EVERY_STEP: own[~local]} | ({WITH_LOCAL: own} if local.any() else {})
+    kinds = {WITHOUT_LOCAL: own[~local], WITH_LOCAL: own} if local.any() else {ALL: own}
     if study.gaps is not None:
         dense = {*own["baseline"], study.experiment.judgement.baseline}
         kept = [name for name in own["method"].unique() if name in dense or published_gap(name, study)["preserved"]]

@@ -108,6 +108,16 @@ def test_each_rank_does_its_part_of_the_optimizers_arithmetic() -> None:
     assert shards == pytest.approx(whole / 8)
 
 
+def test_muon_adds_five_iterations_of_products_with_every_hidden_matrix() -> None:
+    """A layer has h × h, 3h × h and two of 4h × h. Memory and launches take no time here, so AdamW takes none."""
+    own, plain = (StepModel(spec("none", optimizer=name), rates()).step().optimizer for name in ("muon", "adamw"))
+    model, calibration = spec("none").model, rates()
+    of_a_layer = sum(4 * n + 2 for n in (1, 3, 4, 4)) * model.hidden_size**3
+    rate = 1e12 * calibration.gemm_tflops["fp32"] * calibration.gemm_efficiency
+    assert own == pytest.approx(5 * model.num_layers * of_a_layer / rate, rel=1e-6)
+    assert plain < own / 1000
+
+
 def test_streams_hide_full_gathers_on_gpus_only() -> None:
     asked = spec("full")
     on_cpus = asked.model_copy(update={"cluster": asked.cluster.model_copy(update={"device": "cpu"})})
