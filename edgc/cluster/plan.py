@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from edgc.cluster.ask import of_method
+from edgc.cluster.ask import of_method, refused
 from edgc.cluster.compute import check_precision
 from edgc.cluster.memory import check_memory
 from edgc.cluster.step_model import StepModel
@@ -137,7 +137,7 @@ def plan(
             utilisation_percent=100 * unhindered * runs[m.name].iterations / runs[m.name].seconds,
             needs_gbit=needed_links(at[m.name], unhindered),
             highest_rank=highest_rank(models[m.name], runs[baseline].seconds / runs[baseline].iterations),
-            notes=runs[m.name].notes,
+            notes=(*runs[m.name].notes, *_refusal(specs[m.name])),
         )
         for m in methods
     )
@@ -149,6 +149,11 @@ def plan(
         bound_percent=_saved(models["dense"].floor, runs["dense"].seconds / runs["dense"].iterations),
         gpus=spec.cluster.processes,
     )
+
+
+def _refusal(spec: RunSpec) -> Iterator[str]:
+    if why := refused(spec):
+        yield f"{why}. Nothing here trains that, so its time is a forecast of an implementation that does"
 
 
 def _saved(seconds: float, baseline: float) -> float:

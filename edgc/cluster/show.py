@@ -16,6 +16,7 @@ from edgc.cluster.plan import UTILISATIONS, Forecast, Plan
 from edgc.config import Calibration, RunSpec
 
 REST, EXCHANGE = ("compute", "bubble", "optimizer"), ("encode", "wire", "decode", "exposed")  #: parts of a step
+MARGIN = 0.02  #: nats, as in experiments that do not say otherwise
 GATHERS = {"gather": "In all", "gather_exposed": "Exposed"}  #: parts that a step has where parameters are sharded
 LATENCIES = {
     "wire": "wire",
@@ -29,7 +30,7 @@ Gaps = Mapping[str, Mapping[str, Any]]
 
 def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, gaps: Gaps) -> dict[str, Any]:
     """What `edgc plan --json` prints. Infinite break-evens are null, with `pays_on_every_link` true."""
-    forecast = plan.candidate
+    forecast, kept = plan.candidate, fastest_kept(plan, gaps)
     return {
         "model": spec.model.name,
         "cluster": spec.cluster.name,
@@ -40,6 +41,7 @@ def plain(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, g
         "calibration": {"name": calibration.name, "source": calibration.source},
         "verdict": plan.verdict,
         "sentence": plan.sentence,
+        "fastest_kept": kept and kept.method,
         "baseline": plan.baseline,
         "baseline_s": plan.baseline_s,
         "dense_s": plan.dense_s,
@@ -97,6 +99,17 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")
     console.print(f"[bold]{plan.sentence}[/bold] ({calibration.source})")
+    if kept := fastest_kept(plan, gaps):
+        console.print(
+            f"Of those whose loss was measured as planned, and that lose less than {MARGIN:g} nats, {kept.title} is "
+            f"fastest: {rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} less time."
+        )
+
+
+def fastest_kept(plan: Plan, gaps: Gaps) -> Forecast | None:
+    """The fastest of the candidates whose loss is known to be kept with the settings that are planned."""
+    known = [f for f in _known(plan, gaps) if f.candidate and not gaps[f.method]["settings"]]
+    return min((f for f in known if gaps[f.method]["high"] < MARGIN), key=lambda f: f.iteration_s, default=None)
 
 
 def _known(plan: Plan, gaps: Gaps) -> list[Forecast]:

@@ -92,6 +92,24 @@ def test_sites_hold_whole_replicas_and_are_asked_what_users_weigh_there(tmp_path
     assert (plain["parallel"]["pipeline"], plain["parallel"]["data"]) == (1, 8)
     assert {method["method"] for method in plain["methods"]} == set(SITE_METHODS)
     assert {method["loss_gap"] for method in plain["methods"]} == {None}
+    assert plain["fastest_kept"] is None
+    notes = {method["method"]: method["notes"] for method in plain["methods"]}
+    assert "parallel.tensor is 4" in notes["muloco"][0], "it is planned, and could not be trained here"
+    assert not notes["diloco"]
+
+
+def test_the_fastest_that_keeps_its_loss_is_named_beside_the_fastest() -> None:
+    """Of what was measured with the planned settings; PowerSGD was with others."""
+    text, plain = printed("plan", *PLANS["sites"]), json.loads(printed("plan", *PLANS["sites"], "--json"))
+    kept = [
+        method
+        for method in plain["methods"]
+        if method["candidate"] and method["loss_gap"] and not method["loss_gap"]["settings"]
+        if method["loss_gap"]["high"] < 0.02
+    ]
+    fastest = min(kept, key=lambda method: method["iteration_s"])
+    assert plain["fastest_kept"] == fastest["method"] != plain["method"]
+    assert f"lose less than 0.02 nats, {fastest['title']} is fastest" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("model", ["gpt2-124m", "gpt2-345m"])
