@@ -40,13 +40,15 @@ def test_tables_are_the_published_ones() -> None:
         assert rows(quoted) == rows((ROOT / path).read_text(encoding="utf-8")), path
 
 
-def test_the_answer_is_the_one_that_the_published_numbers_give() -> None:
-    ((name, told),) = re.findall(r"<!-- answer: (\S+) -->\n(.*?)<!-- end -->", PAGES["README.md"], re.DOTALL)
-    said = []
-    for rate in by_rate(one(ROOT / "results" / "published" / name, name)):
-        do = rate.title if rate.best.verdict == PAYS else f"{rate.title}, no compression"
-        said.append(f"| {rate.rate} | {do} | {rate.saved} | {rate.gap} |")
-    assert rows(told)[2:] == said
+def test_answers_are_those_that_the_published_numbers_give() -> None:
+    answers = re.findall(r"<!-- answer: (\S+) -->\n(.*?)<!-- end -->", PAGES["README.md"], re.DOTALL)
+    assert answers
+    for name, told in answers:
+        said = []
+        for rate in by_rate(one(ROOT / "results" / "published" / name, name)):
+            do = rate.title if rate.best.verdict == PAYS else f"{rate.title}, no compression"
+            said.append(f"| {rate.rate} | {do} | {rate.saved} | {rate.gap} |")
+        assert rows(told)[2:] == said
 
 
 @pytest.mark.parametrize("page", PAGES)
