@@ -34,7 +34,7 @@ class Session:
         self._counted = dict(list(steps[steps["counted"] == 1].groupby(["model", "method", "device", "rate"])))
         ended = [line for line in self.lines if line.device and not line.done.empty]
         baseline = study.experiment.judgement.baseline
-        self._floor = {(line.model, line.device, layout(line).loop): line for line in ended if role(line) == FLOOR}
+        self._floor = {_of_floor(line): line for line in ended if role(line) == FLOOR}
         self._dense = [line for line in ended if role(line) == DENSE]
         self._baseline = {(line.model, line.device): line for line in ended if line.method == baseline}
 
@@ -55,8 +55,8 @@ class Session:
         return self._counted.get((line.model, line.method, line.device, rate), self._none)
 
     def floor(self, line: Line) -> Line | None:
-        """The line without any exchange on the same model, hardware and loop, if it ended as it should."""
-        return self._floor.get((line.model, line.device, layout(line).loop))
+        """The line without any exchange that is otherwise the same (`_of_floor`), if it ended as it should."""
+        return self._floor.get(_of_floor(line))
 
     def baseline(self, line: Line) -> Line | None:
         """The experiment's baseline on the same model and hardware, if it ended as it should."""
@@ -72,6 +72,12 @@ class Session:
         medians = [(self.steps(other, rate)["t_step"].median(), other) for other in there]
         measured = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
         return min(measured, key=lambda pair: pair[0])[1] if measured else None
+
+
+def _of_floor(line: Line) -> tuple[object, ...]:
+    """Model, hardware, loop and optimizer: what a line has to share with a floor, for the rest to be its exchange."""
+    optimizer = line.runs.iloc[0].get("spec.training.optimizer")
+    return line.model, line.device, layout(line).loop, "adamw" if pd.isna(optimizer) else optimizer
 
 
 def shown_identity(table: pd.DataFrame) -> pd.DataFrame:

@@ -28,7 +28,7 @@ CAPTION = {
     "minus the noise; “within noise”: between; “too few rounds”: one round has no error",
     "Step": "median (20–80 % quantiles)",
     "Exposed": "what the exchange adds to a step: a round's median step less the floor's, mean over rounds. The floor "
-    "is the method without any exchange, in the same loop",
+    "is the method without any exchange, in the same loop and with the same optimizer; – where none was timed",
     "Baseline": "the experiment's",
     "Fastest dense": "the dense method with the lowest median step at that rate: what a user has without compression. "
     "Where methods shard differently, of those that shard alike",

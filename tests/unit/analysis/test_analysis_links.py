@@ -276,6 +276,15 @@ def test_words_name_the_fastest_and_the_control():
     )
 
 
+def test_a_floor_has_the_same_optimizer():
+    study = session(at(r10mbit=SLOW))
+    muon = study.frames.runs["method"] == "powersgd"
+    study.frames.runs["spec.training.optimizer"] = muon.map({True: "muon", False: "adamw"})
+    table = links.build(study)
+    assert math.isnan(row_of(table, "powersgd")["exposed_s"]), "it would have the optimizer's own time, too"
+    assert row_of(table, "dense")["exposed_s"] == pytest.approx(0.4)
+
+
 def test_what_does_not_exchange_in_every_step_is_no_control():
     study = session(at(none=FAST | {"topk": (0.05, 0.05)}))
     study.frames.runs.loc[study.frames.runs["method"] == "topk", "in_every_step"] = False
