@@ -102,15 +102,6 @@ def of_method(spec: RunSpec, method: Method) -> RunSpec:
     return validate(RunSpec, plain | changed, f"method {method.name}")
 
 
-def refused(spec: RunSpec) -> str | None:
-    """Why a run of this layout and method could be planned, but not trained; None: it could be."""
-    try:
-        validate(RunSpec, spec.model_dump(), spec.method.title)
-    except UserError as error:
-        return " ".join(str(error).split())
-    return None
-
-
 def calibration_of(cluster: Cluster, name: str | None = None, configs: Path = CONFIGS) -> Calibration:
     """The calibration of this name; without one, that of the cluster's devices, a calibrated one if there are both.
 

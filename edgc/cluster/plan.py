@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from edgc.cluster.ask import of_method, refused
+from edgc.base.errors import UserError
+from edgc.cluster.ask import of_method
 from edgc.cluster.compute import check_precision
 from edgc.cluster.memory import check_memory
 from edgc.cluster.step_model import StepModel
@@ -16,6 +17,7 @@ from edgc.cluster.trajectory import Trajectory
 from edgc.cluster.whole_run import WholeRun, simulate
 from edgc.config import Calibration, Method, RunSpec
 from edgc.config.method import EVERY_STEP
+from edgc.config.settings import validate
 from edgc.policies.amounts import Rank
 from edgc.policies.policy import Decision
 
@@ -151,9 +153,14 @@ def plan(
     )
 
 
-def _refusal(spec: RunSpec) -> Iterator[str]:
-    if why := refused(spec):
-        yield f"{why}. Nothing here trains that, so its time is a forecast of an implementation that does"
+def _refusal(spec: RunSpec) -> tuple[str, ...]:
+    """A note on what can be planned, and would be refused if it were to be trained."""
+    try:
+        validate(RunSpec, spec.model_dump(), spec.method.title)
+    except UserError as error:
+        why = " ".join(str(error).split())
+        return (f"{why}. Nothing here trains that, so its time is a forecast of an implementation that does",)
+    return ()
 
 
 def _saved(seconds: float, baseline: float) -> float:
