@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from edgc.cluster.plan import UTILISATIONS, Forecast, Plan
-from edgc.config import Calibration, RunSpec
+from edgc.config import Calibration, Judgement, RunSpec
 
 REST, EXCHANGE = ("compute", "bubble", "optimizer"), ("encode", "wire", "decode", "exposed")  #: parts of a step
-MARGIN = 0.02  #: nats, as in experiments that do not say otherwise
+MARGIN = Judgement().margin_nats  # type: ignore[call-arg]  # as in experiments that do not say otherwise
 GATHERS = {"gather": "In all", "gather_exposed": "Exposed"}  #: parts that a step has where parameters are sharded
 LATENCIES = {
     "wire": "wire",
