@@ -12,6 +12,7 @@ from edgc.analysis.study import Study
 
 TITLE = "Loss against wire bytes"
 ROWS = 1
+SPAN = 1000  #: from the least to the most bytes on, three labels a decade would run into each other
 
 __all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
 
@@ -26,6 +27,7 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model's curves."""
     draw_curves(data, ax, "gradient bytes sent, all ranks")
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    wide = not data.empty and data["x"].max() > SPAN * data["x"].min()
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
