@@ -2,7 +2,8 @@
 
 Everything rests on the fastest steps: what disturbs a machine only ever makes a step longer.
 
-- A stage's forward, backward and optimizer: of the method that exchanges nothing.
+- A stage's forward, backward and optimizer: of the method that exchanges nothing, with AdamW (`compute` adds what Muon
+  takes on top).
 - Rates of the exchange's arithmetic: those with which all methods' encode and decode come out best.
 - The links: those efficiency, latency, cost of a byte at its ends, and share of a transfer to the next stage for which
   its sender waits, with which all methods' steps come out best.
@@ -72,16 +73,17 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     """The calibration that explains these timings best.
 
     Raises `UserError` if what is needed was not timed: the method `nocomm` on every model, methods that compress at two
-    amounts at least, and links with two limits.
+    amounts at least, and links with two limits. The floor has to train with AdamW.
     """
     first = timed[0].spec.cluster
-    floors = [one for one in timed if one.spec.method.floor]
+    floors = [one for one in timed if one.spec.method.floor and one.spec.training.optimizer == "adamw"]
     others = [one for one in timed if _plain(one.spec.method)]
     limited = sorted({rate for one in others for rate in one.step_s if rate != UNSHAPED})
     if not floors or len(others) < 2 or len(limited) < 2:
         raise UserError(
-            "to calibrate, a session needs the method nocomm, two methods with different ranks, and two limited rates; "
-            f"it has {', '.join(one.spec.method.name for one in timed)} at "
+            "to calibrate, a session needs the method nocomm with optimizer: adamw, two methods with different ranks, and "
+            f"two limited rates; it has "
+            f"{', '.join(f'{one.spec.method.name} ({one.spec.training.optimizer})' for one in timed)} at "
             f"{', '.join(limited) or UNSHAPED}"
         )
     known: dict[str, Any] = {

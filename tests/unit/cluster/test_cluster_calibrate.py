@@ -71,6 +71,10 @@ def recorded(spec: RunSpec, rate: str, truth: Stages, stage: int) -> dict[str, f
     }
 
 
+def trained_with_muon(spec: RunSpec) -> RunSpec:
+    return spec.model_copy(update={"training": spec.training.model_copy(update={"optimizer": "muon"})})
+
+
 @pytest.fixture(scope="module")
 def whole() -> list[Timed]:
     return session("cluster-validation", TRUTH.stages[0])
@@ -102,6 +106,7 @@ def test_stages_tell_how_long_their_senders_wait(whole: list[Timed]) -> None:
 def test_what_a_session_lacks_is_said(whole: list[Timed]) -> None:
     without_floor = [one for one in whole if one.spec.method.name != "nocomm"]
     one_rate = [replace(one, step_s={rate: one.step_s[rate] for rate in ("none", "50mbit")}) for one in whole]
-    for timed in (without_floor, one_rate):
-        with pytest.raises(UserError, match="needs the method nocomm, two methods with different ranks, and two limit"):
+    with_muon = [replace(one, spec=trained_with_muon(one.spec)) for one in whole]
+    for timed in (without_floor, one_rate, with_muon):
+        with pytest.raises(UserError, match="needs the method nocomm with optimizer: adamw, two methods"):
             calibrate("mine", timed, "made up")
