@@ -31,8 +31,8 @@ CAPTION = {
     "Amount": "what the method decided, lowest to highest: rank, share of elements, bits, or local steps between two "
     "exchanges",
     "Control": "the method that does not adapt and is otherwise the same (the experiment names it)",
-    "Time saved": "against the control on the same trace with the same seed: mean over seeds and its 95 % interval. "
-    "Below 0: it took longer",
+    "Time saved": "against the control on the same trace with the same seed: geometric mean over seeds and its 95 % "
+    "interval. Below 0: it took longer",
     "Loss gap": "loss less the control's of the same seed, in nats: mean over seeds and its 95 % interval",
 }
 
@@ -76,19 +76,23 @@ def _row(trace: Trace, line: Line, there: list[Line], study: Study) -> dict[str,
     row["wire_bytes"] = steps.groupby("run_id")["wire_bytes"].sum().mean() if len(steps) else np.nan
     row |= _by_level(steps, trace.levels) | _amounts(line, steps, study)
     row["control"] = other.title if other else None
-    saved, gaps = saved_percent(line, other), gaps_to(line, other)
-    row["pairs"] = len(saved)
-    for name, values in (("saved_percent", saved), ("gap", gaps)):
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), interval(values), strict=True))
+    faster, gaps = log_speedups(line, other), gaps_to(line, other)
+    row["pairs"] = len(faster)
+    saved = 100 * -np.expm1(-np.array(interval(faster)))
+    for name, (mean, low, high) in (("saved_percent", saved), ("gap", interval(gaps))):
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return row
 
 
-def saved_percent(line: Line, control: Line | None) -> pd.Series:
-    """How much less time a run took than the control's of the same seed, in percent, by seed."""
+def log_speedups(line: Line, control: Line | None) -> pd.Series:
+    """Logarithm of the control's time over a run's of the same seed, by seed: 0 is as fast.
+
+    Intervals are made of logarithms, so that none of them ends above 100 % of time saved.
+    """
     if control is None:
         return pd.Series(dtype=float)
     pairs = paired(*(each.done.set_index("seed")["training_seconds"] for each in (line, control)))
-    return 100 * (1 - pairs["own"] / pairs["reference"])
+    return np.log(pairs["reference"] / pairs["own"])
 
 
 def _by_level(steps: pd.DataFrame, levels: tuple[float, ...]) -> dict[str, float]:
