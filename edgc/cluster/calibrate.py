@@ -81,8 +81,8 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
     limited = sorted({rate for one in others for rate in one.step_s if rate != UNSHAPED})
     if not floors or len(others) < 2 or len(limited) < 2:
         raise UserError(
-            "to calibrate, a session needs the method nocomm with optimizer: adamw, two methods with different ranks, and "
-            f"two limited rates; it has "
+            "to calibrate, a session needs the method nocomm with optimizer: adamw, two methods with different ranks, "
+            "and two limited rates; it has "
             f"{', '.join(f'{one.spec.method.name} ({one.spec.training.optimizer})' for one in timed)} at "
             f"{', '.join(limited) or UNSHAPED}"
         )
