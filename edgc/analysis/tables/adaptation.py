@@ -78,7 +78,7 @@ def _row(trace: Trace, line: Line, there: list[Line], study: Study) -> dict[str,
     row["control"] = other.title if other else None
     faster, gaps = log_speedups(line, other), gaps_to(line, other)
     row["pairs"] = len(faster)
-    saved = 100 * -np.expm1(-np.array(interval(faster)))
+    saved = 100 * (1 - np.exp(-np.array(interval(faster))))
     for name, (mean, low, high) in (("saved_percent", saved), ("gap", interval(gaps))):
         row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return row
@@ -92,7 +92,7 @@ def log_speedups(line: Line, control: Line | None) -> pd.Series:
     if control is None:
         return pd.Series(dtype=float)
     pairs = paired(*(each.done.set_index("seed")["training_seconds"] for each in (line, control)))
-    return np.log(pairs["reference"] / pairs["own"])
+    return (pairs["reference"] / pairs["own"]).map(np.log)
 
 
 def _by_level(steps: pd.DataFrame, levels: tuple[float, ...]) -> dict[str, float]:
@@ -134,7 +134,7 @@ def _sentence(row: pd.Series) -> str:
     change = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} time"
     return (
         f"{row['trace'].capitalize()}: {row['title']} took {change} than {row['control']}{sure}{unsure}, and its loss "
-        f"differs by {_signed(row['gap'])} nats."
+        f"differs by {_with_interval(row, 'gap', _signed)} nats."
     )
 
 
