@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis.figures.by_hardware import named_by_hardware
 from edgc.analysis.study import Study
 from edgc.analysis.style import CROWDED, GREY, always_named, look
 
@@ -71,8 +72,7 @@ def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str, shown: set[str] | No
             continue
         style = look(str(method))
         curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
-        label = f"{title}, {device}" if len(devices) > 1 else str(title)
-        label += " (diverged)" if len(ends) else ""
+        label = named_by_hardware(str(title), str(device), data["device"]) + (" (diverged)" if len(ends) else "")
         drawn = {"color": style.colour, "linestyle": style.dash, "marker": style.marker, "label": label}
         ax.plot(curve["x"], curve["loss"], fillstyle=FILLS[devices.index(device) % len(FILLS)], **drawn)
         if (curve["n"] > 1).any():

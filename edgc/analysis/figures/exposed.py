@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
+from edgc.analysis.figures.by_hardware import named_by_hardware
 from edgc.analysis.links_in_words import FASTEST, NOISE
 from edgc.analysis.study import Study
 from edgc.analysis.style import CROWDED, GREY, Look, always_named, look
@@ -59,13 +60,12 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     """One model: milliseconds above, percent below."""
     above, below = axes
     places = _places(data)
-    several = data["device"].nunique() > 1
     groups = list(data.groupby(["method", "title", "device"], sort=False))
     lowest, named = _lower_edge(1e3 * data["exposed_s"]), _named(data)
     for number, ((method, title, device), rows) in enumerate(groups):
         x = rows["rate"].map(places) * np.where(np.isinf(rows["mbit"]), _aside(number, len(groups)), 1.0)
         points = rows.assign(x=x, ms=1e3 * rows["exposed_s"]).sort_values("x")
-        label = f"{title}, {device}" if several else str(title)
+        label = named_by_hardware(str(title), str(device), data["device"])
         style = look(str(method)) if method in named else GREY
         _line(above, points, "ms", lowest, style)
         _line(below, points, "saved_percent", LOWEST, style)

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis.figures.by_hardware import named_by_hardware
 from edgc.analysis.figures.curves import FILLS, GROUP, Y_LABEL
 from edgc.analysis.study import Study
 from edgc.analysis.style import CROWDED, GREY, always_named, look
@@ -56,11 +57,10 @@ def styled(data: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
         grey = method not in named and not rows["front"].any()
         own = GREY if grey else look(str(method))
-        label = f"{title}, {device}" if len(devices) > 1 else str(title)
         yield (
             rows,
             {
-                "label": None if grey else label,
+                "label": None if grey else named_by_hardware(str(title), str(device), data["device"]),
                 "color": own.colour,
                 "marker": own.marker,
                 "markersize": 3.5 if grey else 6,

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
+from edgc.analysis.figures.by_hardware import named_by_hardware
 from edgc.analysis.figures.curves import FILLS
 from edgc.analysis.study import Study, baseline_of, lines
 from edgc.analysis.style import look
@@ -48,7 +49,7 @@ def draw(data: pd.DataFrame, ax: Axes) -> None:
     devices = list(data["device"].unique())
     for _, row in data.iterrows():
         style = look(row["method"])
-        label = f"{row['title']}, {row['device']}" if len(devices) > 1 else row["title"]
+        label = named_by_hardware(row["title"], row["device"], data["device"])
         ax.errorbar(
             row["payload"], row["gap"], xerr=_bars(row, "payload"), yerr=_bars(row, "gap"), label=label,
             color=style.colour, marker=style.marker, markersize=6, linestyle="none", elinewidth=1, capsize=2,

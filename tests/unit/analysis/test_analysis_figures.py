@@ -19,6 +19,7 @@ from edgc.analysis.figures import (
     pareto_seconds,
     step_breakdown,
 )
+from edgc.analysis.figures.by_hardware import by_hardware
 from edgc.analysis.study import WARMUP_STEPS
 from edgc.analysis.tables import MORE_TABLES, TABLES
 from edgc.analysis.write import write_figure, write_table
@@ -56,6 +57,15 @@ def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
     loss_seconds.draw(data, ax)
     assert ax.get_legend_handles_labels()[1] == ["Dense, 2 × CPU", "Dense, 2 × H100"]
     assert len({str(line.get_fillstyle()) for line in ax.get_lines()}) == 2, "and tells them apart"
+
+
+def test_a_legend_and_panels_name_only_what_tells_hardware_apart():
+    runs = [run("dense", seed, device=f"4 × CPU; links: {trace}") for seed, trace in ((1, "drop"), (2, "wave"))]
+    data = loss_seconds.build(study(runs, evals=[of(r, step=1, seconds=1, wire_bytes=1, loss=4) for r in runs]))
+    ax = Figure().subplots()
+    loss_seconds.draw(data, ax)
+    assert ax.get_legend_handles_labels()[1] == ["Dense, links: drop", "Dense, links: wave"]
+    assert list(by_hardware(data)) == ["m, links: drop", "m, links: wave"]
 
 
 @pytest.mark.parametrize("figure", [loss_step, loss_seconds, loss_bytes])
