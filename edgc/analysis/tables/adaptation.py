@@ -110,7 +110,8 @@ def _by_level(steps: pd.DataFrame, levels: tuple[float, ...]) -> dict[str, float
 
 def _amounts(line: Line, steps: pd.DataFrame, study: Study) -> dict[str, object]:
     """Lowest and highest amount of what is decided while a run trains; none of what never decides."""
-    local = steps["local_steps"].dropna().iloc[:-1]  # the run's end cuts its last period short
+    periods = steps.dropna(subset=["local_steps"])
+    local = periods.loc[periods.duplicated("run_id", keep="last"), "local_steps"]  # a run's end cuts its last one short
     if len(local):
         return {"low_amount": local.min(), "high_amount": local.max(), "unit": LOCAL}
     held = in_force(counted(adaptive(line.of(study.frames.decisions))), study.frames.runs)

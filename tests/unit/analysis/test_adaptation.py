@@ -113,6 +113,14 @@ def test_amounts_are_ranks_of_windows_or_local_steps_between_exchanges() -> None
     assert np.isnan(rows["drop", "powersgd"]["low_amount"]), "it decides once"
 
 
+def test_the_period_that_a_runs_end_cuts_short_does_not_count_for_any_seed() -> None:
+    runs = finished("drop", "topk", (9, 4.0), (9, 4.0))
+    each_run = [row for own in runs for row in on_links(own, *[(20, 1.0)] * 3)]
+    steps = [row | {"local_steps": h} for row, h in zip(each_run, (5, 8, 1, 6, 9, 2), strict=True)]
+    row = rows_of(judged(runs, steps))["drop", "topk"]
+    assert (row["low_amount"], row["high_amount"]) == (5, 9)
+
+
 def test_a_period_that_a_run_chose_is_spread_over_its_own_steps() -> None:
     rows = [{"t_step": t, "wire_bytes": b} for t, b in ((1.0, 0), (4.0, 30), (1.0, 0), (1.0, 0), (7.0, 30), (2.0, 0))]
     for number, local in ((1, 2), (4, 3)):
