@@ -13,17 +13,18 @@ from edgc.base.errors import UserError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 Results = Annotated[Path, typer.Option(help="Folder that holds the published results, for measured loss gaps")]
+ModelName = Annotated[str | None, typer.Option(help="Name of a file in configs/models; needed without --sites")]
+ClusterName = Annotated[str | None, typer.Option(help="Name of a file in configs/clusters; needed without --sites")]
+Sites = Annotated[
+    int | None,
+    typer.Option(min=2, help="Sites, each a node with whole replicas; methods for far sites are then weighed, too"),
+]
 
 
 def plan(
-    model: Annotated[str | None, typer.Option(help="Name of a file in configs/models; needed without --sites")] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Name of a file in configs/clusters; needed without --sites")
-    ] = None,
-    sites: Annotated[
-        int | None,
-        typer.Option(min=2, help="Sites, each a node with whole replicas; methods for far sites are then weighed, too"),
-    ] = None,
+    model: ModelName = None,
+    cluster: ClusterName = None,
+    sites: Sites = None,
     link: Annotated[
         str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
     ] = None,
@@ -81,12 +82,7 @@ def plan(
     degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
     if sites is not None:
         degrees = ask.at_sites(sites, nodes, degrees)
-        model, cluster = model or ask.SITE_MODEL, cluster or ask.SITE_CLUSTER
-    if model is None or cluster is None:
-        raise UserError(
-            f"--{'cluster' if model else 'model'} is missing: give --model and --cluster, names of files in "
-            "configs/models and configs/clusters; only --sites has defaults for them"
-        )
+    model, cluster = _named(model, cluster, sites)
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
     shards = {"shard": shard, "parameter_wire": parameter_wire}
     spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=sites or nodes)
@@ -112,8 +108,9 @@ def plan(
 
 
 def recommend(
-    model: Annotated[str, typer.Option(help="Name of a file in configs/models")],
-    cluster: Annotated[str, typer.Option(help="Name of a file in configs/clusters")],
+    model: ModelName = None,
+    cluster: ClusterName = None,
+    sites: Sites = None,
     margin: Annotated[float, typer.Option(min=0, metavar="NATS", help="Loss gap that you accept")] = 0.02,
     link: Annotated[
         str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
@@ -124,7 +121,8 @@ def recommend(
     nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
     precision: Annotated[str | None, typer.Option(help="Of compute; default: the experiment's")] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Method to consider; repeat it for more; default: those of the page")
+        list[str] | None,
+        typer.Option(help="Method to consider; repeat it for more; default: those of the page, or of sites"),
     ] = None,
     results: Results = Path("results"),
     as_json: AsJson = False,
@@ -132,6 +130,20 @@ def recommend(
     """Say which method to use on a cluster: predicted time beside measured loss gaps."""
     from edgc.analysis.site import recommend as advice
 
-    point = advice.Question(model, cluster, nodes, link, latency, precision)
+    point = advice.Question(*_named(model, cluster, sites), nodes, link, latency, precision, sites)
     found = advice.recommend(point, margin, method or (), results / "published")
     typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False) if as_json else found.text())
+
+
+def _named(model: str | None, cluster: str | None, sites: int | None) -> tuple[str, str]:
+    """The names of both files, by default those of sites. Raises `UserError` if one is missing."""
+    from edgc.cluster.ask import SITE_CLUSTER, SITE_MODEL
+
+    if sites is not None:
+        return model or SITE_MODEL, cluster or SITE_CLUSTER
+    if model is None or cluster is None:
+        raise UserError(
+            f"--{'cluster' if model else 'model'} is missing: give --model and --cluster, names of files in "
+            "configs/models and configs/clusters; only --sites has defaults for them"
+        )
+    return model, cluster

@@ -24,7 +24,8 @@ LATENCIES = {
     "exposed": "exposed",
     "everything": "all traffic",
 }
-#: By method, a measured loss gap: its gap, low and high (nats), pairs of seeds, model, experiment, and other settings.
+#: By method, a measured loss gap: its gap, low and high (nats), pairs of seeds, model, experiment, other settings, and
+#: an optimizer that is not dense's.
 Gaps = Mapping[str, Mapping[str, Any]]
 
 
@@ -94,8 +95,10 @@ def show(plan: Plan, spec: RunSpec, calibration: Calibration, precision: str, tr
     )
     if unknown := [f.title for f in plan.forecasts if f.method not in {"dense", *gaps}]:
         console.print(f"Loss gap not known, as no experiment published it: {'; '.join(unknown)}.")
-    if other := [f"{f.title} ({gaps[f.method]['settings']})" for f in _known(plan, gaps) if gaps[f.method]["settings"]]:
-        console.print(f"Loss gap measured with other settings than those planned: {'; '.join(other)}.")
+    if other := _told(plan, gaps, "settings"):
+        console.print(f"Loss gap measured with other settings than those planned: {other}.")
+    if trained := _told(plan, gaps, "optimizer"):
+        console.print(f"Not trained with adamw as dense is, which is part of the loss gap: {trained}.")
     for note in dict.fromkeys(note for each in plan.forecasts for note in each.notes):
         console.print(f"Note: {note}.")
     console.print(f"[bold]{plan.sentence}[/bold] ({calibration.source})")
@@ -114,6 +117,11 @@ def fastest_kept(plan: Plan, gaps: Gaps) -> Forecast | None:
 
 def _known(plan: Plan, gaps: Gaps) -> list[Forecast]:
     return [forecast for forecast in plan.forecasts if forecast.method in gaps]
+
+
+def _told(plan: Plan, gaps: Gaps, what: str) -> str:
+    """The methods whose gap has such a thing to tell, each with it."""
+    return "; ".join(f"{f.title} ({gaps[f.method][what]})" for f in _known(plan, gaps) if gaps[f.method][what])
 
 
 def about(plan: Plan, spec: RunSpec, precision: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis.figures.by_hardware import by_hardware
 from edgc.analysis.figures.curves import NOTE, build_curves, draw_curves
 from edgc.analysis.study import Study
 
 TITLE = "Loss against time"
 ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
+__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw", "panel"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -19,7 +20,10 @@ def build(study: Study) -> pd.DataFrame:
     return build_curves(study, "seconds")
 
 
+panel = by_hardware
+
+
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One model's curves."""
+    """One model's curves on one kind of hardware."""
     draw_curves(data, ax, "training time (s)")
     ax.set_xlim(left=0)

@@ -38,7 +38,7 @@ panel = by_hardware
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model's bars, milliseconds, first method on top."""
     draw_bars(data, ax)
-    ax.set_xlabel("time of a step on the first pipeline stage (ms)")
+    ax.set_xlabel("time of a step on the first stage (ms)")
 
 
 def height(data: pd.DataFrame) -> float:
@@ -49,14 +49,16 @@ def height(data: pd.DataFrame) -> float:
 
 def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
     """One bar per row; one without a counted step says so."""
-    positions = range(len(data))
+    positions = pd.Series(range(len(data)), index=data.index)
     left = pd.Series(0.0, index=data.index)
     for region, colour in REGIONS.items():
         if region not in data:  # nor do figures as they were published
             continue
         width = data[region].fillna(0) * 1e3  # old records lack a region
-        label = LABELS.get(region, region)
-        ax.barh(positions, width, left=left, height=0.68, color=colour, label=label, edgecolor="white", linewidth=0.4)
+        seen = width > 0  # a bar without width takes place in the file
+        if seen.any():
+            look = {"color": colour, "label": LABELS.get(region, region), "edgecolor": "white", "linewidth": 0.4}
+            ax.barh(positions[seen], width[seen], left=left[seen], height=0.68, **look)
         left = left + width
     for position, total, steps in zip(positions, left, data["steps"], strict=True):
         text = f"{cell(total)} ms" if steps else "not measured"

@@ -25,13 +25,15 @@ class Gap:
     high: float
     pairs: int
     settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
+    optimizer: str  #: of the method's file, if it asks for one: its gap to dense is the optimizer's, too
 
     @property
     def words(self) -> str:
         """As it is read."""
         span = f"{self.gap:+.4f} ({self.low:+.4f} to {self.high:+.4f})".replace("-", "−")
         settings = f", with {self.settings}" if self.settings else ""
-        return f"{span}, n = {self.pairs}, {self.model}, {self.experiment}{settings}"
+        trained = f"; trained with {self.optimizer}, and dense with adamw" if self.optimizer else ""
+        return f"{span}, n = {self.pairs}, {self.model}, {self.experiment}{settings}{trained}"
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies below a margin (nats)."""
@@ -42,37 +44,39 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Ga
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
-    method. Grids of learning rates are left out: their methods are not tuned. A method with overlap has the gap of the
-    same without, if none was measured: overlap changes when bytes are sent, and no number.
+    method. Grids of learning rates are left out: their methods are not tuned. So is what is held against another
+    baseline than dense. A method with overlap has the gap of the same without, if none was measured: overlap changes
+    when bytes are sent, and no number.
     """
+    files = {name: load(Method, name, configs) for name in available(Method, configs)}
     found: dict[str, tuple[tuple[bool, float], Gap]] = {}
     for each in kept:
         table = each.numbers("accuracy")
-        if table is None or (each.experiment is not None and each.experiment.learning_rates):
+        own = each.experiment
+        if table is None or (own is not None and (own.learning_rates or own.judgement.baseline != "dense")):
             continue
         for _, row in table[(table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline")].iterrows():
+            file = files.get(str(row["method"]))
             gap = Gap(
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
-                _settings(each.experiment, str(row["method"]), configs),
+                _settings(own, file) if own and file else "",
+                file.optimizer or "" if file else "",
             )  # fmt: skip
             weight = (row["verdict"] in DECIDED, gap.high)
             if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
                 found[gap.method] = (weight, gap)
     gaps = {method: gap for method, (_, gap) in found.items()}
-    for name in available(Method, configs):
+    for name in files:
         same = name.removesuffix("_overlap")
         if name not in gaps and same in gaps:
             gaps[name] = replace(gaps[same], method=name)
     return gaps
 
 
-def _settings(experiment: Experiment | None, method: str, configs: Path) -> str:
-    """What an experiment changes of a method's own file; empty where nothing, or where the method has no file."""
-    changes = experiment.overrides.get(method, {}).get("method", {}) if experiment else {}
-    if not changes or method not in available(Method, configs):
-        return ""
-    own = load(Method, method, configs).model_dump()
+def _settings(experiment: Experiment, file: Method) -> str:
+    """What an experiment changes of a method's own file."""
+    changes, own = experiment.overrides.get(file.name, {}).get("method", {}), file.model_dump()
     return ", ".join(
         f"{name} {value}"
         for group in ("synchronisation", "aggregator", "policy")

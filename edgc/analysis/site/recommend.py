@@ -32,6 +32,7 @@ class Question:
     link: str | None = None
     latency_ms: float | None = None
     precision: str | None = None
+    sites: int | None = None  #: each a node with whole replicas
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,14 @@ class Recommendation:
 def recommend(
     question: Question, margin: float, methods: Sequence[str], published_results: Path, configs: Path = CONFIGS
 ) -> Recommendation:
-    """Plan it now, with the page's methods or these, and hold the loss gaps that were published beside it."""
+    """Plan it now, with the page's methods (of sites: those for them) or these, beside the published loss gaps."""
     q = question
-    spec = ask.question(q.model, q.cluster, q.link, configs=configs, nodes=q.nodes)
+    degrees = ask.at_sites(q.sites, q.nodes, {}) if q.sites else {}
+    spec = ask.question(q.model, q.cluster, q.link, degrees, configs=configs, nodes=q.sites or q.nodes)
+    usual = ask.SITE_METHODS if q.sites else METHODS
     rates = ask.elsewhere(ask.calibration_of(spec.cluster, configs=configs), q.latency_ms)
     precision = q.precision or spec.training.precision
-    found = plan(spec, ask.chosen(methods or METHODS, configs), rates, Parametric(), precision)
+    found = plan(spec, ask.chosen(methods or usual, configs), rates, Parametric(), precision)
     rows = [{name: getattr(each, name) for name in ("method", "candidate", *NUMBERS)} for each in found.forecasts]
     every = choices(rows, measured_gaps(published(published_results, configs)), configs)
     keeps, fastest = choose(every, margin)

@@ -90,13 +90,20 @@ def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_see
 
 
 def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_gap(tmp_path: Path) -> None:
-    rows = {"diloco": (0.5, 0.4, 0.6, 3), "muon": (-0.4, -0.5, -0.3, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
+    rows = {"diloco": (0.5, 0.4, 0.6, 3), "muloco": (-0.4, -0.5, -0.3, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
     own = load_experiment("peers")
     assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
     gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
     assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m, peers, with every 30"
-    assert gaps["muon"].settings == gaps["dense_bf16"].settings == ""
+    assert gaps["dense_bf16"].settings == ""
+    assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw")
     assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
+
+
+def test_a_gap_to_another_baseline_than_dense_does_not_count(tmp_path: Path) -> None:
+    own = load_experiment("peers-muon")
+    assert own.judgement.baseline == "muon"
+    assert not measured_gaps([replace(accuracy(tmp_path, "peers-muon", muloco=(0.2, 0.1, 0.3, 3)), experiment=own)])
 
 
 def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
@@ -121,6 +128,16 @@ def test_recommend_fits_a_terminal_and_says_what_its_json_says() -> None:
     for each in plain["methods"]:
         if each["method"] in (plain["keeps_the_loss"], plain["fastest"]):
             assert f"{each['title']}: {each['verdict']}; saves {each['low_percent']:.1f} to" in flat
+
+
+def test_between_sites_what_plan_weighs_is_recommended_from() -> None:
+    far = ["--sites", "8", "--link", "1gbit", "--latency", "20", "--results", str(ROOT / "results")]
+    planned = json.loads(printed("plan", *far, "--json"))
+    found = json.loads(printed("recommend", *far, "--margin", "0.02", "--json"))
+    seconds = {each["method"]: each["iteration_s"] for each in planned["methods"]}
+    assert {each["method"]: each["iteration_s"] for each in found["methods"]} == seconds
+    kept = [each["method"] for each in found["methods"] if each.get("within_margin") == "yes"]
+    assert found["keeps_the_loss"] == min(kept, key=seconds.__getitem__)
 
 
 @pytest.mark.parametrize(
