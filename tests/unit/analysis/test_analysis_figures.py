@@ -66,6 +66,7 @@ def test_a_legend_and_panels_name_only_what_tells_hardware_apart():
     loss_seconds.draw(data, ax)
     assert ax.get_legend_handles_labels()[1] == ["Dense, links: drop", "Dense, links: wave"]
     assert list(by_hardware(data)) == ["m, links: drop", "m, links: wave"]
+    assert hardware(data) == "4 × CPU; links: drop; links: wave"
 
 
 @pytest.mark.parametrize("figure", [loss_step, loss_seconds, loss_bytes])
