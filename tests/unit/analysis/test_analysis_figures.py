@@ -20,7 +20,7 @@ from edgc.analysis.figures import (
     step_breakdown,
 )
 from edgc.analysis.figures.by_hardware import by_hardware
-from edgc.analysis.study import WARMUP_STEPS
+from edgc.analysis.study import WARMUP_STEPS, hardware
 from edgc.analysis.tables import MORE_TABLES, TABLES
 from edgc.analysis.write import write_figure, write_table
 from edgc.base.errors import UserError
