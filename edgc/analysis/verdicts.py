@@ -136,7 +136,30 @@ def published_gap(method: str, study: Study, model: str | None = None) -> dict[s
         return unknown | {"gap_n": 0, "preserved": False}
     margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
     preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
-    # tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %
-    spread = row["gap_sd"] if "gap_sd" in row else deviation(row["gap_high"] - row["gap"], pairs)
     told = {name: row[name] for name in ("gap", "gap_low", "gap_high")}
-    return told | {"gap_sd": spread, "gap_n": pairs, "preserved": bool(preserved)}
+    return told | {"gap_sd": spread(row), "gap_n": pairs, "preserved": bool(preserved)}
+
+
+def spread(row: pd.Series) -> float:
+    """The standard deviation (nats) of the gap over pairs of seeds, of a row of a table `accuracy`.
+
+    Tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %.
+    """
+    told = row.get("gap_sd", np.nan)
+    return float(told) if pd.notna(told) else deviation(row["gap_high"] - row["gap"], int(row["pairs"]))
+
+
+def difference(low: pd.Series, high: pd.Series) -> tuple[float, float, float]:
+    """How much larger one row's gap is than another's of a table `accuracy`: mean, and Welch's 95 % interval (1947).
+
+    Other runs are behind each, of other spread. The interval is NaN where either has less than two pairs.
+    """
+    mean = float(high["gap"] - low["gap"])
+    if min(low["pairs"], high["pairs"]) < 2:
+        return mean, np.nan, np.nan
+    squares = np.array([spread(row) ** 2 / row["pairs"] for row in (low, high)])
+    if not squares.any():  # all seeds agree: both average exactly
+        return mean, mean, mean
+    freedom = squares.sum() ** 2 / (squares**2 / [low["pairs"] - 1, high["pairs"] - 1]).sum()
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(squares.sum()))
+    return mean, mean - half, mean + half

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from edgc.analysis.render import NOTHING
 from edgc.analysis.study import Study
 from edgc.analysis.tables import accuracy
+from edgc.analysis.verdicts import difference, spread
 
 TITLE = "Replicas"
 
@@ -16,20 +18,26 @@ CAPTION = {
     "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how they "
     "ended",
     "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",
-    "More replicas": "“hurt”: the gap's interval at the highest degree lies above that at the lowest; “help”: below; "
-    "“not told apart”: they overlap",
+    "More replicas": "the gap with most replicas less that with fewest, in nats, and Welch's 95 % interval; “hurt”: it "
+    "lies above 0; “help”: below; “not told apart”: 0 is in it",
 }
 
 COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]
-COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "verdict"]
+COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "gap_sd", "verdict"]
 HURT, HELP, EQUAL = "hurt", "help", "not told apart"
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Tables `accuracy` of this experiment and of `judgement.replicas_from`, with the degree of data parallelism."""
+    """Tables `accuracy` of this experiment and of `judgement.replicas_from`, with the degree of data parallelism.
+
+    A method that others trained with one degree only is left out.
+    """
     found = {**study.replicas, study.experiment.parallel.data: accuracy.build(study)}
     rows = [table.assign(replicas=degree) for degree, table in sorted(found.items())]
-    return pd.concat([table.reindex(columns=COLUMNS) for table in rows], ignore_index=True)
+    table = pd.concat([table.reindex(columns=COLUMNS) for table in rows], ignore_index=True)
+    table["gap_sd"] = [spread(row) for _, row in table.iterrows()]
+    degrees = table.groupby(["model", "method"])["replicas"].transform("nunique")
+    return table[(degrees > 1) | (table["replicas"] == study.experiment.parallel.data)].reset_index(drop=True)
 
 
 def paragraph(table: pd.DataFrame) -> str:
@@ -41,9 +49,10 @@ def paragraph(table: pd.DataFrame) -> str:
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
-            gaps = f"gap {accuracy.gap(low)} with {low['replicas']}, {accuracy.gap(high)} with {high['replicas']}"
             told = f"more replicas {effect}" if effect != EQUAL else "few and many replicas are not told apart"
-            texts.append(f"{title}: {told} ({gaps}).")
+            texts.append(
+                f"{title}: {told} (gap {_gap(low)} with {low['replicas']}, {_gap(high)} with {high['replicas']})."
+            )
     return "\n".join(texts)
 
 
@@ -56,7 +65,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
             done = each["status"] == "done"
             row[f"Loss, {each['replicas']} replicas"] = f"{each['loss']:.4f}" if done else each["status"]
             row[f"Gap, {each['replicas']} replicas"] = accuracy.gap(each)
-        rows.append(row | {"More replicas": _effect(own) or NOTHING})
+        effect = _effect(own)
+        rows.append(row | {"More replicas": f"{_more(own)}: {effect}" if effect else NOTHING})
     return pd.DataFrame(rows, columns=None if rows else ["Method"])
 
 
@@ -70,12 +80,19 @@ def _ends(own: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return own.iloc[0], own.iloc[-1]
 
 
+def _gap(row: pd.Series) -> str:
+    return f"{row['gap']:+.4f}".replace("-", "−")
+
+
+def _more(own: pd.DataFrame) -> str:
+    mean, low, high = difference(*_ends(own))
+    return f"{mean:+.4f} ({low:+.4f}, {high:+.4f})".replace("-", "−")
+
+
 def _effect(own: pd.DataFrame) -> str | None:
     """What more replicas do; None where an end has no interval, and for the baseline."""
-    low, high = _ends(own)
-    ends = pd.concat([low[["gap_low", "gap_high"]], high[["gap_low", "gap_high"]]])
-    if low["replicas"] == high["replicas"] or ends.isna().any() or "baseline" in set(own["verdict"]):
+    ends = _ends(own)
+    _, low, high = difference(*ends)
+    if ends[0]["replicas"] == ends[1]["replicas"] or np.isnan(low) or "baseline" in set(own["verdict"]):
         return None
-    if high["gap_low"] > low["gap_high"]:
-        return HURT
-    return HELP if high["gap_high"] < low["gap_low"] else EQUAL
+    return HURT if low > 0 else HELP if high < 0 else EQUAL

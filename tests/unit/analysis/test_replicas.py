@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from scipy import stats
 
 from edgc.analysis.study import Study
 from edgc.analysis.tables import accuracy, replicas
@@ -41,12 +42,24 @@ def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame)
 
 
 def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
+    """By Welch's test of the gaps, as scipy has it."""
     shown = replicas.present(sweep).set_index("Method")["More replicas"]
-    assert shown.tolist() == ["–", "hurt", "not told apart"]
+    assert [each.split(": ")[-1] for each in shown] == ["–", "hurt", "not told apart"]
+    few, many = ([0.1 + more, 0.11 + more, 0.09 + more] for more in (0.0, 1.0))
+    interval = stats.ttest_ind(many, few, equal_var=False).confidence_interval()
+    assert shown["Topk"] == f"+1.0000 (+{interval.low:.4f}, +{interval.high:.4f}): hurt"
     first, second = replicas.paragraph(sweep).splitlines()
-    assert first.startswith("Topk: more replicas hurt (gap +0.1000 (")
+    assert first == "Topk: more replicas hurt (gap +0.1000 with 1, +1.1000 with 8)."
     assert second.startswith("Edgc: few and many replicas are not told apart")
-    assert replicas.present(sweep.assign(replicas=9 - sweep["replicas"]))["More replicas"].tolist()[1] == "help"
+    assert replicas.present(sweep.assign(replicas=9 - sweep["replicas"]))["More replicas"].tolist()[1].endswith("help")
+
+
+def test_a_method_of_one_other_degree_alone_is_left_out() -> None:
+    here = trained(0.1)
+    other = accuracy.build(trained(0.0))
+    other["method"] = other["method"].replace("edgc", "int4")
+    table = replicas.build(replace(here, replicas={8: other}))
+    assert set(table["method"]) == {"dense", "topk", "edgc"}
 
 
 def test_one_degree_alone_is_said() -> None:
