@@ -23,6 +23,7 @@ SIMULATED_FIGURES = ("saving_by_link", "saving_by_rank")
 MORE_FIGURES = (
     "gap_bytes",
     "gap_on_links",
+    "gap_replicas",
     "loss_on_links",
     "pareto_bytes",
     "pareto_seconds",

@@ -63,8 +63,9 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
         row: dict[str, object] = {"Model": own["model"].iloc[0], "Method": title}
         for _, each in own.iterrows():
             done = each["status"] == "done"
-            row[f"Loss, {each['replicas']} replicas"] = f"{each['loss']:.4f}" if done else each["status"]
-            row[f"Gap, {each['replicas']} replicas"] = accuracy.gap(each)
+            many = f"{each['replicas']} replica{'s' if each['replicas'] > 1 else ''}"
+            row[f"Loss, {many}"] = f"{each['loss']:.4f}" if done else each["status"]
+            row[f"Gap, {many}"] = accuracy.gap(each)
         effect = _effect(own)
         rows.append(row | {"More replicas": f"{_more(own)}: {effect}" if effect else NOTHING})
     return pd.DataFrame(rows, columns=None if rows else ["Method"])

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
+from edgc.analysis.figures import gap_replicas
 from edgc.analysis.study import Study
 from edgc.analysis.tables import accuracy, replicas
 from edgc.base.errors import UserError
@@ -83,3 +85,15 @@ def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: P
         file.write(f"judgement: {{baseline: dense_lr0.001, replicas_from: {named}}}\n")
     with pytest.raises(UserError, match=told):
         load_experiment("quality-rates", configs)
+
+
+def test_the_figure_has_a_line_for_every_method_but_the_baseline() -> None:
+    here = trained(0.1)
+    data = gap_replicas.build(replace(here, replicas={8: accuracy.build(trained(1.0))}))
+    gaps = data.pivot(index="method", columns="replicas", values="gap")
+    assert gaps.loc["topk"].tolist() == pytest.approx([0.2, 1.1])
+    ax = Figure().subplots()
+    gap_replicas.draw(data, ax)
+    assert ax.get_legend_handles_labels()[1] == ["Topk", "Edgc"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "8"]
+    assert gap_replicas.build(here).empty, "of one degree"

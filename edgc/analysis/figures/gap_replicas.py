@@ -1,0 +1,49 @@
+"""What more replicas cost: every method's loss gap against the degree of data parallelism."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from edgc.analysis.study import Study
+from edgc.analysis.style import look
+from edgc.analysis.tables import replicas
+
+TITLE = "Loss gap by replicas"
+NOTE = {
+    "Point": "mean over seeds of the loss less that of the baseline with as many replicas, with its 95 % confidence "
+    "interval",
+    "Read": "a line that rises: more replicas hurt",
+}
+ROWS = 1
+
+COLUMNS = ["model", "method", "title", "replicas", "pairs", "gap", "gap_low", "gap_high", "baseline"]
+APART = 1.03  #: between neighbours of one degree, so that intervals do not hide each other
+
+
+def build(study: Study) -> pd.DataFrame:
+    """Rows of table `replicas` that have a gap (nats); `baseline`: the title. Empty where there is but one degree."""
+    table = replicas.build(study)
+    of, known = table["verdict"] == "baseline", table["gap"].notna()
+    if table["replicas"].nunique() < 2 or not of.any():
+        known &= False
+    return table[known & ~of].assign(baseline=table.loc[of, "title"].max())[COLUMNS].reset_index(drop=True)
+
+
+def draw(data: pd.DataFrame, ax: Axes) -> None:
+    """One model's lines."""
+    methods = list(dict.fromkeys(data["method"]))
+    for place, (method, own) in enumerate(data.groupby("method", sort=False)):
+        style, rows = look(str(method)), own.sort_values("replicas")
+        ax.errorbar(
+            rows["replicas"] * APART ** (place - (len(methods) - 1) / 2), rows["gap"],
+            yerr=[(rows["gap"] - rows["gap_low"]).fillna(0), (rows["gap_high"] - rows["gap"]).fillna(0)],
+            label=own["title"].iloc[0], color=style.colour, marker=style.marker, markersize=5, linestyle=style.dash,
+            elinewidth=0.8, capsize=2,
+        )  # fmt: skip
+    degrees = sorted(data["replicas"].unique())
+    ax.axhline(0, color="#888888", linewidth=0.8)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(degrees, [f"{degree}" for degree in degrees])
+    ax.set_xlabel("replicas that share a global batch")
+    ax.set_ylabel(f"loss gap to {data['baseline'].iloc[0]} (nats/token)")
