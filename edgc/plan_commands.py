@@ -100,7 +100,8 @@ def plan(
         from edgc.cluster.timeline import timeline as spans
 
         write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
-    gaps = {name: asdict(gap) for name, gap in measured_gaps(every(results / "published")).items()}
+    known = every(results / "published")
+    gaps = {name: asdict(gap) for name, gap in measured_gaps(known, replicas=spec.parallel.data).items()}
     if as_json:
         typer.echo(json.dumps(show.plain(found, spec, rates, compute, gaps), indent=1, ensure_ascii=False))
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import log2
 from pathlib import Path
 
 import pandas as pd
@@ -25,6 +26,7 @@ class Gap:
     high: float
     pairs: int
     settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
+    replicas: int | None  #: that shared a global batch, where that changes the method's loss; None: it does not
     optimizer: str  #: of the method's file, if it asks for one: its gap to dense is the optimizer's, too
 
     @property
@@ -32,24 +34,28 @@ class Gap:
         """As it is read."""
         span = f"{self.gap:+.4f} ({self.low:+.4f} to {self.high:+.4f})".replace("-", "−")
         settings = f", with {self.settings}" if self.settings else ""
+        many = f" with {self.replicas} replicas" if self.replicas else ""
         trained = f"; trained with {self.optimizer}, and dense with adamw" if self.optimizer else ""
-        return f"{span}, n = {self.pairs}, {self.model}, {self.experiment}{settings}{trained}"
+        return f"{span}, n = {self.pairs}, {self.model}{many}, {self.experiment}{settings}{trained}"
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies below a margin (nats)."""
         return self.high <= margin
 
 
-def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Gap]:
+def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
-    method. Grids of learning rates are left out: their methods are not tuned. So is what is held against another
-    baseline than dense. A method with overlap has the gap of the same without, if none was measured: overlap changes
-    when bytes are sent, and no number.
+    method. Before both goes what was measured with the nearest number of `replicas`, where it is given and the method
+    exchanges less often or late: the more replicas then share a global batch, the larger its gap.
+
+    Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
+    dense. A method with overlap has the gap of the same without, if none was measured: overlap changes when bytes are
+    sent, and no number.
     """
     files = {name: load(Method, name, configs) for name in available(Method, configs)}
-    found: dict[str, tuple[tuple[bool, float], Gap]] = {}
+    found: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
     for each in kept:
         table = each.numbers("accuracy")
         own = each.experiment
@@ -61,9 +67,11 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS) -> dict[str, Ga
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
                 _settings(own, file) if own and file else "",
+                own.parallel.data if own and file and not file.in_every_step else None,
                 file.optimizer or "" if file else "",
             )  # fmt: skip
-            weight = (row["verdict"] in DECIDED, gap.high)
+            near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
+            weight = (near, row["verdict"] in DECIDED, gap.high)
             if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
                 found[gap.method] = (weight, gap)
     gaps = {method: gap for method, (_, gap) in found.items()}

@@ -96,7 +96,8 @@ def recommend(
     precision = q.precision or spec.training.precision
     found = plan(spec, ask.chosen(methods or usual, configs), rates, Parametric(), precision)
     rows = [{name: getattr(each, name) for name in ("method", "candidate", *NUMBERS)} for each in found.forecasts]
-    every = choices(rows, measured_gaps(published(published_results, configs)), configs)
+    gaps = measured_gaps(published(published_results, configs), configs, spec.parallel.data)
+    every = choices(rows, gaps, configs)
     keeps, fastest = choose(every, margin)
     told = about(found, spec, precision)
     return Recommendation(

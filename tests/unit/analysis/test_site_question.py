@@ -94,10 +94,24 @@ def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_g
     own = load_experiment("peers")
     assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
     gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
-    assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m, peers, with every 30"
+    assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m with 4 replicas, peers, with every 30"
     assert gaps["dense_bf16"].settings == ""
     assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw")
     assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
+
+
+def test_local_steps_have_the_gap_of_the_nearest_number_of_replicas(tmp_path: Path) -> None:
+    few, many = (
+        {"diloco": (gap, gap - 0.1, gap + 0.1, 3), "int4": (0.0, -0.01, high, 3)}
+        for gap, high in ((0.3, 0.02), (0.9, 0.01))
+    )
+    kept = [
+        replace(accuracy(tmp_path, name, **rows), experiment=load_experiment(name))
+        for name, rows in (("peers-2-replicas", few), ("peers-8-replicas", many))
+    ]
+    found = {replicas: measured_gaps(kept, replicas=replicas) for replicas in (2, 64, None)}
+    assert [gaps["diloco"].replicas for gaps in found.values()] == [2, 8, 8]
+    assert {gaps["int4"].experiment for gaps in found.values()} == {"peers-2-replicas"}, "the least favourable"
 
 
 def test_a_gap_to_another_baseline_than_dense_does_not_count(tmp_path: Path) -> None:
