@@ -22,23 +22,24 @@ APART = 1.03  #: between neighbours of one degree, so that intervals do not hide
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Rows of table `replicas` that have a gap (nats); `baseline`: the title. Empty where there is but one degree."""
+    """Rows of table `replicas` that have a gap (nats); `baseline`: its title. Empty where there is but one degree."""
     table = replicas.build(study)
-    of, known = table["verdict"] == "baseline", table["gap"].notna()
-    if table["replicas"].nunique() < 2 or not of.any():
-        known &= False
-    return table[known & ~of].assign(baseline=table.loc[of, "title"].max())[COLUMNS].reset_index(drop=True)
+    if table["replicas"].nunique() < 2:
+        table = table.head(0)
+    of = table["verdict"] == "baseline"
+    found = table[~of & table["gap"].notna()]
+    return found.assign(baseline=table.loc[of, "title"].max())[COLUMNS].reset_index(drop=True)
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
     """One model's lines."""
-    methods = list(dict.fromkeys(data["method"]))
-    for place, (method, own) in enumerate(data.groupby("method", sort=False)):
-        style, rows = look(str(method)), own.sort_values("replicas")
+    lines = list(data.sort_values("replicas").groupby("method", sort=False))
+    for place, (method, rows) in enumerate(lines):
+        style = look(str(method))
         ax.errorbar(
-            rows["replicas"] * APART ** (place - (len(methods) - 1) / 2), rows["gap"],
+            rows["replicas"] * APART ** (place - (len(lines) - 1) / 2), rows["gap"],
             yerr=[(rows["gap"] - rows["gap_low"]).fillna(0), (rows["gap_high"] - rows["gap"]).fillna(0)],
-            label=own["title"].iloc[0], color=style.colour, marker=style.marker, markersize=5, linestyle=style.dash,
+            label=rows["title"].iloc[0], color=style.colour, marker=style.marker, markersize=5, linestyle=style.dash,
             elinewidth=0.8, capsize=2,
         )  # fmt: skip
     degrees = sorted(data["replicas"].unique())

@@ -131,8 +131,13 @@ def gap(row: pd.Series) -> str:
     """A row's gap (nats) with its interval; a dash for the baseline."""
     if row["verdict"] == "baseline" or np.isnan(row["gap"]):
         return "–"
-    bounds = f" ({row['gap_low']:+.4f}, {row['gap_high']:+.4f})" if np.isfinite(row["gap_low"]) else ""
-    return f"{row['gap']:+.4f}{bounds}".replace("-", "−")
+    return signed(row["gap"], row["gap_low"], row["gap_high"])
+
+
+def signed(mean: float, low: float, high: float) -> str:
+    """A difference of losses (nats), with its interval if it has one."""
+    bounds = f" ({low:+.4f}, {high:+.4f})" if np.isfinite(low) else ""
+    return f"{mean:+.4f}{bounds}".replace("-", "−")
 
 
 def verdict_in_words(row: pd.Series) -> str:

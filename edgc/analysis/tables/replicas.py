@@ -49,10 +49,9 @@ def paragraph(table: pd.DataFrame) -> str:
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
+            gaps = f"gap {accuracy.gap(low)} with {low['replicas']}, {accuracy.gap(high)} with {high['replicas']}"
             told = f"more replicas {effect}" if effect != EQUAL else "few and many replicas are not told apart"
-            texts.append(
-                f"{title}: {told} (gap {_gap(low)} with {low['replicas']}, {_gap(high)} with {high['replicas']})."
-            )
+            texts.append(f"{title}: {told} ({gaps}).")
     return "\n".join(texts)
 
 
@@ -67,7 +66,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
             row[f"Loss, {many}"] = f"{each['loss']:.4f}" if done else each["status"]
             row[f"Gap, {many}"] = accuracy.gap(each)
         effect = _effect(own)
-        rows.append(row | {"More replicas": f"{_more(own)}: {effect}" if effect else NOTHING})
+        more = accuracy.signed(*difference(*_ends(own)))
+        rows.append(row | {"More replicas": f"{more}: {effect}" if effect else NOTHING})
     return pd.DataFrame(rows, columns=None if rows else ["Method"])
 
 
@@ -81,19 +81,9 @@ def _ends(own: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return own.iloc[0], own.iloc[-1]
 
 
-def _gap(row: pd.Series) -> str:
-    return f"{row['gap']:+.4f}".replace("-", "−")
-
-
-def _more(own: pd.DataFrame) -> str:
-    mean, low, high = difference(*_ends(own))
-    return f"{mean:+.4f} ({low:+.4f}, {high:+.4f})".replace("-", "−")
-
-
 def _effect(own: pd.DataFrame) -> str | None:
     """What more replicas do; None where an end has no interval, and for the baseline."""
-    ends = _ends(own)
-    _, low, high = difference(*ends)
-    if ends[0]["replicas"] == ends[1]["replicas"] or np.isnan(low) or "baseline" in set(own["verdict"]):
+    _, low, high = difference(*_ends(own))
+    if len(own) < 2 or np.isnan(low) or "baseline" in set(own["verdict"]):
         return None
     return HURT if low > 0 else HELP if high < 0 else EQUAL

@@ -51,7 +51,8 @@ def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
     interval = stats.ttest_ind(many, few, equal_var=False).confidence_interval()
     assert shown["Topk"] == f"+1.0000 (+{interval.low:.4f}, +{interval.high:.4f}): hurt"
     first, second = replicas.paragraph(sweep).splitlines()
-    assert first == "Topk: more replicas hurt (gap +0.1000 with 1, +1.1000 with 8)."
+    assert first.startswith("Topk: more replicas hurt (gap +0.1000 (")
+    assert first.endswith(" with 8).")
     assert second.startswith("Edgc: few and many replicas are not told apart")
     assert replicas.present(sweep.assign(replicas=9 - sweep["replicas"]))["More replicas"].tolist()[1].endswith("help")
 
