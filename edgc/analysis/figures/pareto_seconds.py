@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.analysis.figures.by_hardware import by_hardware
 from edgc.analysis.figures.fronts import NOTE, WIDTH, build_front, draw_front
 from edgc.analysis.study import Study
 
 TITLE = "Final loss against time"
 ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw"]
+__all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw", "panel"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -19,6 +20,9 @@ def build(study: Study) -> pd.DataFrame:
     return build_front(study, "seconds")
 
 
+panel = by_hardware
+
+
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One model."""
+    """One model on one kind of hardware."""
     draw_front(data, ax, "seconds", "training time (s)")
