@@ -28,7 +28,9 @@ def draw(module: ModuleType, data: pd.DataFrame, setting: str) -> Figure:
     """
     by = module.panel(data) if hasattr(module, "panel") else data["panel" if "panel" in data else "model"]
     panels = list(by.unique()) or [None]
-    width = getattr(module, "WIDTH", style.PANEL_WIDTH if len(panels) <= 2 else style.NARROW_PANEL_WIDTH)
+    width = getattr(module, "WIDTH", style.PANEL_WIDTH)
+    if len(panels) > 2:
+        width = min(width, style.NARROW_PANEL_WIDTH)
     height = module.height(data) if hasattr(module, "height") else style.PANEL_HEIGHT * (1 + 0.55 * (module.ROWS - 1))
     size = (width * len(panels), height + 0.2)
     figure = Figure(figsize=size, layout="constrained")

@@ -1,10 +1,10 @@
 """What is measured, as pictures: one module per figure, one name per figure here.
 
 Each module has `TITLE`, `NOTE` (what each mark is), `ROWS` (axes above each other in a panel), `build(study)` → what is
-plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of
-the data's column `panel`, or `model` where there is no such column. It may have `panel(data)`, every row's panel where
-no column is, `WIDTH`, a panel's (inches), and `height(data)`, what a panel needs where that depends on how much is
-plotted (inches).
+plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of the
+data's column `panel`, or `model` where there is no such column. It may have `panel(data)`, every row's panel where no
+column is, `WIDTH`, a panel's (inches; three and more are narrower), and `height(data)`, what a panel needs where that
+depends on how much is plotted (inches).
 """
 
 #: Every experiment of mode train has these …
