@@ -27,7 +27,7 @@ class Gap:
     pairs: int
     settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
     replicas: int | None  #: that shared a global batch, where that changes the method's loss; None: it does not
-    optimizer: str  #: of the method's file, if it asks for one: its gap to dense is the optimizer's, too
+    optimizer: str  #: what it trains with, if not as dense does: its gap is that optimizer's, too
 
     @property
     def words(self) -> str:
@@ -68,7 +68,7 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int |
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
                 _settings(own, file) if own and file else "",
                 own.parallel.data if own and file and not file.in_every_step else None,
-                file.optimizer or "" if file else "",
+                _optimizer(file) if file else "",
             )  # fmt: skip
             near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
             weight = (near, row["verdict"] in DECIDED, gap.high)
@@ -80,6 +80,11 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int |
         if name not in gaps and same in gaps:
             gaps[name] = replace(gaps[same], method=name)
     return gaps
+
+
+def _optimizer(file: Method) -> str:
+    """That its file asks for, or the method's own where it updates parameters itself; else empty."""
+    return file.optimizer or (file.name if file.synchronisation.updates else "")  # type: ignore[attr-defined]
 
 
 def _settings(experiment: Experiment, file: Method) -> str:

@@ -90,13 +90,16 @@ def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_see
 
 
 def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_gap(tmp_path: Path) -> None:
-    rows = {"diloco": (0.5, 0.4, 0.6, 3), "muloco": (-0.4, -0.5, -0.3, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
+    rows = {"diloco": (0.5, 0.4, 0.6, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
+    rows |= dict.fromkeys(("muloco", "dion"), (-0.4, -0.5, -0.3, 3))
     own = load_experiment("peers")
     assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
     gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
     assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m with 4 replicas, peers, with every 30"
     assert gaps["dense_bf16"].settings == ""
     assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw")
+    assert gaps["dion"].words.endswith("peers; trained with dion, and dense with adamw")
+    assert gaps["diloco"].optimizer == ""
     assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
 
 
