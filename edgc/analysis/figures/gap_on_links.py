@@ -43,14 +43,14 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One rate's points, milliseconds."""
+    """One rate's points, milliseconds. Scales come first: margins are those of the scale that data meets."""
+    ax.set_yscale("symlog", linthresh=LINEAR)
+    ax.set_xscale("log")
     shown = data.assign(seconds=1e3 * data["seconds"])
     for rows, style in fronts.styled(shown):
         ax.errorbar(rows["seconds"], rows["gap"], yerr=rows["gap_sd"].fillna(0), **style)
     fronts.join(shown, ax, "seconds", "gap")
     ax.axhline(0, color="#888888", linewidth=0.8)
-    ax.set_yscale("symlog", linthresh=LINEAR)
-    ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter("{x:g}")
     ax.xaxis.set_minor_locator(NullLocator())
