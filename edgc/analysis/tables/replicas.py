@@ -25,6 +25,7 @@ CAPTION = {
 COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]
 COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "gap_sd", "verdict"]
 HURT, HELP, EQUAL = "hurt", "help", "not told apart"
+SAID = {HURT: "More replicas hurt", HELP: "More replicas help", EQUAL: "Few and many replicas are not told apart in"}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -41,18 +42,17 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """What more replicas do to each method."""
+    """Which methods more replicas hurt, or help, and by how much."""
     degrees = table["replicas"].unique()
     if len(degrees) < 2:
         return f"Only {degrees[0]} replicas were trained, or the others are not published." if len(degrees) else ""
-    texts = []
+    told: dict[str, list[str]] = {effect: [] for effect in SAID}
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
-            gaps = f"gap {accuracy.gap(low)} with {low['replicas']}, {accuracy.gap(high)} with {high['replicas']}"
-            told = f"more replicas {effect}" if effect != EQUAL else "few and many replicas are not told apart"
-            texts.append(f"{title}: {told} ({gaps}).")
-    return "\n".join(texts)
+            more = accuracy.signed(difference(low, high)[0], np.nan, np.nan)
+            told[effect].append(f"{title} ({more} nats from {low['replicas']} to {high['replicas']})")
+    return "\n".join(f"{SAID[effect]} {', '.join(titles)}." for effect, titles in told.items() if titles)
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:

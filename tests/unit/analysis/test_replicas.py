@@ -51,10 +51,11 @@ def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
     interval = stats.ttest_ind(many, few, equal_var=False).confidence_interval()
     assert shown["Topk"] == f"+1.0000 (+{interval.low:.4f}, +{interval.high:.4f}): hurt"
     first, second = replicas.paragraph(sweep).splitlines()
-    assert first.startswith("Topk: more replicas hurt (gap +0.1000 (")
-    assert first.endswith(" with 8).")
-    assert second.startswith("Edgc: few and many replicas are not told apart")
-    assert replicas.present(sweep.assign(replicas=9 - sweep["replicas"]))["More replicas"].tolist()[1].endswith("help")
+    assert first == "More replicas hurt Topk (+1.0000 nats from 1 to 8)."
+    assert second == "Few and many replicas are not told apart in Edgc (+0.0000 nats from 1 to 8)."
+    turned = sweep.assign(replicas=9 - sweep["replicas"])
+    assert replicas.present(turned)["More replicas"].tolist()[1].endswith("help")
+    assert replicas.paragraph(turned).startswith("More replicas help Topk (−1.0000 nats from 1 to 8).")
 
 
 def test_a_method_of_one_other_degree_alone_is_left_out() -> None:
