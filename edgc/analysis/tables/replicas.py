@@ -52,7 +52,7 @@ def paragraph(table: pd.DataFrame) -> str:
             low, high = _ends(own)
             more = accuracy.signed(difference(low, high)[0], np.nan, np.nan)
             told[effect].append(f"{title} ({more} nats from {low['replicas']} to {high['replicas']})")
-    return "\n".join(f"{SAID[effect]} {', '.join(titles)}." for effect, titles in told.items() if titles)
+    return "\n".join(f"{SAID[effect]} {'; '.join(titles)}." for effect, titles in told.items() if titles)
 
 
 def present(table: pd.DataFrame) -> pd.DataFrame:
