@@ -57,11 +57,11 @@ def edge(best: float, grid: pd.Series) -> str | None:
 
 
 def paragraph(table: pd.DataFrame) -> str:
-    """Each method's best rate, and whether a better one may lie outside the grid."""
+    """How many methods are best inside the grid; each one's best rate, and whether a better one may lie outside."""
     if table.empty:
         return "The experiment has no learning rates."
     several = table["model"].nunique() > 1 or table["device"].nunique() > 1
-    texts = []
+    texts, inside = [], 0
     for (model, title, device), own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         name = f"{title} ({model}, {device})" if several else str(title)
         best = own[own["best"]]
@@ -69,10 +69,16 @@ def paragraph(table: pd.DataFrame) -> str:
             texts.append(f"{name} has no best rate: at none did every run finish.")
             continue
         row = best.iloc[0]
-        where = {"only": "the only rate that was run", None: "inside the grid"}.get(
-            row["edge"], f"the {row['edge']} rate that was run, so a better one may lie outside"
-        )
+        if pd.isna(row["edge"]):
+            inside += 1
+            where = "inside the grid"
+        elif row["edge"] == "only":
+            where = "the only rate that was run"
+        else:
+            where = f"the {row['edge']} rate that was run, so a better one may lie outside"
         texts.append(f"{name} is best at {row['lr']:g} ({row['loss']:.4f} nats, n = {row['seeds']}), {where}.")
+    if len(texts) > 1:
+        texts.insert(0, f"{inside} of {len(texts)} methods are best inside the grid.")
     return "\n".join(texts)
 
 
@@ -84,7 +90,8 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
         row |= {f"lr {rate['lr']:g}": _loss(rate) for _, rate in own.sort_values("lr").iterrows()}
         best = own[own["best"]]
         row["Best"] = NOTHING if best.empty else f"{best['lr'].iloc[0]:g}"
-        row["At an edge"] = NOTHING if best.empty else best["edge"].iloc[0] or "no"
+        at = NOTHING if best.empty else best["edge"].iloc[0]
+        row["At an edge"] = "no" if pd.isna(at) else at  # None, or NaN where the table was read from a CSV file
         rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["Method", "Best"])
 

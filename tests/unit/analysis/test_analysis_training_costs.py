@@ -1,6 +1,7 @@
 """Learning rates, what it takes to reach a loss, and which methods nothing beats: from records made by hand."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -59,6 +60,18 @@ def test_a_rate_at_which_a_seed_diverged_is_never_best_but_closes_the_grid():
     assert learning_rates.present(table)["lr 0.004"].item() == "1 done, 1 diverged"
     nothing = grid(trained("dense", 1e-3, math.nan, status="diverged"))
     assert learning_rates.paragraph(nothing) == "Dense has no best rate: at none did every run finish."
+
+
+def test_a_published_table_says_the_same_as_the_one_it_was_written_from(tmp_path: Path):
+    """The page reads tables from CSV, where no edge is NaN."""
+    inside = [trained("dense", 1e-3, 4.2), trained("dense", 2e-3, 4.0), trained("dense", 4e-3, 4.5)]
+    table = grid(*inside, trained("topk", 1e-3, 4.0), trained("topk", 2e-3, 4.2))
+    table.to_csv(tmp_path / "table.csv", index=False)
+    read = pd.read_csv(tmp_path / "table.csv")
+    said = learning_rates.paragraph(table).splitlines()
+    assert said[0] == "1 of 2 methods are best inside the grid."
+    assert learning_rates.paragraph(read).splitlines() == said
+    assert learning_rates.present(read)["At an edge"].tolist() == ["no", "lowest"]
 
 
 def test_an_experiment_without_learning_rates_has_an_empty_table():

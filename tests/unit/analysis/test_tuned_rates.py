@@ -49,3 +49,12 @@ def test_so_has_every_sharded_method() -> None:
         name = spec.method.name.removeprefix("fsdp_").removesuffix("_both")
         name = "int4" if name == "int4_int8" else name  # gradients and parameters
         assert spec.training.lr == best[tuned_as(name)], spec.method.name
+
+
+def test_so_has_what_comes_late() -> None:
+    """Dense and rank 8 alike; one step late without a correction was tuned among the peers."""
+    grids = [pd.read_csv(TABLE), pd.read_csv(TABLE.parents[2] / "delay-rates/tables/learning_rates.csv")]
+    best = pd.concat([grid[grid["best"]].set_index("method")["lr"] for grid in grids])
+    best["dense_late_1"] = best_of_peers()["delayed"]
+    for spec in load_experiment("delay-sweep").runs():
+        assert spec.training.lr == best[spec.method.name.replace("r8_late", "dense_late")], spec.method.name
