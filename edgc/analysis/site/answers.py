@@ -278,7 +278,7 @@ def _of_training(kept: Kept) -> Answer | None:
         return None
     judged = accuracy[accuracy["verdict"] != "baseline"]
     sure = _rests_on(accuracy)
-    words = [word for table in kept.tables if table.name != "accuracy" for word in table.words]
+    words = [word for table in kept.tables if table.name not in ("accuracy", "credit") for word in table.words]
     if words or judged.empty:
         return Answer(words[0] if words else kept.shows, "observed", sure)
     if set(judged["verdict"]) == {TOO_FEW}:
@@ -287,10 +287,9 @@ def _of_training(kept: Kept) -> Answer | None:
             f"{ended} of {len(accuracy)} methods trained to the end; so few seeds judge no loss.", TOO_FEW, sure
         )
     groups = [
-        f"{verdict}: {', '.join(rows['title'])}"
+        f"{verdict}: {', '.join(rows['title']) if len(rows) <= 8 else f'{len(rows)} methods'}"
         for verdict, rows in judged.groupby("verdict", sort=False)
-        if len(rows) <= 8
-    ] or [f"{count} {verdict}" for verdict, count in judged["verdict"].value_counts().items()]
+    ]
     kinds = {verdict_kind(verdict) for verdict in judged["verdict"]}
     overall = judged["verdict"].iloc[0] if len(set(judged["verdict"])) == 1 else "it depends"
     margin = f" The margin is {kept.margin:g} nats." if kinds - {"open"} else ""

@@ -214,6 +214,21 @@ def test_a_timing_without_a_verdict_has_no_headline(few: Path) -> None:
     assert answers.headline(timing) is None
 
 
+def test_a_training_is_told_by_its_verdicts_however_many_methods_have_one(few: Path) -> None:
+    """Not by table `credit`, whose first row is one method's against another."""
+    training = Kept("quality", few / "published/quality", one(few, "quality").experiment)
+    path = training.folder / "tables/accuracy.csv"
+    table = pd.read_csv(path)
+    baseline, judged = table[table["verdict"] == "baseline"], table[table["verdict"] != "baseline"]
+    crowd = [judged.iloc[[1]].assign(method=f"m{n}", title=f"M{n}", verdict="worse") for n in range(9)]
+    pd.concat([baseline, judged.iloc[[0]], *crowd]).to_csv(path, index=False)
+    shutil.copy(PUBLISHED / "delay-sweep/tables/credit.csv", path.parent)
+    found = answers.headline(training)
+    assert found is not None
+    first = judged.iloc[0]
+    assert found.sentence.startswith(f"Loss, {first['verdict']}: {first['title']}; worse: 9 methods.")
+
+
 def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
     colours: dict[str, set[str]] = {}
     for each in published(few / "published"):
