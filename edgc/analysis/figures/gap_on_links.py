@@ -43,7 +43,8 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One rate's points, milliseconds. Scales come first: margins are those of the scale that data meets."""
+    """One rate's points, milliseconds."""
+    # Before the points: they make the margins, in the scale that is set by then. Later, markers would be cut.
     ax.set_yscale("symlog", linthresh=LINEAR)
     ax.set_xscale("log")
     shown = data.assign(seconds=1e3 * data["seconds"])

@@ -61,7 +61,7 @@ def paragraph(table: pd.DataFrame) -> str:
     if table.empty:
         return "The experiment has no learning rates."
     several = table["model"].nunique() > 1 or table["device"].nunique() > 1
-    texts, inside = [], 0
+    texts = []
     for (model, title, device), own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         name = f"{title} ({model}, {device})" if several else str(title)
         best = own[own["best"]]
@@ -69,8 +69,7 @@ def paragraph(table: pd.DataFrame) -> str:
             texts.append(f"{name} has no best rate: at none did every run finish.")
             continue
         row = best.iloc[0]
-        if pd.isna(row["edge"]):
-            inside += 1
+        if pd.isna(row["edge"]):  # None, or NaN where the table was read from a CSV file
             where = "inside the grid"
         elif row["edge"] == "only":
             where = "the only rate that was run"
@@ -78,6 +77,7 @@ def paragraph(table: pd.DataFrame) -> str:
             where = f"the {row['edge']} rate that was run, so a better one may lie outside"
         texts.append(f"{name} is best at {row['lr']:g} ({row['loss']:.4f} nats, n = {row['seeds']}), {where}.")
     if len(texts) > 1:
+        inside = table.loc[table["best"], "edge"].isna().sum()
         texts.insert(0, f"{inside} of {len(texts)} methods are best inside the grid.")
     return "\n".join(texts)
 
@@ -91,7 +91,7 @@ def present(table: pd.DataFrame) -> pd.DataFrame:
         best = own[own["best"]]
         row["Best"] = NOTHING if best.empty else f"{best['lr'].iloc[0]:g}"
         at = NOTHING if best.empty else best["edge"].iloc[0]
-        row["At an edge"] = "no" if pd.isna(at) else at  # None, or NaN where the table was read from a CSV file
+        row["At an edge"] = "no" if pd.isna(at) else at
         rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["Method", "Best"])
 

@@ -175,6 +175,18 @@ def test_gaps_against_times_have_a_front_on_links_of_each_rate():
     assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
 
 
+def test_markers_lie_inside_the_axes_however_far_gaps_are_apart():
+    """By more than half a marker, of 6 points on some 200."""
+    gaps = published(dense=(0, 0, 3), powersgd=(0.4, 0.005, 3), dense_bf16=(0.0, 0.02, 3))
+    ax = Figure().subplots()
+    data = gap_on_links.build(session(at(r10mbit=SLOW), gaps=gaps))
+    gap_on_links.draw(data, ax)
+    points = ax.transData.transform(data.assign(ms=1e3 * data["seconds"])[["ms", "gap"]])
+    within = ax.transAxes.inverted().transform(points)
+    assert within.min() > 0.02
+    assert within.max() < 0.98
+
+
 def curve(method: str, *losses: float) -> pd.DataFrame:
     """A published mean curve: these losses after 10, 20 … steps."""
     rows = [
