@@ -134,7 +134,7 @@ def gap(row: pd.Series) -> str:
     return signed(row["gap"], row["gap_low"], row["gap_high"])
 
 
-def signed(mean: float, low: float, high: float) -> str:
+def signed(mean: float, low: float = np.nan, high: float = np.nan) -> str:
     """A difference of losses (nats), with its interval if it has one."""
     bounds = f" ({low:+.4f}, {high:+.4f})" if np.isfinite(low) else ""
     return f"{mean:+.4f}{bounds}".replace("-", "−")

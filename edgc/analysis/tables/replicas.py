@@ -50,7 +50,7 @@ def paragraph(table: pd.DataFrame) -> str:
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
-            more = accuracy.signed(difference(low, high)[0], np.nan, np.nan)
+            more = accuracy.signed(difference(low, high)[0])
             told[effect].append(f"{title} ({more} nats from {low['replicas']} to {high['replicas']})")
     return "\n".join(f"{SAID[effect]} {'; '.join(titles)}." for effect, titles in told.items() if titles)
 
