@@ -2,15 +2,19 @@
 PYTHON ?= python3
 CORES ?= all
 BIN := .venv/bin
-SMOKE := $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES) --config experiment=smoke
+EXPERIMENT ?= smoke
+SMOKE = $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES)
 
 OLDER_TRITON := .venv/triton-3.6.0
-AT_ONCE := tests/unit tests/property tests/ops tests/workflow # --ignore would not apply to pytest's testpaths
+PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 1
+AT_ONCE = OMP_NUM_THREADS=1 $(PYTEST) --numprocesses logical --dist loadfile tests/unit tests/property
+WHOLE = tests/ops tests/workflow # beside AT_ONCE, with more than a case of each mechanism
+SEVERAL = $(PYTEST) --numprocesses 2 --dist loadfile # several processes each
 TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_session.py # need the cores for themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test gpu kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0
-.PHONY: test-browser test-lab lab lab-down lab-programs lint clean
+.PHONY: help setup smoke check test test-all test-rest test-dry test-browser test-lab gpu
+.PHONY: kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0 lab lab-down lab-programs lint clean
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -18,14 +22,26 @@ help: ## This list
 setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda|cuda126 to choose torch's build)
 	@$(PYTHON) requirements/install.py
 
-smoke: setup ## Every method on a small model, end to end: results/smoke/
-	$(SMOKE)
+smoke: setup ## Five methods on a small model, end to end: results/smoke/ (EXPERIMENT=smoke-short: two, in a minute)
+	$(SMOKE) --config experiment=$(EXPERIMENT)
 
-test: setup $(if $(filter Linux,$(shell uname)),kernels) ## The test suite; on Linux with `make kernels`
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile $(AT_ONCE)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/distributed $(TIMED:%=--ignore=%) # several processes each
-	$(BIN)/python -m pytest $(TIMED)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/dry
+check: lint ## While you write: style, types, unit tests, a case of each mechanism; three minutes
+	$(AT_ONCE) --tier check
+
+test: setup ## What every change has to pass; nine minutes
+	$(AT_ONCE) $(WHOLE) --tier test
+	$(SEVERAL) tests/distributed $(TIMED:%=--ignore=%) --tier test
+	$(PYTEST) $(TIMED) --tier test
+
+test-all: test test-rest test-dry test-browser $(if $(filter Linux,$(shell uname)),kernels) $(if $(filter 0,$(shell id -u)),test-lab) ## Every test there is; an hour
+	$(MAKE) --no-print-directory smoke
+
+test-rest: setup ## Of those files all cases that `make test` leaves out
+	$(AT_ONCE) $(WHOLE) --tier rest
+	$(SEVERAL) tests/distributed --tier rest
+
+test-dry: setup ## Every method on its way over GPUs that are not there
+	$(SEVERAL) tests/dry
 
 gpu: setup ## What a GPU is needed for, at one go (an hour), published: kernel tests, timings, a training of every method
 	.ci/gpu

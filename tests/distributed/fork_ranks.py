@@ -1,32 +1,58 @@
-"""All ranks of a program, forked from one process that has imported for them what takes long: seconds a rank less.
+"""A server that forks the ranks of test programs: what takes seconds to import is imported once for all of them.
 
-fork_ranks.py MODULE RANKS PROGRAM ARGUMENT…    (exit code 1 as soon as one rank fails; the others are ended then)
+fork_ranks.py MODULE    imports MODULE, then answers each line of JSON on its input,
+{"ranks": 2, "program": "x.py", "arguments": [], "output": "a file", "errors": "a file", "seconds": 60}, with the exit
+code: 0, 1 as soon as one rank fails (the others are ended then), or null when the time is up.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import json
 import os
 import runpy
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-def main(module: str, ranks: int, program: str, arguments: list[str]) -> int:
+def main(module: str) -> None:
     importlib.import_module(module)
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        print(json.dumps(_serve(**json.loads(line))), file=answers, flush=True)
+
+
+def _serve(ranks: int, program: str, arguments: list[str], output: str, errors: str, seconds: float) -> int | None:
+    if (leader := _fork()) == 0:
+        for number, path in ((1, output), (2, errors)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), number)
+        os._exit(_lead(ranks, program, arguments))
+    deadline = time.monotonic() + seconds
+    while not (ended := os.waitpid(leader, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.kill(leader, signal.SIGKILL)  # its ranks go with it
+            os.waitpid(leader, 0)
+            return None
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def _lead(ranks: int, program: str, arguments: list[str]) -> int:
+    """Fork all ranks and see them through."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
     children = set()
     for rank in range(ranks):
-        if child := os.fork():
+        if child := _fork():
             children.add(child)
         else:
             os._exit(_run(rank, program, arguments))
@@ -41,8 +67,15 @@ def main(module: str, ranks: int, program: str, arguments: list[str]) -> int:
     return 0
 
 
+def _fork() -> int:
+    """As `os.fork`, but the child ends with its parent."""
+    child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return child
+
+
 def _run(rank: int, program: str, arguments: list[str]) -> int:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     sys.argv = [program, *arguments]
     sys.path.insert(0, str(Path(program).parent))
@@ -58,4 +91,4 @@ def _run(rank: int, program: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]))
+    main(sys.argv[1])

@@ -72,6 +72,7 @@ def test_steps_follow_the_trace_and_the_rank_follows_the_links(drop: Workspace) 
     assert read_json(out / "manifest.json")["link"]["trace"] == "drop"
 
 
+@pytest.mark.tier("all")
 def test_local_steps_follow_the_links_and_a_killed_run_goes_on(drop: Workspace) -> None:
     """By the seconds of training: the second start goes on with those that the first one's checkpoint had come to."""
     pace = {"every": 2, "share": 0.5, "lowest": 1, "highest": 8}

@@ -13,6 +13,8 @@ METHODS = [
     "dense", "dense_bf16", "powersgd", "powersgd_bf16", "topk",
     "edgc", "edgc_released", "edgc_loss", "edgc_measured", "lgreco", "accordion",
 ]  # fmt: skip
+FEW = ["dense", "powersgd_bf16", "edgc"]  # on every topology; all methods on one
+every_method = pytest.param(METHODS, id="every method", marks=pytest.mark.tier("all"))
 
 
 @cache
@@ -26,28 +28,35 @@ def alone() -> dict:
     return losses(1, 1, 1, "plain", "dense")["dense"]
 
 
-@pytest.mark.parametrize(("pipeline", "data"), [(1, 2), (2, 2)])
-def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(alone: dict, pipeline: int, data: int) -> None:
-    report = losses(1, pipeline, data, "plain", "stock", *METHODS)
+@pytest.mark.parametrize(
+    ("pipeline", "methods"),
+    [(1, METHODS), (2, FEW), pytest.param(2, METHODS, marks=pytest.mark.tier("all"))],
+    ids=["one stage", "two stages", "two stages, every method"],
+)
+def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(
+    alone: dict, pipeline: int, methods: list[str]
+) -> None:
+    report = losses(1, pipeline, 2, "plain", "stock", *methods)
     assert report["dense"]["losses"] == report["stock"]["losses"]
     assert report["dense"]["norms"] == report["stock"]["norms"]
     assert report["dense"]["validation"] == report["stock"]["validation"]
     assert report["dense"]["decays"] == [2]  # weight decay is for matrices, not for biases and layer norms
     # the same initial values and data on one process; sums of floats in another order
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
-    for method in METHODS:
+    for method in methods:
         charged, predicted, dense = report[method]["bytes"]
         assert charged == predicted > 0, method
         assert (charged < dense) == (method != "dense"), method
         assert report[method]["checksum"], method
 
 
-def test_overlap_changes_nothing_and_several_buckets_finish(alone: dict) -> None:
+@pytest.mark.parametrize("methods", [pytest.param(FEW, id="few"), every_method])
+def test_overlap_changes_nothing_and_several_buckets_finish(methods: list[str]) -> None:
     plain = losses(1, 1, 2, "plain", "stock", *METHODS)
-    overlapped = losses(1, 1, 2, "overlap", "stock", *METHODS)
-    in_turn = losses(1, 1, 2, "in_turn", *METHODS)
+    overlapped = losses(1, 1, 2, "overlap", "stock", *methods)
+    in_turn = losses(1, 1, 2, "in_turn", *methods)
     assert overlapped["dense"]["losses"] == overlapped["stock"]["losses"] == plain["dense"]["losses"]
-    for method in METHODS:
+    for method in methods:
         assert overlapped[method]["losses"] == pytest.approx(plain[method]["losses"], rel=1e-6), method
         assert overlapped[method]["checksum"], method
         assert overlapped[method] == in_turn[method], "the same buckets, and bit for bit the same results"
@@ -60,10 +69,11 @@ def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
     assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)
 
 
-def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alone: dict) -> None:
-    report = losses(2, 1, 2, "plain", *METHODS)
+@pytest.mark.parametrize("methods", [pytest.param(FEW, id="few"), every_method])
+def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alone: dict, methods: list[str]) -> None:
+    report = losses(2, 1, 2, "plain", *methods)
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
-    for method in METHODS:
+    for method in methods:
         charged, predicted, _ = report[method]["bytes"]
         assert charged == predicted > 0, method
         assert report[method]["checksum"], method

@@ -68,6 +68,7 @@ def test_memory_and_bytes_are_on_record(whole: dict[str, Path]) -> None:
     assert sharded["payload_bytes"] == pytest.approx(plain["payload_bytes"], rel=0.05)
 
 
+@pytest.mark.tier("all")
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: dict[str, Path], workspace: Workspace) -> None:
     command = prepared(workspace, "fsdp", "killed")
     out = workspace.root / "killed"

@@ -101,6 +101,7 @@ def test_several_buckets_keep_one_order_of_collectives() -> None:
     assert done["equal"]
 
 
+@pytest.mark.tier("all")
 def test_pytorch_s_hook_does_not() -> None:
     """The reason for finishing in the last bucket's call. Once it passes, PyTorch has mended its hook."""
     with pytest.raises((AssertionError, subprocess.TimeoutExpired), match=r"a rank ended with status|timed out"):

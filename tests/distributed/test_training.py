@@ -96,6 +96,7 @@ def recorded(run: Path, records: str, key: str) -> dict[int, object]:
     return {row["step"]: pytest.approx(row[key], rel=1e-6) for row in read_jsonl(run / f"{records}.jsonl")}
 
 
+@pytest.mark.tier("all")
 def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors(workspace: Workspace) -> None:
     """ZeRO-1 in bf16, gradients in four bits to their owners with error feedback, parameters back in eight."""
     workspace.experiment("shards", "int4", shard="optimizer", precision="bf16", parameter_wire="int8")
@@ -104,6 +105,7 @@ def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors
     killed_and_resumed_equals(workspace.root / "whole-shards", "shards", workspace)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     ("method", "changed"),
     {

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import cache, partial
@@ -32,6 +33,8 @@ ROWS, COLUMNS = 24, 120  # of a screen
 
 #: Every kind of file with its shipped names. reference/megatron-sc21.yaml is a table, and no command reads it.
 FILES = [(kind, name) for kind in KINDS for name in available(kind, CONFIGS)] + [(Reference, EDGC), (Reference, TAGC)]
+#: How many of a kind are in tier `check`, and in `test`.
+FEW = {"check": 1, "test": 4}
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 1.5, 2**62, 10**30, 10**400, 1e308, 5e-324, -0.0, float("nan"), float("inf"),
@@ -177,14 +180,20 @@ def read(kind: type[Named], name: str, configs: Path) -> None:
 
 @cache
 def user(kind: type[Named], name: str) -> str | None:
-    """An experiment that reads a file, too, if there is one."""
-    for other in available(Experiment, CONFIGS):
-        e = load(Experiment, other, CONFIGS)
+    """The smallest experiment that reads a file, too, if there is one."""
+    for e in experiments():
         named = {Method: (*e.methods, *(each["of"] for each in e.variants.values())), Model: e.models, Task: e.tasks}
         named |= {Cluster: (e.cluster,), Corpus: (e.corpus,), Experiment: (e.of, *e.predict_from)}
         if name in named.get(kind, ()):
-            return other
+            return e.name
     return None
+
+
+@cache
+def experiments() -> list[Experiment]:
+    """Those of few methods first."""
+    found = [load(Experiment, name, CONFIGS) for name in available(Experiment, CONFIGS)]
+    return sorted(found, key=lambda e: len(e.methods) * max(1, len(e.learning_rates)))
 
 
 def complaints(kind: type[Named], name: str, change: Change, configs: Path) -> list[str]:
@@ -217,7 +226,15 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(CONFIGS, tmp_path_factory.mktemp("project") / "configs"))
 
 
-@pytest.mark.parametrize(("kind", "name"), FILES, ids=[f"{kind.folder}/{name}" for kind, name in FILES])
+def files() -> Iterator[Any]:
+    seen: Counter[type[Named]] = Counter()
+    for kind, name in FILES:
+        tier = next((tier for tier, few in FEW.items() if seen[kind] < few), "all")
+        seen[kind] += 1
+        yield pytest.param(kind, name, id=f"{kind.folder}/{name}", marks=pytest.mark.tier(tier))
+
+
+@pytest.mark.parametrize(("kind", "name"), files())
 def test_a_changed_file_loads_or_is_refused_on_one_screen(kind: type[Named], name: str, configs: Path) -> None:
     every = list(changes(kind, name))
     chosen = random.Random(f"{kind.folder}/{name}").sample(every, min(SAMPLE, len(every)))

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from edgc.policies import POLICIES
 from edgc.policies.amounts import DENSE, Bits, Rank, Ratio, plain
 from edgc.policies.policy import Context, Observation, Policy, PolicySettings
 from edgc.policies.stage_alignment import ExchangeCost
+from tests.fixtures import tiers
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SHAPES = {"qkv": (96, 32), "proj": (32, 32), "fc": (128, 32)}
@@ -45,7 +45,7 @@ def _short(chosen: PolicySettings) -> dict[str, Any]:
 
 
 CASES = cases()
-every_case = pytest.mark.parametrize("chosen", CASES.values(), ids=CASES.keys())
+every_case = tiers.every_case("chosen", CASES)
 
 
 def make(chosen: PolicySettings) -> Policy:

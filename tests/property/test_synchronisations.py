@@ -19,6 +19,7 @@ from edgc.policies.amounts import DENSE
 from edgc.policies.policy import Decision
 from edgc.synchronisation import SYNCHRONISATIONS
 from edgc.synchronisation.synchronisation import Moment, SynchronisationSettings
+from tests.fixtures import tiers
 from tests.fixtures.toy_replica import BUCKETS, CONFIGS, METHODS, PERIOD, SHAPES, STEPS, ToyReplica, parameters, same
 
 #: Two fragments, whose exchanges are under way for a step.
@@ -43,7 +44,7 @@ def cases() -> dict[str, SynchronisationSettings]:
 
 
 CASES = cases()
-every_case = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+every_case = tiers.every_case("settings", CASES)
 every_method = pytest.mark.parametrize("method", METHODS)
 
 

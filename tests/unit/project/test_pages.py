@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from edgc.analysis.site.answers import by_rate
 from edgc.analysis.site.kept import one
@@ -17,7 +18,11 @@ from edgc.cli import app
 from edgc.config import Experiment, Method, available
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
 
-COMMANDS = sorted({command for page in PAGES for command in commands(page)})
+#: Snakemake takes seconds to plan; that what it plans exists is tested by itself.
+COMMANDS = [
+    pytest.param(command, marks=pytest.mark.tier("all") if "snakemake" in command else ())
+    for command in sorted({command for page in PAGES for command in commands(page)})
+]
 AT_MOST = 8_000  #: bytes of README.md: what is read in a minute
 
 
@@ -82,7 +87,8 @@ def test_commands_work(command: str) -> None:
     if program == "edgc" and words[:3] == ["lab", "run", "--"]:
         program, *words = words[3:]
     if program == "edgc":
-        run(sys.executable, "-m", "edgc", *words, *([] if words[0] == "plan" else ["--help"]))  # options are read first
+        done = CliRunner().invoke(app, [*words, *([] if words[0] == "plan" else ["--help"])])  # options are read first
+        assert done.exit_code == 0, done.output
     elif program == "make":
         run("make", "--dry-run", *words)
     elif program == "snakemake":
