@@ -19,11 +19,14 @@ EXCHANGE = (
 RUNS = ("edgc/base/", "edgc/config/", "edgc/backends/", "edgc/training/")
 #: Targets of the Makefile, and what each tests.
 PARTS = {
-    "test-rest": (*EXCHANGE, *RUNS, "tests/property/", "tests/distributed/", "tests/workflow/", "configs/", "docs/"),
+    "test-rest": (
+        *EXCHANGE, *RUNS, "edgc/analysis/", "configs/", "docs/", "tests/unit/", "tests/property/", "tests/ops/",
+        "tests/distributed/", "tests/workflow/",
+    ),
     "test-dry": (*EXCHANGE, *RUNS, "edgc/dry/", "edgc/cluster/", "tests/dry/"),
     "kernels": ("edgc/ops/", "edgc/dry/compilation.py", "tests/ops/", "tests/compiled/"),
     "test-lab": (*RUNS, "edgc/cluster/slurm/", "edgc/cluster/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/"),
-}
+}  # fmt: skip
 DAY = 24 * 60 * 60
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("no deadline", deadline=None)  # a machine may be many times as busy
+hypothesis.settings.load_profile("no deadline")
 
 TIERS = ("check", "test", "all")
 #: The lowest tier in which a folder's tests run.

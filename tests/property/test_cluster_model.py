@@ -52,7 +52,7 @@ def step(method: str = "powersgd", rank: Amount = RANK_32, gbit: float = 32, **c
     return model.step([Decision(rank)] * STAGES)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "powersgd_bf16"]), st.floats(0.01, 1000)
 )
@@ -65,7 +65,7 @@ def test_no_step_is_faster_than_its_floor_and_a_faster_link_is_never_slower(meth
     assert fast.wire <= slow.wire
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 382), st.floats(0, 1000))  # from 384 on the smallest matrices are no longer worth compressing
 def test_more_rank_and_more_latency_are_never_faster(rank: int, latency: float) -> None:
     assert step(rank=Rank(rank)).seconds <= step(rank=Rank(rank + 1)).seconds
@@ -74,14 +74,14 @@ def test_more_rank_and_more_latency_are_never_faster(rank: int, latency: float) 
     assert low.seconds < high.seconds
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0.01, 100), st.floats(0, 1), st.floats(0, 1))
 def test_senders_that_wait_longer_are_never_faster(gbit: float, one: float, other: float) -> None:
     less, more = sorted((one, other))
     assert step(gbit=gbit, sender_waits=less).seconds <= step(gbit=gbit, sender_waits=more).seconds
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, STAGES - 1), st.floats(0.1, 1.0))
 def test_a_slower_stage_is_never_faster_and_equal_speeds_change_nothing(stage: int, speed: float) -> None:
     speeds = tuple(speed if i == stage else 1.0 for i in range(STAGES))
@@ -144,6 +144,7 @@ def test_late_fragments_hide_what_crosses_and_send_the_same() -> None:
         assert late.seconds < waiting.seconds
 
 
+@pytest.mark.tier("test")
 def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:
     for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured", "edgc_bits"):
         found = simulate(StepModel(spec(name), rates()), Parametric())
@@ -168,6 +169,7 @@ def test_optimus_cc_compresses_the_stages_that_end_last_and_no_copy_of_the_embed
     assert alone == [of_the_embedding, 0, 0, of_the_embedding]
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize(
     ("name", "uniform"), [("lgreco", "powersgd"), ("lgreco_bits", "int4"), ("lgreco_topk", "topk")]
 )
@@ -191,6 +193,7 @@ def test_accordion_follows_the_trajectorys_norms() -> None:
     assert set(ranks) == {16, 32}
 
 
+@pytest.mark.tier("test")
 def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
     def ask(gbit: float) -> Any:
         methods = chosen(["powersgd"])
@@ -205,6 +208,7 @@ def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
     assert ask(at * 3).verdict == "does not pay"
 
 
+@pytest.mark.tier("test")
 def test_devices_are_as_busy_as_the_table_of_links_says() -> None:
     def ask(gbit: float) -> Any:
         return plan(at_rate(spec("dense"), gbit), chosen(["powersgd"]), rates(), Parametric(), "fp32")
@@ -264,6 +268,7 @@ def test_bad_questions_are_refused(arguments: list[str], said: str) -> None:
     assert said in asked.output.replace("\n", " ")
 
 
+@pytest.mark.tier("test")
 def test_the_command_prints_what_scripts_need() -> None:
     asked = ["plan", "--model", "gpt2-12.1b", "--cluster", "h100x64", "--precision", "tf32", "--method", "powersgd"]
     found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
@@ -296,7 +301,7 @@ def test_a_recorded_run_is_stretched_to_the_one_that_is_simulated(tmp_path: Path
         Recorded.read(tmp_path)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0.01, 1000), st.floats(0, 1e5))
 def test_more_steps_to_cross_the_network_never_cost_time_and_a_link_that_is_full_gains_nothing(
     gbit: float, latency_us: float

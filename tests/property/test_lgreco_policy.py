@@ -45,7 +45,7 @@ def optimum(errors: list[np.ndarray], costs: list[np.ndarray], budget: float) ->
     return min((total(costs, c) for c in choices if total(errors, c) <= budget), default=math.inf)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.floats(0.2, 3), st.data())
 def test_against_brute_force(given_tables: Tables, alpha: float, data: st.DataObject) -> None:
     """Within the budget, and as cheap as the optimum of a budget smaller by a bin a layer."""
@@ -61,7 +61,7 @@ def test_against_brute_force(given_tables: Tables, alpha: float, data: st.DataOb
     assert optimum(errors, costs, budget * (1 + 1e-9)) <= total(costs, found) <= smaller
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables(), st.integers(1, 300), st.data())
 def test_never_worse_than_uniform(given_tables: Tables, bins: int, data: st.DataObject) -> None:
     """No more bytes than the default everywhere, and no more error; however coarse the bins are."""
@@ -73,7 +73,7 @@ def test_never_worse_than_uniform(given_tables: Tables, bins: int, data: st.Data
     assert total(errors, found) <= total(errors, uniform) * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables(), st.floats(0.01, 1e4), st.integers(1, 500))
 def test_the_programme_keeps_its_budget(given_tables: Tables, budget: float, bins: int) -> None:
     errors, costs = given_tables

@@ -60,7 +60,6 @@ singular_values = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=100).map(l
 
 
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
-@settings(deadline=None)
 @given(singular_values, st.floats(0.01, 0.99))
 def test_the_curve_of_energy_left(tail: Any, singular: np.ndarray, error: float) -> None:
     squares, rank = singular**2, len(singular)
@@ -74,7 +73,6 @@ def test_the_curve_of_energy_left(tail: Any, singular: np.ndarray, error: float)
     assert curve[rank // 2] == pytest.approx(lost)
 
 
-@settings(deadline=None)
 @given(st.floats(0.2, 3.0), st.integers(2, 60))
 def test_a_power_law_is_continued(exponent: float, rank: int) -> None:
     """Singular energies i^−p of which only the first were sent: the others are found again."""
@@ -83,7 +81,6 @@ def test_a_power_law_is_continued(exponent: float, rank: int) -> None:
     assert energy_left(squares[:rank], math.sqrt(left[rank]), (128, 384), 128) == pytest.approx(left, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(singular_values, st.floats(0.01, 0.99))
 def test_a_power_law_never_rises(singular: np.ndarray, error: float) -> None:
     """Beyond what was sent, unless what is left is more than equal values could hold."""
@@ -106,7 +103,6 @@ def test_a_whole_spectrum_is_known_without_a_model() -> None:
     assert energy_left(values**2, 0.0, (20, 30), 10) == pytest.approx(left)
 
 
-@settings(deadline=None)
 @given(spectra, st.floats(0.05, 0.9))
 def test_a_held_error_is_the_lowest_rank_that_keeps_it(seen: dict[str, np.ndarray], target: float) -> None:
     """Where the spectrum is measured up to the rank in question; all energy of the matrix is known here."""
@@ -129,7 +125,7 @@ def test_a_matrix_that_needs_4_does_not_get_32(aim: dict[str, Any]) -> None:
     assert ranks["qkv"] > 16
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(spectra, st.integers(1, 60), st.integers(1, 70), st.sampled_from(["elements", "energy"]), st.integers(1, 3))
 def test_a_budget_is_kept_and_spent(
     seen: dict[str, np.ndarray], mean_rank: int, step_limit: int, weight: str, windows: int
@@ -147,7 +143,7 @@ def test_a_budget_is_kept_and_spent(
         assert all(budget - payload(ranks) < sum(SHAPES[n]) for n in growing)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.floats(0, 10), min_size=4, max_size=4), min_size=3, max_size=3), st.integers(0, 40))
 def test_no_other_shares_of_a_budget_lower_the_sum_more(rises: list[list[float]], budget: int) -> None:
     """By trying all: none that leaves room for one more unit of any matrix is better than the one found."""
@@ -165,7 +161,6 @@ def test_no_other_shares_of_a_budget_lower_the_sum_more(rises: list[list[float]]
     assert all(won(found) >= won(ranks) - 1e-9 for ranks in affordable)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
 def test_hull_of_a_curve(gains: list[float]) -> None:
     hull = np.array(falling(np.array(gains)))

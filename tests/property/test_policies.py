@@ -103,7 +103,7 @@ def decisions(policy: Policy, windows: list[dict[str, Any]], first: int = 0) -> 
 
 
 @every_case
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(observations())
 def test_amounts_are_of_the_kind_it_decides_and_no_larger_than_it_says(
     chosen: PolicySettings, windows: list[dict[str, Any]]
@@ -118,7 +118,7 @@ def test_amounts_are_of_the_kind_it_decides_and_no_larger_than_it_says(
 
 
 @every_case
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(observations())
 def test_deciding_is_pure_and_equal_observations_are_equal_decisions(
     chosen: PolicySettings, windows: list[dict[str, Any]]
@@ -131,7 +131,7 @@ def test_deciding_is_pure_and_equal_observations_are_equal_decisions(
 
 
 @every_case
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(observations(), st.integers(1, STEPS // WINDOW - 1))
 def test_restored_from_json_it_goes_on_as_if_nothing_had_happened(
     chosen: PolicySettings, windows: list[dict[str, Any]], cut: int
@@ -146,7 +146,7 @@ def test_restored_from_json_it_goes_on_as_if_nothing_had_happened(
 
 
 @every_case
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(observations())
 def test_decisions_change_only_where_it_says(chosen: PolicySettings, windows: list[dict[str, Any]]) -> None:
     """With an observation, or at a step in `changes`: the cluster model looks nowhere else."""

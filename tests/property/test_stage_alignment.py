@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgc.policies.stage_alignment import (
@@ -28,7 +28,6 @@ def line(intercept: float, slope: float, dense: float, ranks: tuple[int, ...] = 
     return fit({rank: [intercept + slope * rank] for rank in ranks}, [dense])
 
 
-@settings(deadline=None)
 @given(seconds, slopes, seconds)
 def test_a_line_is_found_again(intercept: float, slope: float, dense: float) -> None:
     cost = line(intercept, slope, dense)
@@ -39,7 +38,6 @@ def test_a_line_is_found_again(intercept: float, slope: float, dense: float) -> 
     assert [rank for rank, _ in cost.points] == list(RANKS)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.9, 1.1), min_size=5, max_size=9), st.floats(2.0, 1e6))
 def test_an_outlier_changes_nothing_much(timings: list[float], wild: float) -> None:
     with_it = fit({2: [*timings, wild], 4: [1.0]}, [1.0])
@@ -79,7 +77,6 @@ def test_unusable_timings_are_refused(points: dict, dense: list, message: str) -
         fit(points, dense)
 
 
-@settings(deadline=None)
 @given(noise_free)
 def test_compression_pays_up_to_the_rank_at_which_times_are_equal(cost: ExchangeCost) -> None:
     rank = paying_rank(cost)
@@ -106,7 +103,6 @@ def test_beyond_the_last_point_the_line_decides() -> None:
     assert paying_rank(bent) == 8
 
 
-@settings(deadline=None)
 @given(noise_free, noise_free, st.floats(1, 64), st.floats(0, 1))
 def test_aligned_exchanges_end_together(lead: ExchangeCost, own: ExchangeCost, rank: float, slack: float) -> None:
     budget = exchange_seconds(lead, rank) + slack
@@ -118,7 +114,6 @@ def test_aligned_exchanges_end_together(lead: ExchangeCost, own: ExchangeCost, r
         assert exchange_seconds(own, aligned) == pytest.approx(budget, rel=1e-6, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(noise_free, noise_free, st.floats(1, 64), st.floats(1, 64), st.floats(0, 1), st.floats(0, 1))
 def test_more_time_never_means_a_lower_rank(
     lead: ExchangeCost, own: ExchangeCost, a: float, b: float, s: float, t: float

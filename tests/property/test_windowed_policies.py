@@ -110,7 +110,7 @@ CLAMPS = {None, "r_min", "r_max", "step", "warmup", "dense"}
 
 
 @every_variant
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(windows(), min_size=1, max_size=20))
 def test_ranks_stay_within_their_limits(variant: str, observations: list[Observation]) -> None:
     """Nothing that is missing or not finite poisons a rank either."""
@@ -139,7 +139,7 @@ def test_ranks_stay_within_their_limits(variant: str, observations: list[Observa
 
 
 @every_variant
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(windows(), min_size=1, max_size=12), st.integers(0, 12))
 def test_resumed_is_uninterrupted(variant: str, observations: list[Observation], cut: int) -> None:
     whole, before, after = make(variant), make(variant), make(variant)
@@ -152,7 +152,7 @@ def test_resumed_is_uninterrupted(variant: str, observations: list[Observation],
 
 
 @every_variant
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(windows(), min_size=1, max_size=8))
 def test_state_is_a_copy_and_deciding_changes_nothing(variant: str, observations: list[Observation]) -> None:
     policy = make(variant)
@@ -165,7 +165,7 @@ def test_state_is_a_copy_and_deciding_changes_nothing(variant: str, observations
 
 
 @every_variant
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(windows(missing=False), min_size=3, max_size=6), st.integers(0, 3))
 def test_a_window_without_anything_new_changes_no_rank(
     variant: str, observations: list[Observation], kind: int

@@ -68,7 +68,8 @@ def sbatch_options(site: Project, experiment: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "nodes", "mem"), [("paper-v100", 8, 128000), ("paper-h100", 16, 256000)], ids=["v100", "h100"]
+    ("experiment", "nodes", "mem"),
+    [pytest.param("paper-v100", 8, 128000, id="v100", marks=pytest.mark.tier("all")), ("paper-h100", 16, 256000)],
 )
 def test_sbatch_asks_for_the_papers_machines(site: Project, experiment: str, nodes: int, mem: int) -> None:
     assert sbatch_options(site, experiment) == [
@@ -90,12 +91,16 @@ def test_sbatch_gets_what_the_site_sets(site: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nodes": 0}, r"nodes = 0: Input should be greater than 0"),
-        ({"processes_per_node": 3}, r"tensor 4 × pipeline 4 × data 2 = 32 processes, .*= 24"),
         ({"schedule": {"partition": "gpus"}}, r"partition = 'gpus' \(cluster v100x32\): no such partition.*: gpu"),
-        ({"schedule": {"time_minutes": 1}}, r"checkpoint_seconds 120 must be at most half of time_minutes 1"),
+        *(
+            pytest.param(change, message, marks=pytest.mark.tier("all"))
+            for change, message in (
+                ({"nodes": 0}, r"nodes = 0: Input should be greater than 0"),
+                ({"processes_per_node": 3}, r"tensor 4 × pipeline 4 × data 2 = 32 processes, .*= 24"),
+                ({"schedule": {"time_minutes": 1}}, r"checkpoint_seconds 120 must be at most half of time_minutes 1"),
+            )
+        ),
     ],
-    ids=["nodes", "processes", "partition", "time"],
 )
 def test_a_malformed_cluster_is_refused_before_anything_is_submitted(site: Project, change: dict, message: str) -> None:
     path = site.root / "configs/clusters/v100x32.yaml"

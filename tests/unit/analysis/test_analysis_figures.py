@@ -139,7 +139,8 @@ def test_an_unknown_methods_look_follows_from_its_name():
 METHODS = ("dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_no_feedback")
 
 
-@pytest.mark.parametrize("what", ["done", "diverged", "nothing"])
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("what", ["done", pytest.param("diverged", marks=pytest.mark.tier("all")), "nothing"])
 def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     specs = [tiny_spec(method) for method in METHODS]
     status = {"topk": "diverged", "powersgd": "failed"} if what == "diverged" else {}

@@ -294,7 +294,8 @@ def test_parts_add_up_at_every_rate():
     assert row_of(data, "dense")["wire"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("what", ["done", "failed", "nothing"])
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("what", ["done", pytest.param("failed", marks=pytest.mark.tier("all")), "nothing"])
 def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, tmp_path):
     experiment = load_experiment("links-nano")
     specs = experiment.runs()

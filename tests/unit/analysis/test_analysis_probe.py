@@ -237,6 +237,7 @@ FIGURES = ("sampling_time", "sampling_error", "observed_entropy", "window_correl
 FIGURES += ("spectra", "low_rank_error", "error_prediction", "gradient_correlation")
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("probed", [True, False])
 def test_every_table_and_figure_is_drawn_whatever_was_probed(tmp_path, probed):
     generator = torch.Generator().manual_seed(3)

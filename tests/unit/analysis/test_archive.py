@@ -108,6 +108,7 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
     assert restore(other, there) == ([], [], [*packed]), "it was timed otherwise"
 
 
+@pytest.mark.tier("test")
 def test_whatever_is_archived_is_of_an_experiment() -> None:
     """After a change of settings an experiment asks for other runs; what it asked for before is then to be removed."""
     experiments = [each for name in available(Experiment) if (each := load_experiment(name)).mode in NEEDED]

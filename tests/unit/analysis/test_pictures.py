@@ -20,6 +20,7 @@ SETTING = (
 SETTING += " × 15 steps a rate, 4 processes on AMD EPYC 7763 64-Core Processor."
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", [name for room in FIGURES for name in room])
 def test_nothing_runs_out_of_the_picture(name: str) -> None:
     module = import_module(f"edgc.analysis.figures.{name}")

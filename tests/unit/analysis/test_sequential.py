@@ -29,6 +29,7 @@ def sequence(gaps: np.ndarray) -> str:
 GAPS = {-3 * MARGIN: 0.99, -MARGIN: 0.99, 0.0: 0.8, MARGIN: 0.0, 1.1 * MARGIN: 0.0, 2 * MARGIN: 0.8, 4 * MARGIN: 0.99}
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("gap", GAPS, ids="{:+.3f}".format)
 def test_at_most_one_verdict_in_twenty_is_false_over_the_whole_sequence(gap, record_property):
     rng = np.random.default_rng(7)

@@ -65,6 +65,7 @@ def change(path: Path, where: dict[str, object], **values: object) -> None:
     table.to_csv(path, index=False)
 
 
+@pytest.mark.tier("test")
 def test_every_published_experiment_is_there_with_all_its_tables_and_pictures(whole: str) -> None:
     for each in published(PUBLISHED):
         assert f'id="e-{each.slug}"' in whole

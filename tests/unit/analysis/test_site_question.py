@@ -50,6 +50,7 @@ def printed(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.tier("test")
 def test_the_form_has_what_the_planner_says(folder: Path) -> None:
     data = form(folder, [])["data"]  # type: ignore[index]
     point = data["points"]["gpt2-345m|v100x32|8|10gbit||fp32"]
@@ -134,6 +135,7 @@ def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
     assert found == {0.001: [None, "powersgd"], 0.02: ["edgc", "powersgd"], 0.2: ["topk", "powersgd"]}
 
 
+@pytest.mark.tier("test")
 def test_recommend_fits_a_terminal_and_says_what_its_json_says() -> None:
     asked = ["recommend", "--model", "gpt2-345m", "--cluster", "v100x32", "--link", "1gbit", "--margin", "0.02"]
     asked += ["--method", "powersgd", "--method", "int8", "--results", str(ROOT / "results")]
@@ -147,6 +149,7 @@ def test_recommend_fits_a_terminal_and_says_what_its_json_says() -> None:
             assert f"{each['title']}: {each['verdict']}; saves {each['low_percent']:.1f} to" in flat
 
 
+@pytest.mark.tier("test")
 def test_between_sites_what_plan_weighs_is_recommended_from() -> None:
     far = ["--sites", "8", "--link", "1gbit", "--latency", "20", "--results", str(ROOT / "results")]
     planned = json.loads(printed("plan", *far, "--json"))

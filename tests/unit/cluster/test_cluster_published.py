@@ -6,6 +6,7 @@ from edgc.cluster.published import fitted_efficiency, megatron_table
 from edgc.config import Calibration, load
 
 
+@pytest.mark.tier("test")
 def test_every_row_is_within_ten_percent_with_one_fitted_constant() -> None:
     a100 = load(Calibration, "a100")
     fitted = fitted_efficiency(a100)

@@ -45,6 +45,7 @@ def printed(*arguments: str, columns: int = 80) -> str:
     return done.stdout
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("command", ["methods", "experiments"])
 def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
     text, rows = printed(command), json.loads(printed(command, "--json"))
@@ -57,6 +58,7 @@ def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
             assert " ".join(str(told).split()) in flat, row["name"]
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("asked", PLANS.values(), ids=PLANS)
 def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> None:
     methods = [name for name in METHODS if "--shard" not in asked or name not in WHOLE]
@@ -105,6 +107,7 @@ def test_a_number_never_has_an_exponent_because_it_is_large(value: float, text: 
     assert number(value) == text
 
 
+@pytest.mark.tier("test")
 def test_sites_hold_whole_replicas_and_are_asked_what_users_weigh_there(tmp_path: Path) -> None:
     """Without a published experiment, too: then no gap is known."""
     plain = json.loads(printed("plan", *PLANS["sites"], "--results", str(tmp_path), "--json"))
@@ -118,6 +121,7 @@ def test_sites_hold_whole_replicas_and_are_asked_what_users_weigh_there(tmp_path
     assert not notes["diloco"]
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("model", ["gpt2-124m", "gpt2-345m"])
 def test_sites_can_be_asked_of_any_model(model: str) -> None:
     """The first is in an experiment on the same cluster that is about shards."""

@@ -49,6 +49,7 @@ def test_every_span_is_drawn() -> None:
     assert sum(len(c.get_paths()) for ax in figure.axes for c in ax.collections) == len(rows)
 
 
+@pytest.mark.tier("test")
 def test_the_command_writes_it_and_refuses_what_it_cannot_write(tmp_path: Path) -> None:
     asked = ["plan", "--model", "gpt2-2.5b", "--cluster", "v100x32", "--method", "powersgd", "--timeline"]
     done = CliRunner().invoke(app, [*asked, str(tmp_path / "step.svg")])

@@ -23,6 +23,7 @@ from tests.fixtures.configs import put, write_configs
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
+@pytest.mark.tier("test")
 def test_every_file_in_the_repository_loads() -> None:
     for kind in KINDS:
         names = available(kind, CONFIGS)

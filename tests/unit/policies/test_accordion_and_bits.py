@@ -109,7 +109,7 @@ def test_every_parameter_can_have_its_own() -> None:
     assert amounts(target) == [Bits(1), Bits(8)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-6, 6), st.floats(-6, 6), st.sampled_from([1, 2, 4, 8]))
 def test_the_error_by_its_law_is_never_above_the_references(before: float, after: float, bits: int) -> None:
     """ε = c·e^H·2^−b; and one width fewer would be above it. Unless there is no more, or fewer."""

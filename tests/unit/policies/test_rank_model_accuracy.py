@@ -96,6 +96,7 @@ def quadrature(low: float, high: float, points: int) -> tuple[Array, Array]:
     return low + (high - low) * (nodes + 1) / 2, (high - low) / 2 * weights
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(("m", "n", "draws", "noisy"), SHAPES)
 def test_equals_monte_carlo_within_half_a_percent(m: int, n: int, draws: int, noisy: int) -> None:
     tails, noise = monte_carlo(m, n, draws)
@@ -105,6 +106,7 @@ def test_equals_monte_carlo_within_half_a_percent(m: int, n: int, draws: int, no
     np.testing.assert_allclose(error_curve(m, n)[ranks], np.sqrt(tails[left]), rtol=5e-3)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(("m", "n", "last"), [(m, n, noisy) for m, n, _, noisy in SHAPES if noisy])
 def test_equals_the_law_of_the_smallest_eigenvalues_within_half_a_percent(m: int, n: int, last: int) -> None:
     """4m becomes (√m + √n)² − 2: the scale of Laguerre polynomials of weight (n − m − 1)/2, 4m + 2(n − m) − 2, with

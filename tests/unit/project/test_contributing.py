@@ -34,13 +34,14 @@ def example(room: str) -> tuple[str, str, str, str]:
     return name, code, line, method
 
 
+@pytest.mark.tier("test")
 @pytest.mark.parametrize("room", SUITES)
 def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_path: Path) -> None:
     name, code, line, method = example(room)
     suites = sorted((ROOT / "tests/property").glob(SUITES[room]))
     for folder in ("edgc", "configs", "tests/fixtures"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (ROOT / "pyproject.toml", *suites):
+    for file in (ROOT / "pyproject.toml", ROOT / "tests/conftest.py", *suites):
         copy = tmp_path / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)

@@ -20,7 +20,7 @@ from tests.fixtures.pages import PAGES, ROOT, commands, folder
 
 #: Snakemake takes seconds to plan; that what it plans exists is tested by itself.
 COMMANDS = [
-    pytest.param(command, marks=pytest.mark.tier("all") if "snakemake" in command else ())
+    pytest.param(command, marks=pytest.mark.tier("all" if "snakemake" in command else "test"))
     for command in sorted({command for page in PAGES for command in commands(page)})
 ]
 AT_MOST = 8_000  #: bytes of README.md: what is read in a minute

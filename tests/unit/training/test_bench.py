@@ -28,6 +28,7 @@ def test_stages_have_the_sizes_of_the_papers_models() -> None:
     assert set(sizes) == {name for name, *_ in STAGES}
 
 
+@pytest.mark.tier("test")
 def test_a_run_writes_every_operation_and_a_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_run_writes_every_operation_and_a_figure(
     assert [path.stat().st_size > 1000 for path in write_bench_figure(out)] == [True, True]
 
 
+@pytest.mark.tier("test")
 def test_a_wrong_implementation_is_named_and_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,7 @@ def test_too_few_documents_for_two_sides(tmp_path: Path, text: str, settings: di
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
+@pytest.mark.tier("test")
 def test_standard_library_end_to_end(tmp_path: Path) -> None:
     settings = {"source": "stdlib", "paths": [], "split_on": "file", "max_bytes": 400_000}
     manifest = prepare(corpus_of(**settings), tmp_path)

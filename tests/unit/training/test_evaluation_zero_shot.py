@@ -125,6 +125,7 @@ def evaluated(run: Path, names: list[str], corpus: Path, limit: int | None = Non
     return read_json(run / "zero_shot.json")["tasks"]
 
 
+@pytest.mark.tier("test")
 @pytest.mark.usefixtures("mirror")
 def test_every_task_file_runs_on_local_data(run: Path, corpus: Path, capfd: pytest.CaptureFixture[str]):
     names = available(Task, CONFIGS)
