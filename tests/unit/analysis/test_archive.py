@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
+import tarfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import zstandard
 
-from edgc.analysis.archive import KEPT, MARK, NEEDED, archive, packs, restore
+from edgc.analysis.archive import KEPT, MARK, archive, archived, restore
 from edgc.base import files
 from edgc.base.errors import UserError
-from edgc.config import Experiment, available, load_experiment
+from edgc.config import RunSpec, load_experiment
+from edgc.config.settings import validate
 from tests.fixtures.synthetic_runs import write_run
 
 SMOKE = load_experiment("smoke")
@@ -35,7 +40,7 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     before = trained(here)
     packed = archive(SMOKE, here)
-    assert packed == {DENSE.run_id: here / "archive" / f"{DENSE.run_id}.tar.zst"}, "one has not ended"
+    assert packed == {DENSE.run_id: here / "archive" / "smoke.tar.zst"}, "one has not ended"
     written = packed[DENSE.run_id].read_bytes()
     archive(SMOKE, here)
     assert packed[DENSE.run_id].read_bytes() == written, "git sees no change"
@@ -108,10 +113,54 @@ def test_a_timing_is_packed_once_it_has_ended_and_comes_back_whole(tmp_path: Pat
     assert restore(other, there) == ([], [], [*packed]), "it was timed otherwise"
 
 
+def test_a_run_joins_those_that_are_packed_and_none_is_in_two_files(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    archive(SMOKE, tmp_path)
+    before = contents(tmp_path / "archive" / "smoke.tar.zst")
+    shutil.rmtree(first)
+    second = tmp_path / "smoke" / "runs" / OTHERS[0].run_id
+    (second / "trained").touch()
+    packed = archive(SMOKE, tmp_path)
+    assert packed == dict.fromkeys((DENSE.run_id, OTHERS[0].run_id), tmp_path / "archive" / "smoke.tar.zst")
+    after = contents(tmp_path / "archive" / "smoke.tar.zst")
+    assert before.items() < after.items()
+    assert {Path(name).parent.name for name in after.keys() - before.keys()} == {OTHERS[0].run_id}
+
+    other = SMOKE.model_copy(update={"name": "other"})
+    trained(tmp_path)
+    (tmp_path / "smoke").rename(tmp_path / "other")
+    assert archive(other, tmp_path) == packed
+    assert [path.name for path in (tmp_path / "archive").iterdir()] == ["smoke.tar.zst"]
+    shutil.rmtree(tmp_path / "other")
+    assert restore(other, tmp_path).came == [DENSE.run_id, OTHERS[0].run_id], "whoever asks for them"
+
+
+def test_a_run_that_was_trained_anew_replaces_what_was_packed(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    (packed,) = set(archive(SMOKE, tmp_path).values())
+    before = contents(packed)
+    (first / "status.json").write_text("{}")
+    (first / "stages.json").unlink(missing_ok=True)
+    archive(SMOKE, tmp_path)
+    after = contents(packed)
+    assert after[f"{DENSE.run_id}/status.json"] == b"{}"
+    assert before.keys() - after.keys() <= {f"{DENSE.run_id}/stages.json"}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """What any other program reads in an archive: files by name."""
+    with tarfile.open(fileobj=io.BytesIO(zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read())) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}
+
+
 @pytest.mark.tier("test")
-def test_whatever_is_archived_is_of_an_experiment() -> None:
-    """After a change of settings an experiment asks for other runs; what it asked for before is then to be removed."""
-    experiments = [each for name in available(Experiment) if (each := load_experiment(name)).mode in NEEDED]
-    asked = {name for experiment in experiments for name, _ in packs(experiment)}
-    there = {path.name.removesuffix(".tar.zst") for path in Path("results/archive").glob("*.tar.zst")}
-    assert there - asked == set()
+def test_whatever_is_archived_is_found_by_its_id_and_once() -> None:
+    """Runs that no experiment asks for any more are kept, too."""
+    found = []
+    for path in Path("results/archive").iterdir():
+        for name, content in contents(path).items():
+            if name.endswith("/spec.json"):
+                assert Path(name).parent.name == validate(RunSpec, json.loads(content), name).run_id
+                found.append(str(Path(name).parent))
+    assert len(found) == len(set(found))
+    assert set(found) == archived(Path("results")).keys()
