@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from edgc.analysis import style
+from edgc.analysis import drawing, style
 from edgc.analysis.canvas import caption
-from edgc.base.files import atomic_open
 
 COLOURS = {
     "edgc-torch": style.PALETTE[2],
@@ -27,14 +26,11 @@ def write_bench_figure(table: Path) -> list[Path]:
     """Draw the CSV that `edgc bench ops` wrote, as SVG and PNG beside it. Returns their paths."""
     data = pd.read_csv(table)
     data["label"] = data["op"] + data["rank"].map(lambda rank: "" if pd.isna(rank) else f", r = {rank:.0f}")
-    written = []
+    written = [table.with_suffix(".svg"), table.with_suffix(".png")]
     with mpl.rc_context(style.RC):
         drawn = _draw(data)
-        for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
-            path = table.with_suffix(f".{kind}")
-            with atomic_open(path, "wb") as stream:
-                drawn.savefig(stream, format=kind, dpi=style.DPI, metadata=metadata)
-            written.append(path)
+        for path in written:
+            drawing.save(drawn, path)
     return written
 
 

@@ -16,7 +16,7 @@ from edgc.analysis import style
 LEGEND_ROW = 0.17  #: inches
 HANDLE = 0.5  #: inches of a legend's entry that are not its words
 CAPTION_SIZE, CAPTION_ROW = 6.8, 0.12  #: points, inches
-INDENT = "   "  #: of a line that goes on
+INDENT = "\N{NO-BREAK SPACE}" * 3  #: of a line that goes on; an SVG does not show other spaces there
 AXES_SHARE = 0.6  #: of a row's height is its axes', so that a label beside them may be as long
 MARGIN = 0.1  #: inches on either side of a caption or a title
 

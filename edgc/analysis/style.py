@@ -162,7 +162,8 @@ RC: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "svg.hashsalt": "edgc",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of one width: a picture is laid out for the first
 }
 PANEL_WIDTH, PANEL_HEIGHT, DPI = 5.6, 3.2, 200  # inches, inches, pixels an inch
 NARROW_PANEL_WIDTH = 3.7  # inches, of three panels and more

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
-from edgc.analysis import style
+from edgc.analysis import drawing, style
 from edgc.analysis.canvas import caption
 from edgc.base.errors import UserError
-from edgc.base.files import atomic_open
 
 KINDS = (".svg", ".png", ".pdf")
 COLOURS = {
@@ -43,12 +42,8 @@ def write_timeline(rows: Sequence[dict[str, Any]], path: Path, about: str) -> No
     """Draw spans (title, stage, room, what, begin, end in seconds) to `path`; `about` stands below them."""
     check_path(path)
     data = pd.DataFrame(rows)
-    metadata = {"Date": None} if path.suffix == ".svg" else {}
     with mpl.rc_context(style.RC):
-        drawn = _draw(data, about)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_open(path, "wb") as stream:
-            drawn.savefig(stream, format=path.suffix[1:], dpi=style.DPI, metadata=metadata)
+        drawing.save(_draw(data, about), path)
 
 
 def _draw(data: pd.DataFrame, about: str) -> Figure:

@@ -9,12 +9,12 @@ from types import ModuleType
 import matplotlib as mpl
 import pandas as pd
 
-from edgc.analysis import canvas, render, style
+from edgc.analysis import canvas, drawing, render, style
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.study import Study, counts, hardware
 from edgc.analysis.timed_steps import spoken
 from edgc.base.errors import UserError
-from edgc.base.files import atomic_open, write_text
+from edgc.base.files import write_text
 from edgc.config.timing import Timing
 
 
@@ -34,9 +34,8 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     data = figure.build(study)
     with mpl.rc_context(style.RC):
         drawn = canvas.draw(figure, data, f"{_setting(study)}.")
-        for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
-            with atomic_open(out / f"{name}.{kind}", "wb") as stream:
-                drawn.savefig(stream, format=kind, dpi=style.DPI, metadata=metadata)
+        for kind in ("svg", "png"):
+            drawing.save(drawn, out / f"{name}.{kind}")
     write_text(
         out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
     )  # more digits only make published files large
