@@ -6,14 +6,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgc.analysis import manifests
 from edgc.analysis.asked import all_asked
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.config import Experiment
 
-KEPT = {"tables": ("csv", "md"), "figures": ("svg", "png", "csv")}
-RECORDS = ("spec.json", "manifest.json", "status.json")  #: of every run
+KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 BY_MODEL = ("manifest.json", "prediction.json")  #: of an experiment whose numbers the cluster model makes, or some
 
 
@@ -47,9 +47,8 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     shutil.rmtree(partial, ignore_errors=True)
     for path in shown:
         _copy(path, partial / path.relative_to(source))
-    for run in runs:
-        for name in RECORDS:
-            _copy(run / name, partial / "manifests" / f"{run.name}.{name}")
+    if runs:
+        manifests.write(partial / manifests.NAME, runs)
     for path in by_model:
         _copy(path, partial / path.name)
     shutil.rmtree(target, ignore_errors=True)
@@ -58,7 +57,7 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
 
 
 def _check(run: Path) -> None:
-    if missing := [name for name in RECORDS if not (run / name).is_file()]:
+    if missing := [f"{name}.json" for name in manifests.RECORDS if not (run / f"{name}.json").is_file()]:
         raise UserError(f"{run}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     _check_code(run / "manifest.json")
 

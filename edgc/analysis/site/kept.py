@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from edgc.analysis import manifests
 from edgc.analysis.render import NOTHING, cell
 from edgc.base import files
 from edgc.base.errors import UserError
@@ -111,8 +112,10 @@ class Kept:
     @property
     def manifests(self) -> list[dict[str, Any]]:
         """Manifests of its runs, or of the study; empty if it has none."""
-        places = ("manifest.json", "*.manifest.json", "manifests/*.manifest.json", "runs/*/manifest.json")
-        return [files.read_json(path) for place in places for path in sorted(self.folder.glob(place))]
+        places = ("manifest.json", "*.manifest.json", "runs/*/manifest.json")
+        alone = [files.read_json(path) for place in places for path in sorted(self.folder.glob(place))]
+        together = (manifests.read(path) for path in self.folder.glob(manifests.NAME))
+        return [*alone, *(records["manifest"] for runs in together for records in runs.values())]
 
 
 def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgc.analysis.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
-from edgc.analysis.publish import publish
+from edgc.analysis.publish import KEPT, publish
 from edgc.analysis.selection import figures_of, tables_of
 from edgc.analysis.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
 from edgc.analysis.write import write_figure, write_table
@@ -17,7 +17,6 @@ from tests.fixtures.studies import run, study, tiny_experiment
 from tests.fixtures.synthetic_runs import write_runs
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = {"tables": ("csv", "md"), "figures": ("svg", "png", "csv")}
 
 
 def naming(tables=(), figures=()):
@@ -93,13 +92,13 @@ def test_exactly_the_experiments_own_are_published(tmp_path):
     source = tmp_path / experiment.name
     write_runs(experiment.runs(), source / "runs")
     names = {"tables": (*TABLES, "variants"), "figures": (*FIGURES, "gap_bytes")}
-    for room, kinds in PUBLISHED.items():
+    for room, kinds in KEPT.items():
         (source / room).mkdir()
         for name in (*names[room], "of_another_time"):
             for kind in (*kinds, "html"):
                 (source / room / f"{name}.{kind}").write_text("made")
     published = publish(experiment, tmp_path)
-    for room, kinds in PUBLISHED.items():
+    for room, kinds in KEPT.items():
         wanted = {f"{name}.{kind}" for name in names[room] for kind in kinds}
         assert {path.name for path in (published / room).iterdir()} == wanted
     (source / "tables/variants.csv").unlink()

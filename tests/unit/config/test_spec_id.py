@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgc.analysis import manifests
 from edgc.base.files import canonical_json
 from edgc.config import RunSpec, load_experiment
 from edgc.config.settings import validate
@@ -60,11 +61,12 @@ def test_spec_id_is_golden(tmp_path: Path) -> None:
 
 def test_published_runs_keep_their_ids() -> None:
     """A new setting at its default is no other run: what is published and what is on somebody's disk is found again."""
-    published = sorted(PUBLISHED.glob("*/manifests/*.spec.json"))
+    published = {
+        name: runs for path in PUBLISHED.glob("*/manifests.json") for name, runs in manifests.read(path).items()
+    }
     assert published
-    for path in published:
-        spec = validate(RunSpec, json.loads(path.read_text(encoding="utf-8")), str(path))
-        assert path.name == f"{spec.run_id}.spec.json"
+    for name, records in published.items():
+        assert validate(RunSpec, records["spec"], name).run_id == name
 
 
 def test_the_factors_wire_format_is_in_the_id_unless_it_is_fp32(tmp_path: Path) -> None:
