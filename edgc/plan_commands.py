@@ -69,8 +69,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
-    from edgc.analysis.site.gaps import measured_gaps
-    from edgc.analysis.site.kept import every
+    from edgc.analysis.site.gaps import published_gaps
     from edgc.cluster import ask, show, show_memory
     from edgc.cluster.plan import plan as predict
     from edgc.cluster.trajectory import Parametric, Recorded
@@ -100,8 +99,8 @@ def plan(
         from edgc.cluster.timeline import timeline as spans
 
         write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
-    known = every(results / "published")
-    gaps = {name: asdict(gap) for name, gap in measured_gaps(known, replicas=spec.parallel.data).items()}
+    known = published_gaps(results / "published", replicas=spec.parallel.data)
+    gaps = {name: asdict(gap) for name, gap in known.items()}
     if as_json:
         typer.echo(json.dumps(show.plain(found, spec, rates, compute, gaps), indent=1, ensure_ascii=False))
     else:

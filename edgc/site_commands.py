@@ -43,6 +43,14 @@ def forecasts(results: Results = Path("results")) -> None:
     typer.echo(write(results / "published"))
 
 
+@app.command()
+def gaps(results: Results = Path("results")) -> None:
+    """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
+    from edgc.analysis.site.gaps import write_index
+
+    typer.echo(write_index(results / "published"))
+
+
 def compare(
     one: Annotated[str, typer.Argument(metavar="A", help="A method of the experiment")],
     other: Annotated[str, typer.Argument(metavar="B", help="Another one")],

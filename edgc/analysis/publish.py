@@ -9,6 +9,7 @@ from pathlib import Path
 from edgc.analysis import manifests
 from edgc.analysis.asked import all_asked
 from edgc.analysis.selection import figures_of, tables_of
+from edgc.analysis.site.gaps import write_index
 from edgc.base import files
 from edgc.base.errors import UserError
 from edgc.config import Experiment
@@ -53,6 +54,7 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
         _copy(path, partial / path.name)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+    write_index(target.parent)
     return target
 
 

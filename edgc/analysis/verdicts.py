@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from edgc.analysis import sequential
 from edgc.analysis.collect import NOT_RUN
@@ -44,7 +44,7 @@ def interval(gaps: pd.Series, until: UntilDecided | None = None) -> tuple[float,
     mean = float(gaps.mean()) if len(gaps) else np.nan
     if len(gaps) < (until.first if until else 2):
         return mean, np.nan, np.nan
-    half = float(stats.t.ppf((1 + confidence(until)) / 2, len(gaps) - 1) * gaps.std() / np.sqrt(len(gaps)))
+    half = float(stdtrit(len(gaps) - 1, (1 + confidence(until)) / 2) * gaps.std() / np.sqrt(len(gaps)))
     return mean, mean - half, mean + half
 
 
@@ -52,7 +52,7 @@ def deviation(half: float, pairs: int) -> float:
     """The standard deviation behind an `interval` of this half width over so many pairs."""
     if pairs < 2:
         return np.nan
-    return float(half * np.sqrt(pairs) / stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1))
+    return float(half * np.sqrt(pairs) / stdtrit(pairs - 1, (1 + CONFIDENCE) / 2))
 
 
 def judge(
@@ -161,5 +161,5 @@ def difference(low: pd.Series, high: pd.Series) -> tuple[float, float, float]:
     if not squares.any():  # all seeds agree: both average exactly
         return mean, mean, mean
     freedom = squares.sum() ** 2 / (squares**2 / [low["pairs"] - 1, high["pairs"] - 1]).sum()
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(squares.sum()))
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(squares.sum()))
     return mean, mean - half, mean + half

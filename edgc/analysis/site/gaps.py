@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from math import log2
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from edgc.analysis.site.kept import Kept
-from edgc.analysis.verdicts import DECIDED, MIN_SEEDS
+from edgc.analysis.site.folders import folders
+from edgc.base import files
 from edgc.config import CONFIGS, Experiment, Method, available, load
+
+if TYPE_CHECKING:
+    from edgc.analysis.site.kept import Kept
+
+INDEX = "gaps.json"  #: under the published results: every gap that counts, by experiment
+TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,50 @@ class Gap:
         return self.high <= margin
 
 
+Measured = tuple[Gap, bool]  #: a gap, and whether it decided if the loss is kept
+
+
+def published_gaps(root: Path, configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
+    """`measured_gaps` of everything under `results/published`: from the index there, without reading experiments.
+
+    An experiment whose table is not the one that the index was made from is measured anew.
+    """
+    index = files.read_json(root / INDEX) if (root / INDEX).is_file() else {}
+    found: list[Measured] = []
+    for name, folder in folders(root).items():
+        known, table = index.get(name), folder / TABLE
+        if table.is_file() and known and known["sha256"] == files.sha256(table):
+            found += [(Gap(**row["gap"]), row["decided"]) for row in known["measured"]]
+        elif table.is_file():
+            from edgc.analysis.site.kept import one
+
+            found += measured([one(folder, name, configs)], configs)
+    return _least_favourable(found, configs, replicas)
+
+
+def write_index(root: Path, configs: Path = CONFIGS) -> Path:
+    """Write the index of gaps of everything under `results/published`, for `published_gaps`. Returns the file."""
+    files.write_json(root / INDEX, index_of(root, configs))
+    return root / INDEX
+
+
+def index_of(root: Path, configs: Path = CONFIGS) -> dict[str, Any]:
+    """By experiment that published losses: its gaps, and the hash of the table that says them."""
+    from edgc.analysis.site.kept import one
+
+    return {
+        name: {
+            "sha256": files.sha256(folder / TABLE),
+            "measured": [
+                {"gap": asdict(gap), "decided": decided}
+                for gap, decided in measured([one(folder, name, configs)], configs)
+            ],
+        }
+        for name, folder in folders(root).items()
+        if (folder / TABLE).is_file()
+    }
+
+
 def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
     """Of every method the least favourable one: the highest upper bound of those with enough seeds.
 
@@ -54,15 +103,22 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int |
     dense. A method with overlap has the gap of the same without, if none was measured: overlap changes when bytes are
     sent, and no number.
     """
-    files = {name: load(Method, name, configs) for name in available(Method, configs)}
-    found: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
+    return _least_favourable(measured(kept, configs), configs, replicas)
+
+
+def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured]:
+    """Every gap that counts."""
+    from edgc.analysis.verdicts import DECIDED, MIN_SEEDS
+
+    names = available(Method, configs)
     for each in kept:
         table = each.numbers("accuracy")
         own = each.experiment
         if table is None or (own is not None and (own.learning_rates or own.judgement.baseline != "dense")):
             continue
-        for _, row in table[(table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline")].iterrows():
-            file = files.get(str(row["method"]))
+        counts = (table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline") & table["gap_high"].notna()
+        for _, row in table[counts].iterrows():
+            file = load(Method, row["method"], configs) if row["method"] in names else None
             gap = Gap(
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
@@ -70,12 +126,18 @@ def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int |
                 own.parallel.data if own and file and not file.in_every_step else None,
                 _optimizer(file) if file else "",
             )  # fmt: skip
-            near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
-            weight = (near, row["verdict"] in DECIDED, gap.high)
-            if pd.notna(gap.high) and (gap.method not in found or weight > found[gap.method][0]):
-                found[gap.method] = (weight, gap)
-    gaps = {method: gap for method, (_, gap) in found.items()}
-    for name in files:
+            yield gap, row["verdict"] in DECIDED
+
+
+def _least_favourable(found: Iterable[Measured], configs: Path, replicas: int | None) -> dict[str, Gap]:
+    worst: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
+    for gap, decided in found:
+        near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
+        weight = (near, decided, gap.high)
+        if gap.method not in worst or weight > worst[gap.method][0]:
+            worst[gap.method] = (weight, gap)
+    gaps = {method: gap for method, (_, gap) in worst.items()}
+    for name in available(Method, configs):
         same = name.removesuffix("_overlap")
         if name not in gaps and same in gaps:
             gaps[name] = replace(gaps[same], method=name)

@@ -16,8 +16,8 @@ import pandas as pd
 
 from edgc.analysis import manifests
 from edgc.analysis.render import NOTHING, cell
+from edgc.analysis.site.folders import some
 from edgc.base import files
-from edgc.base.errors import UserError
 from edgc.config import CONFIGS, Experiment, available, load_experiment
 
 #: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.
@@ -32,7 +32,6 @@ TITLES = {
     "gpu-dry/paper-h100": "The paper's H100 set-up, executed on a device without data",
     "gpu-dry/paper-v100": "The paper's V100 set-up, executed on a device without data",
 }
-OWN = {"site"}  #: folders that hold no experiment
 MOST_ROWS, MOST_PLAIN_ROWS = 150, 40  #: that the page shows of a table, and of one that no module words; a file has all
 
 
@@ -120,28 +119,13 @@ class Kept:
 
 def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
     """Everything under `results/published`, by name. Raises `UserError` if there is nothing."""
-    if found := every(root, configs):
-        return found
-    raise UserError(f"{root}: holds no published experiment; `edgc publish EXPERIMENT` copies one there")
-
-
-def every(root: Path, configs: Path = CONFIGS) -> list[Kept]:
-    """The same; empty if there is nothing."""
-    folders = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in OWN]
-    leaves = [
-        leaf for path in folders for leaf in ([path] if _holds(path) else filter(_holds, sorted(path.glob("*/"))))
-    ]
-    return [one(leaf, leaf.relative_to(root).as_posix(), configs) for leaf in leaves]
+    return [one(folder, name, configs) for name, folder in some(root).items()]
 
 
 def one(folder: Path, name: str, configs: Path = CONFIGS) -> Kept:
     """One experiment's folder."""
     known = name in available(Experiment, configs)
     return Kept(name, folder, load_experiment(name, configs) if known else None)
-
-
-def _holds(folder: Path) -> bool:
-    return (folder / "tables").is_dir() or any(folder.glob("*.csv"))
 
 
 def _rank(table: str) -> int:

@@ -10,8 +10,8 @@ from textwrap import wrap
 from typing import Any
 
 from edgc.analysis.site.forecasts import METHODS
-from edgc.analysis.site.gaps import measured_gaps
-from edgc.analysis.site.kept import published
+from edgc.analysis.site.folders import some
+from edgc.analysis.site.gaps import published_gaps
 from edgc.analysis.site.question import NUMBERS, Choice, choices, choose, verdict
 from edgc.cluster import ask
 from edgc.cluster.plan import plan
@@ -96,7 +96,8 @@ def recommend(
     precision = q.precision or spec.training.precision
     found = plan(spec, ask.chosen(methods or usual, configs), rates, Parametric(), precision)
     rows = [{name: getattr(each, name) for name in ("method", "candidate", *NUMBERS)} for each in found.forecasts]
-    gaps = measured_gaps(published(published_results, configs), configs, spec.parallel.data)
+    some(published_results)
+    gaps = published_gaps(published_results, configs, spec.parallel.data)
     every = choices(rows, gaps, configs)
     keeps, fastest = choose(every, margin)
     told = about(found, spec, precision)
