@@ -1,7 +1,8 @@
-"""torch, imported at first use.
+"""torch and pandas, imported at first use.
 
 A method's file holds its settings and payload formula (read by `edgc methods`, the schema, Snakemake and the
-cluster model, none of which need torch) beside its tensor code. This keeps it one file and those fast.
+cluster model, none of which need torch) beside its tensor code. This keeps it one file and those fast. So it is with
+pandas, and what `edgc plan` and `edgc recommend` share with the page.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ class _LazyModule:
 
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
     import torch.distributed as dist
 else:
+    pd = _LazyModule("pandas")
     torch = _LazyModule("torch")
     dist = _LazyModule("torch.distributed")
 
-__all__ = ["dist", "torch"]
+__all__ = ["dist", "pd", "torch"]

@@ -52,6 +52,8 @@ class StepModel:
         self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
         self._layouts: dict[tuple[str, ...], Layout] = {}  # by the parameters of a bucket
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
+        #: what the data-parallel ranks of a stage exchange
+        self._exchanged = [{n: s for n, s in shapes.items() if n not in self._fused} for shapes in self.shapes]
 
     def compresses(self, stage: int, decision: Decision) -> bool:
         """Whether a decision compresses anything on a stage."""
@@ -130,7 +132,7 @@ class StepModel:
             timeline.compute("encode", look)
         if self.spec.parallel.data > 1:
             synchronisation = self.spec.method.synchronisation
-            timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged(stage)))))
+            timeline.compute("encode", timeline.kernels(synchronisation.kernels(count(self._exchanged[stage]))))
 
     def _layer_by_layer(self, decision: Decision | None, sampled: float = 0.0, look: float = 0.0) -> Timeline:
         """A whole step where all is sharded; without a decision nothing is reduced."""
@@ -178,7 +180,7 @@ class StepModel:
 
     def workload(self, stage: int, decision: Decision) -> Workload:
         """What a stage's exchange asks of its device and link, in one bucket."""
-        return self._workload(self._exchanged(stage), stage, decision)
+        return self._workload(self._exchanged[stage], stage, decision)
 
     def _timeline(self, stage: int, now: float) -> Timeline:
         speed = speeds(self.calibration, len(self.stages))[stage]
@@ -233,7 +235,7 @@ class StepModel:
         """A stage's buckets in the order of backward, each with the backward that precedes it."""
         key = (stage, decision.default, *decision.by_parameter.items())
         if key not in self._workloads:
-            cut = self._cut(self._exchanged(stage))
+            cut = self._cut(self._exchanged[stage])
             self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
         buckets = self._workloads[key]
         overlapped = self.stages[stage].backward / self.chunks if self.spec.method.overlap else 0.0
@@ -264,10 +266,6 @@ class StepModel:
             lambda size: self._aggregator.workload(shapes, decided, size), ranks
         )
 
-    def _exchanged(self, stage: int) -> dict[str, Shape]:
-        """What the data-parallel ranks of a stage exchange."""
-        return {name: shape for name, shape in self.shapes[stage].items() if name not in self._fused}
-
     def _ends_with(self, stage: int, timeline: Timeline) -> float:
         """When a step ends that has this exchange on this stage, if no other stage makes it longer."""
         moment = self.spec.method.synchronisation.moment
@@ -279,7 +277,7 @@ class StepModel:
     def _local_steps(self, stage: int) -> float:
         """Seconds of the steps beside which late exchanges are under way: they are steps of their own."""
         synchronisation = self.spec.method.synchronisation
-        return synchronisation.late * self.floor * len(synchronisation.parts(self._exchanged(stage)))
+        return synchronisation.late * self.floor * len(synchronisation.parts(self._exchanged[stage]))
 
     def _beside(self, stage: int, timeline: Timeline) -> float:
         """Seconds from the end of one backward to that of the next, with an exchange that takes several of them.

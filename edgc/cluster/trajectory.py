@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pandas as pd
 
 from edgc.base import files
 from edgc.base.errors import UserError
+from edgc.base.lazy import pd
 
 
 class Trajectory(Protocol):

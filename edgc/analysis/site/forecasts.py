@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from edgc.base import files
 from edgc.base.errors import UserError
+from edgc.base.lazy import pd
 from edgc.base.provenance import code_base
 from edgc.cluster import ask
 from edgc.cluster.plan import Plan, plan

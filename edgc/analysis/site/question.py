@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import pandas as pd
 
 from edgc.analysis.site.forecasts import FILE, POINT, Point
 from edgc.analysis.site.gaps import Gap, measured_gaps
-from edgc.analysis.site.kept import Kept
+from edgc.base.lazy import pd
 from edgc.cluster.plan import CLEAR
 from edgc.config import CONFIGS, Cluster, Method, load
 from edgc.config.rate import bits_per_second
+
+if TYPE_CHECKING:
+    from edgc.analysis.site.kept import Kept
 
 MARGINS = (0.005, 0.01, 0.02, 0.05, 0.1)  #: acceptable loss gaps (nats) to choose from
 NUMBERS = ("iteration_s", "saving_percent", "low_percent", "high_percent", "break_even_gbit")
