@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgc.aggregators.workload import Kernel
 from edgc.base.errors import UserError
-from edgc.cluster.parameters import count, stage_parameters, vocabulary
+from edgc.cluster.parameters import stage_count, stage_parameters, vocabulary
 from edgc.cluster.transfers import Transfers
 from edgc.config import Calibration, RunSpec
 
@@ -90,7 +90,7 @@ def _computed(
     if stage == p.pipeline - 1:
         head = 2 * b * s * h * rows / t / gemm + 16 * b * s * rows / t / memory
         forward, backward, sent = forward + head, backward + 2 * head + reduction, sent + reduction
-    parameters = count(stage_parameters(model, rows, t, p.pipeline, stage)) / optimizer_parts(spec)
+    parameters = stage_count(model, rows, t, p.pipeline, stage) / optimizer_parts(spec)
     optimizer = ADAM_BYTES * parameters / memory + ADAM_LAUNCHES * 1e-6 * calibration.launch_us
     return StageSeconds(forward, backward, optimizer, sent)
 

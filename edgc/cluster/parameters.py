@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from edgc.config import Model, RunSpec
 
@@ -20,18 +21,30 @@ def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, st
 
     The last of several stages has a copy of the word embedding of its own, as output layer.
     """
-    h, shapes = model.hidden_size, {}
+    return dict(_held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[0])
+
+
+def stage_count(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> int:
+    """Parameters in all of them."""
+    return _held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[1]
+
+
+@cache  # a plan asks thousands of times, of a few
+def _held(
+    h: int, seq_length: int, layers: int, vocabulary: int, tensor: int, stages: int, stage: int
+) -> tuple[dict[str, Shape], int]:
+    shapes: dict[str, Shape] = {}
     if stage == 0:
         shapes["embedding.word_embeddings.weight"] = (vocabulary // tensor, h)
-        shapes["embedding.position_embeddings.weight"] = (model.seq_length, h)
-    per_stage = model.num_layers // stages
+        shapes["embedding.position_embeddings.weight"] = (seq_length, h)
+    per_stage = layers // stages
     for layer in range(stage * per_stage, (stage + 1) * per_stage):
         shapes |= {f"decoder.layers.{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
     if stage == stages - 1:
         shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
         if stages > 1:
             shapes["output_layer.weight"] = (vocabulary // tensor, h)
-    return shapes
+    return shapes, count(shapes)
 
 
 def _layer(h: int, tensor: int) -> dict[str, Shape]:

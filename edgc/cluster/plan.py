@@ -110,7 +110,7 @@ def plan(
         check_memory(own, calibration, precision)
     models = {name: StepModel(own, calibration, precision) for name, own in specs.items()}
     runs = {name: simulate(model, trajectory) for name, model in models.items()}
-    dense = {m.name for m in methods if m.baseline}
+    dense = [m.name for m in methods if m.baseline]
     baseline = min(dense, key=lambda name: runs[name].seconds)
     at = {name: Elsewhere(own, runs[name], calibration, precision) for name, own in specs.items()}
     others = [*_variations(calibration)]

@@ -54,6 +54,7 @@ class StepModel:
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
         #: what the data-parallel ranks of a stage exchange
         self._exchanged = [{n: s for n, s in shapes.items() if n not in self._fused} for shapes in self.shapes]
+        self._parts = [len(spec.method.synchronisation.parts(shapes)) for shapes in self._exchanged]
 
     def compresses(self, stage: int, decision: Decision) -> bool:
         """Whether a decision compresses anything on a stage."""
@@ -276,8 +277,7 @@ class StepModel:
 
     def _local_steps(self, stage: int) -> float:
         """Seconds of the steps beside which late exchanges are under way: they are steps of their own."""
-        synchronisation = self.spec.method.synchronisation
-        return synchronisation.late * self.floor * len(synchronisation.parts(self._exchanged[stage]))
+        return self.spec.method.synchronisation.late * self.floor * self._parts[stage]
 
     def _beside(self, stage: int, timeline: Timeline) -> float:
         """Seconds from the end of one backward to that of the next, with an exchange that takes several of them.

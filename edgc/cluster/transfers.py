@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from edgc.base.errors import UserError
@@ -67,29 +67,19 @@ class Transfers:
 
     def data_group(self, stage: int) -> Group:
         """The data-parallel groups of a stage."""
-        p = self.parallel
-        return self._group([[self._rank(stage, d, t) for d in range(p.data)] for t in range(p.tensor)])
+        return self._group("data", stage)
 
     def tensor_group(self) -> Group:
         """The tensor-parallel groups."""
-        p = self.parallel
-        return self._group(
-            [[self._rank(s, d, t) for t in range(p.tensor)] for s in range(p.pipeline) for d in range(p.data)]
-        )
+        return self._group("tensor")
 
     def neighbours(self, stage: int) -> Group:
         """Pairs of ranks of a stage and of the next."""
-        p = self.parallel
-        pairs = [[self._rank(stage, d, t), self._rank(stage + 1, d, t)] for d in range(p.data) for t in range(p.tensor)]
-        return self._group(pairs)
+        return self._group("neighbours", stage)
 
     def embedding_group(self, fused: bool) -> Group:
         """The first and the last stage's ranks that share a word embedding; fused: all data-parallel ones together."""
-        p = self.parallel
-        ends = (0, p.pipeline - 1)
-        if fused:
-            return self._group([[self._rank(s, d, t) for s in ends for d in range(p.data)] for t in range(p.tensor)])
-        return self._group([[self._rank(s, d, t) for s in ends] for d in range(p.data) for t in range(p.tensor)])
+        return self._group("fused ends" if fused else "ends")
 
     @property
     def in_flight(self) -> int:
@@ -125,16 +115,31 @@ class Transfers:
         handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
         return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
 
-    def _rank(self, stage: int, data: int, tensor: int) -> int:
-        return tensor + self.parallel.tensor * (data + self.parallel.data * stage)
+    def _group(self, kind: str, stage: int = 0) -> Group:
+        p = self.parallel
+        a_node = 1 if self.cluster.links else self.cluster.processes_per_node  # those with links of their own: machines
+        return _group(kind, stage, p.tensor, p.data, p.pipeline, a_node)
 
-    def _group(self, groups: Sequence[Sequence[int]]) -> Group:
-        nodes = [self._nodes(group) for group in groups]
-        crossing = [found for found in nodes if len(found) > 1]
-        busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
-        return Group(len(groups[0]), bool(crossing), max(1, busiest))
 
-    def _nodes(self, ranks: Iterable[int]) -> set[int]:
-        """Machines of these ranks; processes with links of their own count as machines."""
-        a_node = 1 if self.cluster.links else self.cluster.processes_per_node
-        return {rank // a_node for rank in ranks}
+@cache  # a plan asks for the same few thousands of times
+def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> Group:
+    ts, ds, last = range(tensor), range(data), pipeline - 1
+
+    def rank(s: int, d: int, t: int) -> int:
+        return t + tensor * (d + data * s)
+
+    match kind:
+        case "data":
+            groups = [[rank(stage, d, t) for d in ds] for t in ts]
+        case "tensor":
+            groups = [[rank(s, d, t) for t in ts] for s in range(pipeline) for d in ds]
+        case "neighbours":
+            groups = [[rank(s, d, t) for s in (stage, stage + 1)] for d in ds for t in ts]
+        case "ends":
+            groups = [[rank(s, d, t) for s in (0, last)] for d in ds for t in ts]
+        case _:  # fused ends
+            groups = [[rank(s, d, t) for s in (0, last) for d in ds] for t in ts]
+    nodes = [{each // a_node for each in group} for group in groups]
+    crossing = [found for found in nodes if len(found) > 1]
+    busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
+    return Group(len(groups[0]), bool(crossing), max(1, busiest))

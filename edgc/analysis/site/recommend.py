@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from edgc.analysis.site.forecasts import METHODS
 from edgc.analysis.site.folders import some
+from edgc.analysis.site.forecasts import METHODS
 from edgc.analysis.site.gaps import published_gaps
 from edgc.analysis.site.question import NUMBERS, Choice, choices, choose, verdict
 from edgc.cluster import ask
