@@ -114,7 +114,9 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
     for each in kept:
         table = each.numbers("accuracy")
         own = each.experiment
-        if table is None or (own is not None and (own.learning_rates or own.judgement.baseline != "dense")):
+        if table is None or "pairs" not in table:
+            continue
+        if own is not None and (own.learning_rates or own.judgement.baseline != "dense"):
             continue
         counts = (table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline") & table["gap_high"].notna()
         for _, row in table[counts].iterrows():

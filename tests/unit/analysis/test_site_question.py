@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from edgc.analysis.site import kept as reader
 from edgc.analysis.site.forecasts import FILE, METHODS, Point, grid, write
-from edgc.analysis.site.gaps import measured_gaps
-from edgc.analysis.site.kept import Kept
+from edgc.analysis.site.gaps import INDEX, index_of, measured_gaps, published_gaps, write_index
+from edgc.analysis.site.kept import Kept, published
 from edgc.analysis.site.question import NUMBERS, choices, choose, form
+from edgc.base.files import read_json
 from edgc.cli import app
 from edgc.config import load_experiment
 
@@ -184,3 +187,29 @@ def test_compare_refuses_a_method_that_is_not_there() -> None:
     done = CliRunner().invoke(app, ["compare", "edgc", "nothing", "-e", "quality", "--results", str(ROOT / "results")])
     assert done.exit_code == 2
     assert "method 'nothing': experiment quality has dense" in done.output
+
+
+def test_the_index_of_gaps_is_what_the_published_tables_say() -> None:
+    """Else run `edgc site gaps`: a table was published, or a file in configs/ says something else of a method."""
+    assert read_json(ROOT / "results/published" / INDEX) == index_of(ROOT / "results/published")
+
+
+def test_gaps_from_the_index_are_those_of_the_tables(tmp_path: Path) -> None:
+    """With a table that the index does not know, and without one that it knows."""
+    for name in ("peers", "peers-8-replicas", "quality"):
+        shutil.copytree(ROOT / "results/published" / name / "tables", tmp_path / name / "tables")
+    write_index(tmp_path)
+    assert published_gaps(tmp_path, replicas=8) == measured_gaps(published(tmp_path), replicas=8)
+    path = tmp_path / "peers/tables/accuracy.csv"
+    pd.read_csv(path).assign(gap_high=0.5).to_csv(path, index=False)
+    shutil.rmtree(tmp_path / "quality")
+    accuracy(tmp_path, "young", edgc=(0.6, 0.59, 0.61, 3))
+    found = published_gaps(tmp_path)
+    assert found == measured_gaps(published(tmp_path))
+    assert {gap.high for gap in found.values() if gap.experiment == "peers"} == {0.5}
+    assert found["edgc"].experiment == "young"
+
+
+def test_from_an_index_no_experiment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "one", None)
+    assert published_gaps(ROOT / "results/published")
