@@ -1,6 +1,7 @@
 """Pictures as Vega-Lite 6 specifications: what a published CSV plots, with the numbers behind each mark on hover.
 
-A chart is made for the figures named in `CHARTS`; of others the page shows the published drawing.
+A chart is made for the figures named in `CHARTS`; of others the page shows the published drawing. Its data are by
+column, see `_columns`.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ def _spec(own: pd.DataFrame, layers: list[Spec], panels: str | None = None) -> S
     used = _fields(layers) | ({panels} if panels else set())
     rows = own[[column for column in own if column in used]]
     spec: Spec = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "width": "container", "height": 300}
-    spec |= {"data": {"values": _records(rows)}, "layer": layers}
+    spec |= {"data": {"values": _columns(rows)}, "layer": layers}
     options = list(dict.fromkeys(own[panels].astype(str))) if panels else []
     if len(options) > 1:
         bound = {"input": "select", "options": options, "name": f"{str(panels).capitalize()}: "}
@@ -267,13 +268,18 @@ def _spec(own: pd.DataFrame, layers: list[Spec], panels: str | None = None) -> S
     return spec
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON can hold them: no NaN, no more digits than a reader or a screen can use."""
-    plain = rows.astype(object).where(rows.notna(), None)
-    return [
-        {str(key): float(f"{value:.5g}") if isinstance(value, float) else value for key, value in row.items()}
-        for row in plain.to_dict("records")
-    ]
+def _columns(rows: pd.DataFrame) -> dict[str, list[Any]]:
+    """Rows by column as JSON can hold them: no NaN, no more digits than a reader or a screen can use.
+
+    The page's script makes records of them for Vega-Lite: so no name is in the page once a row.
+    """
+    return {str(name): [_short(value) for value in rows[name].tolist()] for name in rows}
+
+
+def _short(value: Any) -> Any:
+    if pd.isna(value):
+        return None
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _fields(layers: Iterable[Any]) -> set[str]:

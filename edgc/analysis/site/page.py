@@ -92,8 +92,7 @@ def _bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, out of a package: nothing is loaded."""
     import vl_convert
 
-    # its stub forgets that the snippet may be left out
-    return vl_convert.javascript_bundle().replace("</script", "<\\/script")  # type: ignore[call-arg]
+    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub forgets that the snippet may be left out
 
 
 def _asset(name: str) -> str:
@@ -129,15 +128,15 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 def _picture(picture: Picture) -> dict[str, Any]:
     """A chart, or where there is none for it the published drawing."""
-    own = {"name": picture.name, "title": picture.title, "csv": picture.csv.read_bytes()}
+    own = {"name": picture.name, "title": picture.title, "csv": picture.csv.read_text(encoding="utf-8")}
     spec = charts.chart(picture.name, picture.data)
-    return own | ({"drawing": picture.svg.read_bytes()} if spec is None else {"spec": spec})
+    return own | ({"drawing": picture.svg.read_text(encoding="utf-8")} if spec is None else {"spec": spec})
 
 
 def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
     box = _box(f"{kept.slug}-{table.name}", table.title, table.shown.head(table.rows), table.methods)
     missing = max(0, len(table.shown) - table.rows)
-    csv = table.csv.read_bytes()
+    csv = table.csv.read_text(encoding="utf-8")
     return box | {
         "words": table.words,
         "caption": table.caption,
@@ -184,9 +183,9 @@ def _swatch(methods: Sequence[str], index: int) -> str | None:
     return charts.swatch(methods[index]) if index < len(methods) else None
 
 
-def _pack(text: str | bytes) -> str:
+def _pack(text: str) -> str:
     """Compressed, as the page's script unpacks it: a page holds the files that it was made from."""
-    return base64.b64encode(gzip.compress(text if isinstance(text, bytes) else text.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _timing(timing: Kept) -> dict[str, Any]:

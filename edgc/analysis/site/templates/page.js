@@ -14,6 +14,21 @@ async function unpacked(element) {
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
+// What an element holds: inside of it, or compressed.
+async function held(element) {
+  return JSON.parse(element.dataset.packed ? await unpacked(element) : one("script", element).textContent);
+}
+
+// Vega's scripts run when there is something to draw.
+let vega;
+const drawn = (...asked) => (vega ??= unpacked(one("#vega")).then((text) => new Function(`"use strict";${text}`)())).then(() => vegaEmbed(...asked));
+
+// A chart's data come by column.
+function rows(columns) {
+  const names = Object.keys(columns);
+  return (columns[names[0]] ?? []).map((_, at) => Object.fromEntries(names.map((name) => [name, columns[name][at]])));
+}
+
 async function draw(box) {
   const plot = document.createElement("div");
   plot.className = "plot";
@@ -26,13 +41,14 @@ async function draw(box) {
   box.append(plot);
   const controls = document.createElement("div");
   box.prepend(controls);
-  const spec = JSON.parse(await unpacked(box));
-  await vegaEmbed(inner, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
+  const spec = await held(box);
+  spec.data.values = rows(spec.data.values);
+  await drawn(inner, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
   box.dataset.drawn = "yes";
 }
 
 async function unpack(box) {
-  const svg = await unpacked(box);
+  const svg = await held(box);
   const image = document.createElement("img");
   image.alt = `${box.dataset.label}. The numbers are in the CSV.`;
   image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
@@ -40,21 +56,19 @@ async function unpack(box) {
   box.dataset.drawn = "yes";
 }
 
-const pending = new Map([...all(".chart").map((box) => [box, draw]), ...all(".drawing").map((box) => [box, unpack])]);
 function show(box) {
-  const make = pending.get(box);
-  pending.delete(box);
-  if (make) make(box);
+  if (box.dataset.begun) return;
+  box.dataset.begun = "yes";
+  (box.className === "chart" ? draw : unpack)(box);
 }
 const seen = new IntersectionObserver((found) => found.filter((each) => each.isIntersecting).forEach((each) => show(each.target)), { rootMargin: "200px" });
-pending.forEach((_, box) => seen.observe(box));
 addEventListener("beforeprint", () => all("details[open] .chart, .answer .chart").forEach(show));
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button.csv");
   if (!button) return;
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([await unpacked(button)], { type: "text/csv" }));
+  link.href = URL.createObjectURL(new Blob([await held(button)], { type: "text/csv" }));
   link.download = button.dataset.file;
   link.click();
   URL.revokeObjectURL(link.href);
@@ -108,17 +122,20 @@ function columns(box) {
   }));
 }
 
-const ready = (box) => { sortable(one("table", box)); filterable(box); columns(box); };
-all(".box").forEach(ready);
-
-// An experiment's table is put into the page when it is opened: most never are.
-async function unfold(details) {
-  details.insertAdjacentHTML("beforeend", await unpacked(details));
-  ready(one(".box", details));
+function ready(part) {
+  all(".box", part).forEach((box) => { sortable(one("table", box)); filterable(box); columns(box); });
+  all(".chart, .drawing", part).forEach((box) => seen.observe(box));
 }
+ready(document);
+
+// An experiment's pictures and tables are put into the page when it is opened: most never are.
+const unfold = (details) => (details.unfolded ??= unpacked(details).then((text) => {
+  details.insertAdjacentHTML("beforeend", text);
+  ready(details);
+}));
 all("details[data-packed]").forEach((details) => {
   if (details.open) unfold(details);
-  else details.addEventListener("toggle", () => unfold(details), { once: true });
+  details.addEventListener("toggle", () => unfold(details), { once: true });
 });
 
 const picker = one("#picker");
@@ -143,9 +160,11 @@ if (picker) {
   say();
 }
 
-// A link to an experiment opens it.
-function open() {
-  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+// A link to an experiment, or to a table in it, opens it.
+async function open() {
+  const id = decodeURIComponent(location.hash.slice(1));
+  await Promise.all(all("details[data-packed]").filter((each) => id.startsWith(`t-${each.id.slice(2)}-`)).map(unfold));
+  const target = id && document.getElementById(id);
   for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
   if (target) target.scrollIntoView();
 }

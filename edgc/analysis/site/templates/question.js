@@ -1,7 +1,7 @@
 // The question form: looks an answer up among the forecasts that were computed beforehand.
 const form = document.querySelector("#question");
 if (form) {
-  const data = JSON.parse(await unpacked(document.querySelector("#forecasts")));
+  const data = await held(document.querySelector("#forecasts"));
   const asked = ["model", "cluster", "nodes", "link", "latency_ms", "precision"];
   const out = document.querySelector("#answer");
   const place = document.querySelector("#answer-table");
