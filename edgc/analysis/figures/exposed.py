@@ -61,7 +61,9 @@ def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
     above, below = axes
     places = _places(data)
     groups = list(data.groupby(["method", "title", "device"], sort=False))
-    lowest, named = _lower_edge(1e3 * data["exposed_s"]), _named(data)
+    methods = set(data["method"])
+    named = methods if len(methods) <= CROWDED else first_on_links(data) | always_named(methods)
+    lowest = lower_edge(1e3 * data["exposed_s"])
     for number, ((method, title, device), rows) in enumerate(groups):
         x = rows["rate"].map(places) * np.where(np.isinf(rows["mbit"]), _aside(number, len(groups)), 1.0)
         points = rows.assign(x=x, ms=1e3 * rows["exposed_s"]).sort_values("x")
@@ -106,19 +108,16 @@ def _aside(number: int, count: int) -> float:
     return BAND ** ((2 * number + 1) / count - 1)
 
 
-def _lower_edge(values: pd.Series) -> float:
+def lower_edge(values: pd.Series) -> float:
     """Half the lowest positive value; 0.1 without any."""
     positive = values[values > 0]
     return 0.5 * float(positive.min()) if len(positive) else 0.1
 
 
-def _named(data: pd.DataFrame) -> set[str]:
-    """The methods that have a look and a name: all, or of too many the fastest on links of some rate."""
-    methods = set(data["method"])
-    if len(methods) <= CROWDED:
-        return methods
+def first_on_links(data: pd.DataFrame) -> set[str]:
+    """Of each rate the two fastest methods, and the fastest dense one."""
     best = data.sort_values("saved_percent", ascending=False).groupby(["device", "rate"]).head(2)
-    return always_named(methods) | {*best["method"], *data.loc[data["verdict"] == FASTEST, "method"]}
+    return {*best["method"], *data.loc[data["verdict"] == FASTEST, "method"]}
 
 
 def _line(ax: Axes, points: pd.DataFrame, column: str, lowest: float, style: Look) -> None:

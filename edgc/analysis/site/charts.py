@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 
 from edgc.analysis.figures import curves
+from edgc.analysis.figures.exposed import first_on_links, lower_edge
+from edgc.analysis.figures.gap_on_links import LINEAR
 from edgc.analysis.links_in_words import FASTEST
 from edgc.analysis.style import CROWDED, GREY, LOOKS, REGIONS, always_named, look
 from edgc.analysis.taken import taken
-from edgc.analysis.timed_steps import FLOOR, spoken
+from edgc.analysis.timed_steps import FLOOR, megabits, spoken
 
 Spec = dict[str, Any]
 FAINT = 0.12  #: opacity of methods that are not chosen in the legend
@@ -41,10 +43,16 @@ def on_links(data: pd.DataFrame) -> Spec:
     own = own.rename(columns=names | {"gap": "Loss gap (nats)", "device": "Hardware", "dense": "Against"})
     hover = ["Rate", "Verdict", "Exact (%)", "± noise (points)", "Against", "Step (ms)", "Shortest 20 % (ms)"]
     hover += ["Longest 20 % (ms)", "n (steps)", "n (rounds)", "Loss gap (nats)", "Hardware"]
-    x = {"field": "Rate", "type": "ordinal", "sort": list(dict.fromkeys(own["Rate"])), "title": "rate of every link"}
-    x |= {"axis": {"labelAngle": 0, "labelExpr": "split(datum.label, ' ')"}}  # two lines, for a phone
     y = _quantity("Saved (%)", "step time saved against the fastest dense method (%)")
-    return _lines(own, x, y, hover, panels="model", rule=True)
+    return _lines(own, _rates(own), y, hover, panels="model", rule=True)
+
+
+def _rates(own: pd.DataFrame) -> Spec:
+    """The axis of column `Rate`, from the slowest."""
+    rates = dict(zip(own["Rate"], own["rate"], strict=True))
+    x = {"field": "Rate", "type": "ordinal", "title": "rate of every link"}
+    x |= {"sort": sorted(rates, key=lambda rate: megabits(rates[rate]))}
+    return x | {"axis": {"labelAngle": 0, "labelExpr": "split(datum.label, ' ')"}}  # two lines, for a phone
 
 
 def _first(data: pd.DataFrame) -> set[str]:
@@ -92,6 +100,41 @@ def gap_bytes(data: pd.DataFrame) -> Spec:
     y = _quantity("Loss gap (nats)", "loss gap to the baseline (nats)")
     spread = {"y": {"field": "Lowest seed", "type": "quantitative"}, "y2": {"field": "Highest seed"}}
     return _points(own, _axis("Payload (bytes)", True), y, hover, spread)
+
+
+def gap_on_links(data: pd.DataFrame) -> Spec:
+    """Loss gap against a step's time, with the standard deviation over seeds; a list chooses the rate."""
+    names = {"gap": "Loss gap (nats)", "gap_sd": "± over seeds (nats)", "gap_n": "n (seeds)", "device": "Hardware"}
+    own = _crowd(data, set(data.loc[data["front"], "method"])).drop(columns="rate")
+    own = own.rename(columns=names | {"panel": "rate"})
+    own["Step (ms)"] = 1e3 * own["seconds"]
+    spread = own["± over seeds (nats)"].fillna(0)
+    own["Low"], own["High"] = own["Loss gap (nats)"] - spread, own["Loss gap (nats)"] + spread
+    y = _quantity("Loss gap (nats)", "loss gap to the baseline (nats)")
+    y["scale"] = {"type": "symlog", "constant": LINEAR}
+    whole = {"y": {"field": "Low", "type": "quantitative"}, "y2": {"field": "High"}}
+    return _points(own, _log("Step (ms)", nice=False), y, ["Step (ms)", *names.values()], whole, panels="rate")
+
+
+def loss_on_links(data: pd.DataFrame) -> Spec:
+    """Loss against time; a list chooses the rate."""
+    names = {"x": "Seconds of training", "loss": "Validation loss (nats)", "low": "Lowest seed", "high": "Highest seed"}
+    names |= {"n": "n (seeds)", "device": "Hardware"}
+    own = _crowd(data, set(data.loc[data["front"], "method"])).drop(columns="rate")
+    own = own.rename(columns=names | {"panel": "rate"})
+    y = _quantity("Validation loss (nats)", zero=False)
+    return _lines(own, _log("Seconds of training", nice=False), y, [*names.values()], panels="rate")
+
+
+def exposed(data: pd.DataFrame) -> Spec | None:
+    """What the exchange adds to a step, by rate. None if no method without exchange was measured."""
+    if data["exposed_s"].isna().all():
+        return None
+    own = _crowd(data, first_on_links(data)).rename(columns={"steps": "n (steps)", "device": "Hardware"})
+    own["Rate"], own["Exact (ms)"] = own["rate"].map(spoken), 1e3 * own["exposed_s"]
+    own["Exposed (ms)"] = own["Exact (ms)"].clip(lower=lower_edge(own["Exact (ms)"]))
+    y = _log("Exposed (ms)", nice=False) | {"title": "exposed communication (ms)"}
+    return _lines(own, _rates(own), y, ["Rate", "Exact (ms)", "n (steps)", "Hardware"], panels="model")
 
 
 def parts(data: pd.DataFrame) -> Spec:
@@ -190,8 +233,11 @@ def step_parts(data: pd.DataFrame) -> Spec:
     )
 
 
-CHARTS: Mapping[str, Callable[[pd.DataFrame], Spec]] = {
+CHARTS: Mapping[str, Callable[[pd.DataFrame], Spec | None]] = {
     "links": on_links,
+    "exposed": exposed,
+    "gap_on_links": gap_on_links,
+    "loss_on_links": loss_on_links,
     "loss_step": _curves("Step", False),
     "loss_seconds": _curves("Seconds of training", False),
     "loss_bytes": _curves("Bytes sent, all ranks", True),
@@ -241,7 +287,13 @@ def _lines(
 
 
 def _points(
-    own: pd.DataFrame, x: Spec, y: Spec, hover: Sequence[str], spread: Spec | None = None, legend: bool = True
+    own: pd.DataFrame,
+    x: Spec,
+    y: Spec,
+    hover: Sequence[str],
+    spread: Spec | None = None,
+    legend: bool = True,
+    panels: str | None = None,
 ) -> Spec:
     """A point a row, and a line for its spread where there is one."""
     colour = _colour(own, "usual" if legend else None)
@@ -249,7 +301,7 @@ def _points(
     layers: list[Spec] = [{"mark": {"type": "point", "filled": True, "size": 80, "opacity": 0.9}, "encoding": shown}]
     if spread:
         layers.insert(0, {"mark": "rule", "encoding": {"x": x, "color": colour} | spread})
-    return _spec(own, layers)
+    return _spec(own, layers, panels)
 
 
 def _spec(own: pd.DataFrame, layers: list[Spec], panels: str | None = None) -> Spec:
@@ -339,8 +391,10 @@ def _axis(field: str, log: bool) -> Spec:
     return _log(field) if log else {"field": field, "type": "quantitative"}
 
 
-def _log(field: str) -> Spec:
-    return {"field": field, "type": "quantitative", "scale": {"type": "log"}, "axis": {"format": "~s", "tickCount": 5}}
+def _log(field: str, nice: bool = True) -> Spec:
+    """`nice`: from a power of ten to another."""
+    scale = {"type": "log"} if nice else {"type": "log", "nice": False, "padding": 12}
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": {"format": "~s", "tickCount": 5}}
 
 
 def _quantity(field: str, title: str | None = None, zero: bool = True) -> Spec:
