@@ -12,20 +12,17 @@ import sys
 from collections.abc import Iterable
 
 EVERYWHERE = ("pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/")
-EXCHANGE = (
-    "edgc/comm/", "edgc/ops/", "edgc/policies/", "edgc/aggregators/", "edgc/exchange/", "edgc/synchronisation/",
-    "configs/methods/",
-)  # fmt: skip
-RUNS = ("edgc/base/", "edgc/config/", "edgc/backends/", "edgc/training/")
+EXCHANGE = ("edgc/core/", "edgc/hooks/", "configs/methods/")
+RUNS = ("edgc/core/base/", "edgc/core/settings/", "edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
 #: Targets of the Makefile, and what each tests.
 PARTS = {
     "test-rest": (
-        *EXCHANGE, *RUNS, "edgc/analysis/", "configs/", "docs/", "tests/unit/", "tests/property/", "tests/ops/",
+        *EXCHANGE, *RUNS, "edgc/report/", "configs/", "docs/", "tests/unit/", "tests/property/", "tests/ops/",
         "tests/distributed/", "tests/workflow/",
     ),
-    "test-dry": (*EXCHANGE, *RUNS, "edgc/dry/", "edgc/cluster/", "tests/dry/"),
-    "kernels": ("edgc/ops/", "edgc/dry/compilation.py", "tests/ops/", "tests/compiled/"),
-    "test-lab": (*RUNS, "edgc/cluster/slurm/", "edgc/cluster/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/"),
+    "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
+    "kernels": ("edgc/core/ops/", "edgc/tools/dry/compilation.py", "tests/ops/", "tests/compiled/"),
+    "test-lab": (*RUNS, "edgc/suite/cluster/slurm/", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/"),
 }  # fmt: skip
 DAY = 24 * 60 * 60
 

@@ -1,5 +1,5 @@
-"""The exchange for anybody's FSDP2 training loop; see edgc/backends/README.md."""
+"""The exchange for anybody's FSDP2 training loop; see edgc/hooks/README.md."""
 
-from edgc.backends.torch_fsdp import FSDPExchange, compress
+from edgc.hooks.torch_fsdp import FSDPExchange, compress
 
 __all__ = ["FSDPExchange", "compress"]

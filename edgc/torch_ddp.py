@@ -1,5 +1,5 @@
-"""The exchange for anybody's DDP training loop; see edgc/backends/README.md."""
+"""The exchange for anybody's DDP training loop; see edgc/hooks/README.md."""
 
-from edgc.backends.torch_ddp import DDPExchange, compress
+from edgc.hooks.torch_ddp import DDPExchange, compress
 
 __all__ = ["DDPExchange", "compress"]

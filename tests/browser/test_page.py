@@ -27,7 +27,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip i
 
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 
-from edgc.analysis.site.page import write_page, write_site  # noqa: E402
+from edgc.report.site.page import write_page, write_site  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -20,15 +20,15 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from edgc.dry.compilation import Source, resources
-from edgc.ops import kernel_launch as launch
-from edgc.ops.lowrank import triton as lowrank
-from edgc.ops.moments import triton as moments
-from edgc.ops.orthonormalise import triton as orthonormalise
-from edgc.ops.quantize import triton as quantize
-from edgc.ops.select import Pool
-from edgc.ops.select import triton as select
-from edgc.ops.split_sums import triton as split_sums
+from edgc.core.ops import kernel_launch as launch
+from edgc.core.ops.lowrank import triton as lowrank
+from edgc.core.ops.moments import triton as moments
+from edgc.core.ops.orthonormalise import triton as orthonormalise
+from edgc.core.ops.quantize import triton as quantize
+from edgc.core.ops.select import Pool
+from edgc.core.ops.select import triton as select
+from edgc.core.ops.split_sums import triton as split_sums
+from edgc.tools.dry.compilation import Source, resources
 
 RANKS = (16, 32, 64, 128)
 #: Bytes of shared memory that one program may have.

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edgc.base.errors import UserError
-from edgc.cluster.lab.guard import network
-from edgc.cluster.lab.network import Network
+from edgc.core.base.errors import UserError
+from edgc.suite.cluster.guard import network
+from edgc.suite.cluster.network import Network
 from tests.fixtures.limits import HANG
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -15,7 +15,7 @@ from tests.fixtures.limits import HANG
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
-MEGATRON, DDP = "edgc.backends.megatron.engine", "edgc.torch_ddp"
+MEGATRON, DDP = "edgc.suite.backends.megatron.engine", "edgc.torch_ddp"
 
 
 def on_ranks(program: str, processes: int, *arguments: str, needs: str = MEGATRON, seconds: float = HANG) -> Any:

@@ -1,4 +1,4 @@
-"""The complete scripts of edgc/backends/README.md, as a user runs them."""
+"""The complete scripts of edgc/hooks/README.md, as a user runs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bytes_of_script(number: int, ranks: int, folder: Path) -> tuple[int, int]:
 
     Both have to end alike. Returns bytes a step, and those that it says it replaces.
     """
-    text = (ROOT / "edgc" / "backends" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "edgc" / "hooks" / "README.md").read_text(encoding="utf-8")
     scripts = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert len(scripts) == 2
     (folder / "train.py").write_text(scripts[number], encoding="utf-8")

@@ -10,9 +10,9 @@ from statistics import median
 
 import pytest
 
-from edgc.base.files import read_json, read_jsonl
-from edgc.config import Cluster, load
-from edgc.training.node_links import network_of
+from edgc.core.base.files import read_json, read_jsonl
+from edgc.suite.config import Cluster, load
+from edgc.suite.training.node_links import network_of
 from tests.distributed import links
 from tests.fixtures.workspace import Workspace, wait_for
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgc.cluster.parameters import stage_parameters, vocabulary
-from edgc.cluster.step_model import StepModel
-from edgc.cluster.transfers import Transfers
-from edgc.config import Calibration, Method, RunSpec, load
+from edgc.suite.cluster.parameters import stage_parameters, vocabulary
+from edgc.suite.cluster.step_model import StepModel
+from edgc.suite.cluster.transfers import Transfers
+from edgc.suite.config import Calibration, Method, RunSpec, load
 from tests.distributed.ranks import on_ranks
 
 

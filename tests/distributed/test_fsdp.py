@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from edgc.base.errors import UserError
+from edgc.core.base.errors import UserError
 from edgc.fsdp import compress
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readme_scripts import bytes_of_script

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from edgc.comm import ReduceOp, TorchCommunicator
-from edgc.comm.loopback import run_ranks
-from edgc.comm.telemetry import Ledger
-from edgc.config import Method, available, load
+from edgc.core.comm import ReduceOp, TorchCommunicator
+from edgc.core.comm.loopback import run_ranks
+from edgc.core.comm.telemetry import Ledger
+from edgc.suite.config import Method, available, load
 from tests.fixtures.exchanged import exchanged
 from tests.fixtures.limits import COLLECTIVE
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from edgc.comm import TorchCommunicator, torch_group
-from edgc.comm.telemetry import Ledger
+from edgc.core.comm import TorchCommunicator, torch_group
+from edgc.core.comm.telemetry import Ledger
 from tests.fixtures import part_laws
 from tests.fixtures.limits import COLLECTIVE
 

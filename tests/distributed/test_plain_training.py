@@ -11,9 +11,9 @@ import pytest
 import torch
 from test_training import kill_workers
 
-from edgc.base.errors import EXIT_BAD_INPUT
-from edgc.base.files import read_json, read_jsonl
-from edgc.training.data.dataset import open_corpus, validation_batches
+from edgc.core.base.errors import EXIT_BAD_INPUT
+from edgc.core.base.files import read_json, read_jsonl
+from edgc.suite.training.data.dataset import open_corpus, validation_batches
 from tests.fixtures.workspace import Workspace, wait_for
 
 FULL = {"shard": "full", "parameter_wire": "exact"}

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import EXIT_BAD_INPUT, UserError
-from edgc.base.files import read_json, read_jsonl
-from edgc.cluster.lab.guard import network as lab_network
-from edgc.cluster.lab.network import Network
-from edgc.config import Cluster, load
-from edgc.training.node_links import network_of
+from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
+from edgc.core.base.files import read_json, read_jsonl
+from edgc.suite.cluster.guard import network as lab_network
+from edgc.suite.cluster.network import Network
+from edgc.suite.config import Cluster, load
+from edgc.suite.training.node_links import network_of
 from tests.distributed import links
 from tests.fixtures.workspace import Workspace, wait_for
 
@@ -156,7 +156,7 @@ def test_a_nodes_congestion_control_is_not_the_machines() -> None:
 
 
 def test_links_are_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edgc.cluster.lab.network import check_possible
+    from edgc.suite.cluster.network import check_possible
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UserError, match=r"network namespaces need root"):

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from edgc.base.errors import UserError
-from edgc.config import Method, load
+from edgc.core.base.errors import UserError
+from edgc.suite.config import Method, load
 from edgc.torch_ddp import compress
 from tests.distributed.ranks import DDP, on_ranks
 from tests.distributed.readme_scripts import bytes_of_script

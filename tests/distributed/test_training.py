@@ -14,12 +14,12 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from edgc.backends.megatron import checkpoint
-from edgc.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
-from edgc.base.files import read_json, read_jsonl
-from edgc.comm.telemetry import REGIONS
-from edgc.training.data.dataset import open_corpus, validation_batches
-from edgc.training.worker import NAME
+from edgc.core.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
+from edgc.core.base.files import read_json, read_jsonl
+from edgc.core.comm.telemetry import REGIONS
+from edgc.suite.backends.megatron import checkpoint
+from edgc.suite.training.data.dataset import open_corpus, validation_batches
+from edgc.suite.training.worker import NAME
 from tests.fixtures.limits import COLLECTIVE, HANG
 from tests.fixtures.workspace import Workspace, wait_for
 

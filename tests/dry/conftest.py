@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from edgc.config import Method, RunSpec, available, load
-from edgc.config.settings import validate
-from edgc.dry import device_guard, job
-from edgc.dry.short import STEPS, short
-from edgc.policies.windowed_settings import WindowedSettings
+from edgc.core.policies.windowed_settings import WindowedSettings
+from edgc.core.settings.settings import validate
+from edgc.suite.config import Method, RunSpec, available, load
+from edgc.tools.dry import device_guard, job
+from edgc.tools.dry.short import STEPS, short
 
 #: Their rounds of peeling go on for as long as data says: the host reads it, and nothing can be guessed for it.
 SKETCHES = {"lhc", "tagc", "tagc_released"}

@@ -24,10 +24,14 @@ class Fault:
 
 
 ALL = (0, 1, 2, 3)
-TELEMETRY, OBSERVATION, LOWRANK = "comm/telemetry.py", "exchange/observation.py", "ops/lowrank/triton.py"
-ENGINE, PROCESS, OUTER = "backends/megatron/engine.py", "backends/megatron/process.py", "synchronisation/outer.py"
-OPTIMIZER = "backends/megatron/optimizer.py"
-TOPK, LAUNCH, WIRE = "aggregators/topk.py", "ops/kernel_launch.py", "aggregators/wire.py"
+TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/observation.py", "core/ops/lowrank/triton.py"
+ENGINE, PROCESS, OUTER = (
+    "suite/backends/megatron/engine.py",
+    "suite/backends/megatron/process.py",
+    "core/synchronisation/outer.py",
+)
+OPTIMIZER = "suite/backends/megatron/optimizer.py"
+TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/wire.py"
 
 HOST = "a tensor is left on the host"
 LAYOUT = "memory is not contiguous"
@@ -41,49 +45,53 @@ ORDER = "ranks do not call alike"
 ADDRESS = "a kernel is told of memory that is not there"
 
 FAULTS = (
-    Fault(HOST, "aggregators/draws.py", ".to(like.device)", "", "powersgd", shows=LOWRANK),
+    Fault(HOST, "core/aggregators/draws.py", ".to(like.device)", "", "powersgd", shows=LOWRANK),
     Fault(HOST, OUTER, "torch.float64, device=device", "torch.float64", "diloco"),
-    Fault(HOST, "training/recorder.py", "dtype=torch.float64, device=self._device", "dtype=torch.float64", "dense"),
-    Fault(HOST, "exchange/relative_error.py", "gaussian.to(residual.device)", "gaussian", "edgc"),
+    Fault(HOST, "suite/training/recorder.py", "dtype=torch.float64, device=self._device", "dtype=torch.float64",
+          "dense"),
+    Fault(HOST, "core/exchange/relative_error.py", "gaussian.to(residual.device)", "gaussian", "edgc"),
     Fault(HOST, ENGINE, ".to(self.place.device, non_blocking=True)", "", "dense"),
     Fault(HOST, OUTER, "value.to(replica.parameters[name].device)", "value", "diloco", resumes=True),
-    Fault(HOST, "aggregators/right_factors.py", "self._last[name].to(like)", "self._last[name]", "powersgd",
+    Fault(HOST, "core/aggregators/right_factors.py", "self._last[name].to(like)", "self._last[name]", "powersgd",
           resumes=True, shows=LOWRANK),
-    Fault(HOST, "aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",
-          resumes=True, shows="ops/select/triton.py"),
+    Fault(HOST, "core/aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",
+          resumes=True, shows="core/ops/select/triton.py"),
     Fault(LAYOUT, TOPK, "new_empty(comm.size, wire.numel())", "new_empty(wire.numel(), comm.size).t()", "topk"),
-    Fault(LAYOUT, "backends/megatron/ddp.py", "embedding.all_reduce(gradient,", "embedding.all_reduce(gradient.t(),",
+    Fault(LAYOUT, "suite/backends/megatron/ddp.py", "embedding.all_reduce(gradient,",
+          "embedding.all_reduce(gradient.t(),",
           "dense"),
-    Fault(LAYOUT, "exchange/costs.py", "stages.all_gather(everywhere,", "stages.all_gather(everywhere.t(),", "edgc"),
+    Fault(LAYOUT, "core/exchange/costs.py", "stages.all_gather(everywhere,", "stages.all_gather(everywhere.t(),",
+          "edgc"),
     Fault(EVENT, TELEMETRY, "torch.cuda.Event(enable_timing=True)", "torch.cuda.Event()", "dense"),
     Fault(EVENT, TELEMETRY, "event.record()", "event.query()", "dense"),
     Fault(EVENT, TELEMETRY, "            torch.cuda.synchronize()", "            torch.cuda.current_stream()", "dense"),
-    Fault(TYPE, "comm/torch_group.py", "return dist.ReduceOp.MAX if", "return dist.ReduceOp.BOR if", "diloco",
+    Fault(TYPE, "core/comm/torch_group.py", "return dist.ReduceOp.MAX if", "return dist.ReduceOp.BOR if", "diloco",
           shows=OUTER),
     Fault(TYPE, OUTER, "[self._worst], dtype=torch.float64", "[0], dtype=torch.int16", "diloco"),
     Fault(TYPE, WIRE, "    sent = buffer.to(torch.bfloat16)", "    sent = buffer.to(torch.bool)", "dense_bf16"),
     Fault(SIZE, TOPK, "new_empty(comm.size, wire.numel())", "new_empty(1 + comm.size, wire.numel())", "topk"),
-    Fault(SIZE, "training/recorder.py", "torch.empty(dist.get_world_size(),", "torch.empty(1,", "dense"),
+    Fault(SIZE, "suite/training/recorder.py", "torch.empty(dist.get_world_size(),", "torch.empty(1,", "dense"),
     Fault(SIZE, OBSERVATION, "own.new_empty(self._stages.size, len(numbers))", "own.new_empty(len(numbers))", "edgc"),
-    Fault(WAIT, "aggregators/lowrank.py", "[t.tensor for t in bucket.tensors]\n", "[t.tensor for t in bucket.tensors]\n"
+    Fault(WAIT, "core/aggregators/lowrank.py", "[t.tensor for t in bucket.tensors]\n",
+          "[t.tensor for t in bucket.tensors]\n"
           "        grads[0].sum().item()\n", "powersgd"),
-    Fault(WAIT, "aggregators/residuals.py", "        if found is None:",
+    Fault(WAIT, "core/aggregators/residuals.py", "        if found is None:",
           "        if found is None or found.isnan().any():", "topk"),
     Fault(WAIT, ENGINE, "self.optimizer.prepare_grads()", "torch.cuda.synchronize(self.optimizer.prepare_grads())",
           "dense"),
     Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=OPTIMIZER),
     Fault(COMPILE, ENGINE, "            self._rehearse()\n", "            pass\n", "powersgd", shows=LOWRANK),
-    Fault(COMPILE, "exchange/rehearsal.py", "WIDEST), rank % 4 == 0", "WIDEST), True", "edgc",
+    Fault(COMPILE, "core/exchange/rehearsal.py", "WIDEST), rank % 4 == 0", "WIDEST), True", "edgc",
           shows=LOWRANK),
     Fault(COMPILE, LOWRANK, "            RANK=rank,\n            **_widths(wholes,",
           "            RANK=rank + full % 7,\n            **_widths(wholes,", "edgc"),
-    Fault(CONNECT, PROCESS, ", device_id=device)", ")", "dense", shows="backends/megatron/pipeline.py"),
+    Fault(CONNECT, PROCESS, ", device_id=device)", ")", "dense", shows="suite/backends/megatron/pipeline.py"),
     Fault(CONNECT, PROCESS, "create_gloo_process_groups=False", "create_gloo_process_groups=True", "dense"),
     Fault(ORDER, OBSERVATION, "self._agreement.broadcast(", "self._agreement.rank or self._agreement.broadcast(",
           "edgc", ranks=ALL),
     Fault(ORDER, WIRE, "    buffer.mul_(1 / comm.size)  #", "    buffer = buffer[comm.rank :].mul_(1 / comm.size)  #",
           "dense", ranks=ALL),
-    Fault(ORDER, "backends/megatron/pipeline.py", "forward.encode(tensor_send_next)",
+    Fault(ORDER, "suite/backends/megatron/pipeline.py", "forward.encode(tensor_send_next)",
           "forward.encode(tensor_send_next).half()", "dense"),
     Fault(ADDRESS, LAUNCH, "return tensor.data_ptr() +", "return tensor.clone().data_ptr() +", "powersgd",
           shows=LOWRANK),

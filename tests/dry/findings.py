@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from edgc.config import RunSpec
-from edgc.dry import tables
-from edgc.dry.collectives import disagreements
-from edgc.dry.job import Records
+from edgc.suite.config import RunSpec
+from edgc.tools.dry import tables
+from edgc.tools.dry.collectives import disagreements
+from edgc.tools.dry.job import Records
 
 #: Where the host may wait for the device inside a step, by file, kind and region, and how often a step at the most.
 #: A window is two steps here, so what happens at its end counts half.
 ALLOWED = {
     # the gradients' norm, to stop where it diverged; a second one for what is clipped, where a method updates the rest
-    ("edgc/backends/megatron/optimizer.py", "item", "optimizer"): 2,
-    ("edgc/comm/telemetry.py", "synchronize", "end"): 1.5,  # a step's end; and two checkpoints of what is on its way
+    ("edgc/suite/backends/megatron/optimizer.py", "item", "optimizer"): 2,
+    (
+        "edgc/core/comm/telemetry.py",
+        "synchronize",
+        "end",
+    ): 1.5,  # a step's end; and two checkpoints of what is on its way
     # a device's clock, where a method reads how long things took: at a window's end, or with an exchange
-    ("edgc/comm/telemetry.py", "synchronize", "other"): 0.5,
-    ("edgc/exchange/wire_time.py", "tolist", "entropy"): 0.5,
-    ("edgc/synchronisation/paced.py", "tolist", "other"): 0.5,
-    ("edgc/exchange/observation.py", "tolist", "entropy"): 4,  # a window's end: what all ranks agreed on
-    ("edgc/exchange/relative_error.py", "tolist", "entropy"): 0.5,
-    ("edgc/exchange/relative_error.py", "tolist", "observe"): 0.5,
-    ("edgc/synchronisation/gossip.py", "item", "other"): 1.25,  # whether a neighbour diverged; the last step asks all
-    ("edgc/synchronisation/outer.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
+    ("edgc/core/comm/telemetry.py", "synchronize", "other"): 0.5,
+    ("edgc/core/exchange/wire_time.py", "tolist", "entropy"): 0.5,
+    ("edgc/core/synchronisation/paced.py", "tolist", "other"): 0.5,
+    ("edgc/core/exchange/observation.py", "tolist", "entropy"): 4,  # a window's end: what all ranks agreed on
+    ("edgc/core/exchange/relative_error.py", "tolist", "entropy"): 0.5,
+    ("edgc/core/exchange/relative_error.py", "tolist", "observe"): 0.5,
+    (
+        "edgc/core/synchronisation/gossip.py",
+        "item",
+        "other",
+    ): 1.25,  # whether a neighbour diverged; the last step asks all
+    ("edgc/core/synchronisation/outer.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
 }
 
 

@@ -51,9 +51,9 @@ def run(fault: Fault | None, spec: dict[str, Any], folder: Path, rank: int) -> N
     finder = None
     if fault is not None:
         sys.meta_path.insert(0, finder := _Finder(fault))
-    from edgc.config import RunSpec
-    from edgc.dry.rank import train
-    from edgc.dry.stand_in import StandIn
+    from edgc.suite.config import RunSpec
+    from edgc.tools.dry.rank import train
+    from edgc.tools.dry.stand_in import StandIn
 
     loaded = RunSpec.model_validate(spec)
     stands_for = {0: 0, 1: 0, 2: 2, 3: 2} | {each: each for each in (fault.ranks if fault else ALL)}
@@ -67,8 +67,8 @@ def main(folder: Path) -> None:
     """Every fault in `folder/N`, and none in `folder/none`; specs lie there as `spec.json`."""
     import torch._dynamo  # noqa: F401  fake tensors load it
 
-    import edgc.backends.megatron
-    import edgc.ops.lowrank.triton  # noqa: F401  and with it Triton
+    import edgc.core.ops.lowrank.triton  # and with it Triton
+    import edgc.suite.backends.megatron  # noqa: F401
 
     for name in [name for name in sys.modules if name == "edgc" or name.startswith("edgc.")]:
         del sys.modules[name]

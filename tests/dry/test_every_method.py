@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgc.base.files import read_jsonl
-from edgc.dry import tables
-from edgc.dry.collectives import disagreements
+from edgc.core.base.files import read_jsonl
+from edgc.tools.dry import tables
+from edgc.tools.dry.collectives import disagreements
 from tests.dry.conftest import Ran
 from tests.dry.findings import needless_waits
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edgc.base import files
-from edgc.config import RunSpec
-from edgc.dry.job import Records
-from edgc.dry.short import corpus
+from edgc.core.base import files
+from edgc.suite.config import RunSpec
+from edgc.tools.dry.job import Records
+from edgc.tools.dry.short import corpus
 from tests.dry.conftest import spec
 from tests.dry.faults import FAULTS
 from tests.dry.findings import findings

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from edgc.analysis import manifests
-from edgc.base import files
-from edgc.config import Method, available, load, load_experiment
+from edgc.core.base import files
+from edgc.report import manifests
+from edgc.suite.config import Method, available, load, load_experiment
 from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[2]

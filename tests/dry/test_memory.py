@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from edgc.cluster.memory import memory_by_stage
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import validate
-from edgc.dry import job
-from edgc.dry.short import short
+from edgc.core.settings.settings import validate
+from edgc.suite.cluster.memory import memory_by_stage
+from edgc.suite.config import Method, RunSpec, load
+from edgc.tools.dry import job
+from edgc.tools.dry.short import short
 
 TOLERANCE = 0.05
 STEPS = 2  # the optimizer's state is there in the second

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from edgc.dry import compilation, roofline
-from edgc.dry.short import TOKENS
+from edgc.tools.dry import compilation, roofline
+from edgc.tools.dry.short import TOKENS
 from tests.dry.conftest import Ran, run
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgc.base.files import read_json, read_jsonl
-from edgc.cluster.lab import slurm_cluster as cluster
-from edgc.cluster.lab.network import Network
+from edgc.core.base.files import read_json, read_jsonl
+from edgc.suite.cluster.network import Network
+from edgc.tools.lab import slurm_cluster as cluster
 from tests.fixtures.limits import COLLECTIVE
 from tests.fixtures.workspace import REPOSITORY, Workspace
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgc.base.files import read_json
-from edgc.cluster.lab import slurm_cluster as cluster
-from edgc.cluster.lab.network import Network
-from edgc.training.worker import NAME
+from edgc.core.base.files import read_json
+from edgc.suite.cluster.network import Network
+from edgc.suite.training.worker import NAME
+from edgc.tools.lab import slurm_cluster as cluster
 from tests.fixtures.limits import COLLECTIVE, HANG
 from tests.lab.conftest import LabProject, end, losses, shown, status, steps, wait_for
 

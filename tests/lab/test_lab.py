@@ -10,9 +10,9 @@ import sys
 import psutil
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.cluster.lab import slurm_cluster as cluster
-from edgc.cluster.lab.network import Network
+from edgc.core.base.errors import UserError
+from edgc.suite.cluster.network import Network
+from edgc.tools.lab import slurm_cluster as cluster
 from tests.fixtures.limits import HANG
 from tests.lab.conftest import traces, wait_for
 

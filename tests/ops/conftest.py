@@ -8,7 +8,7 @@ import pytest
 import torch
 from implementation import DEVICE, TRITON
 
-from edgc.ops import backend
+from edgc.core.ops import backend
 
 
 @pytest.fixture(autouse=True)

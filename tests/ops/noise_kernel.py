@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from edgc.ops.noise.triton import bits, round_bf16
+from edgc.core.ops.noise.triton import bits, round_bf16
 
 
 @triton.jit(do_not_specialize=["seed", "stream"])

@@ -9,11 +9,11 @@ import pytest
 import torch
 from implementation import TRITON, normal
 
-from edgc.ops.noise import bits, round_bf16
-from edgc.ops.quantize import Code
-from edgc.ops.quantize import reference as quantize_reference
-from edgc.ops.select import Pool
-from edgc.ops.select import reference as select_reference
+from edgc.core.ops.noise import bits, round_bf16
+from edgc.core.ops.quantize import Code
+from edgc.core.ops.quantize import reference as quantize_reference
+from edgc.core.ops.select import Pool
+from edgc.core.ops.select import reference as select_reference
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kernels: TRITON_INTERPRET=1")
 
@@ -32,7 +32,7 @@ def test_noise_is_the_same_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("code", get_args(Code))
 def test_packed_bytes_are_the_same(code: Code) -> None:
-    from edgc.ops.quantize import triton as kernels
+    from edgc.core.ops.quantize import triton as kernels
 
     tensors = [normal(33, 5), normal(1), torch.zeros(4), torch.empty(0), normal(9001)]
     streams = [7, 8, 9, 10, 11]
@@ -44,7 +44,7 @@ def test_packed_bytes_are_the_same(code: Code) -> None:
 
 @pytest.mark.parametrize("feedback", [True, False])
 def test_the_same_elements_are_selected(feedback: bool) -> None:
-    from edgc.ops.select import triton as kernels
+    from edgc.core.ops.select import triton as kernels
 
     def pools() -> list[Pool]:
         shapes = [[(100, 50), (3,), (4099,)], [(1,)], [(64, 64)]]
@@ -65,7 +65,7 @@ def test_the_same_elements_are_selected(feedback: bool) -> None:
 
 
 def test_ties_and_nan_are_counted_exactly() -> None:
-    from edgc.ops.select import triton as kernels
+    from edgc.core.ops.select import triton as kernels
 
     values = torch.tensor([0.0, 2.0, -2.0, math.nan, 2.0, math.inf, -0.0, 2.0] * 600)
     (chosen,) = kernels.select([Pool([values], None, 1500)])

@@ -10,7 +10,7 @@ import torch
 from implementation import normal
 from torch import Tensor
 
-from edgc.ops.lowrank import decode, encode, project
+from edgc.core.ops.lowrank import decode, encode, project
 
 #: Of (m, n, r). Blocks are 32 to 64 wide: below, across and exactly at them.
 SHAPES = [(1, 1, 1), (5, 70, 3), (64, 64, 16), (130, 33, 17), (70, 129, 64), (131, 140, 128), (140, 150, 135)]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from implementation import DEVICE, TRITON
 
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Method, available, load
-from edgc.ops import backend
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.ops import backend
+from edgc.suite.config import Method, available, load
 from tests.fixtures.exchanged import exchanged
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kernels: TRITON_INTERPRET=1")

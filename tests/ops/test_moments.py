@@ -10,7 +10,7 @@ import torch
 from implementation import normal
 from torch import Tensor
 
-from edgc.ops.moments import histogram, moments
+from edgc.core.ops.moments import histogram, moments
 
 
 def samples(tensors: list[Tensor], strides: list[int]) -> list[np.ndarray]:

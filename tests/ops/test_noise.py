@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from edgc.ops.noise import bits, round_bf16
+from edgc.core.ops.noise import bits, round_bf16
 
 
 def unit(seed: int, stream: int, count: int) -> torch.Tensor:

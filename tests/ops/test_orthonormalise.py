@@ -9,7 +9,7 @@ import torch
 from implementation import normal
 from torch import Tensor
 
-from edgc.ops import orthonormalise as op
+from edgc.core.ops import orthonormalise as op
 
 METHODS = pytest.mark.parametrize("method", ["cholesky", "householder"])
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -10,7 +10,7 @@ import torch
 from implementation import normal
 from torch import Tensor
 
-from edgc.ops.quantize import Code, dequantize, packed_bytes, quantize
+from edgc.core.ops.quantize import Code, dequantize, packed_bytes, quantize
 
 CODES = pytest.mark.parametrize("code", get_args(Code))
 

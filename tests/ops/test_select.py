@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from implementation import normal
 
-from edgc.ops.select import Pool, select
-from edgc.ops.select.reference import largest
+from edgc.core.ops.select import Pool, select
+from edgc.core.ops.select.reference import largest
 
 #: Few different values, so that ties are common; zeros of both signs, infinities.
 elements = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.5, -3.0, 1e-40, math.inf, -math.inf])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from edgc.ops.kernel_launch import table, tiles
+from edgc.core.ops.kernel_launch import table, tiles
 
 
 def test_tables_do_not_depend_on_a_users_default_device() -> None:

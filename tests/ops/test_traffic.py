@@ -12,8 +12,8 @@ import pytest
 import torch
 from implementation import DEVICE, TRITON, normal
 
-from edgc.ops.select import Pool
-from edgc.ops.traffic import FORMULAS, Traffic, traffic
+from edgc.core.ops.select import Pool
+from edgc.core.ops.traffic import FORMULAS, Traffic, traffic
 
 pytestmark = pytest.mark.skipif(not TRITON or DEVICE != "cpu", reason="counts in the interpreter: TRITON_INTERPRET=1")
 
@@ -23,7 +23,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 
 
 def launches(run: Callable[[], Any]) -> list[Any]:
-    from edgc.dry.interpreted_bytes import counted
+    from edgc.tools.dry.interpreted_bytes import counted
 
     with counted() as found:
         run()
@@ -44,20 +44,20 @@ def as_formulas_say(one: Any) -> None:
 
 
 def encode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32) -> list[Any]:
-    from edgc.ops.lowrank import triton as kernels
+    from edgc.core.ops.lowrank import triton as kernels
 
     errors = [None if error is None else normal(m, n, dtype=error)]
     return launches(lambda: kernels.encode([normal(m, n, dtype=grad)], errors, [normal(n, r)], [torch.empty(m, r)]))
 
 
 def project(m: int, n: int, r: int) -> list[Any]:
-    from edgc.ops.lowrank import triton as kernels
+    from edgc.core.ops.lowrank import triton as kernels
 
     return launches(lambda: kernels.project([normal(m, n)], [normal(m, r)], [torch.empty(n, r)]))
 
 
 def decode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32) -> list[Any]:
-    from edgc.ops.lowrank import triton as kernels
+    from edgc.core.ops.lowrank import triton as kernels
 
     gradient, memory = normal(m, n, dtype=grad), None if error is None else normal(m, n, dtype=error)
     whole = memory if memory is not None and error == FP32 else gradient
@@ -121,10 +121,10 @@ def test_a_matrix_alone_fills_a_gpu_for_a_sixth_more() -> None:
 
 
 def test_closed_forms_of_the_other_kernels() -> None:
-    from edgc.ops.moments import triton as moments
-    from edgc.ops.orthonormalise import triton as orthonormalise
-    from edgc.ops.quantize import triton as quantize
-    from edgc.ops.select import triton as select
+    from edgc.core.ops.moments import triton as moments
+    from edgc.core.ops.orthonormalise import triton as orthonormalise
+    from edgc.core.ops.quantize import triton as quantize
+    from edgc.core.ops.select import triton as select
 
     def run() -> None:
         for rank in (4, 64, 128):

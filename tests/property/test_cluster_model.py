@@ -14,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from edgc.base.errors import UserError
-from edgc.base.files import write_jsonl
 from edgc.cli import app
-from edgc.cluster.ask import calibration_of, chosen, of_method, question
-from edgc.cluster.memory import check_memory, memory
-from edgc.cluster.plan import at_rate, plan
-from edgc.cluster.step_model import StepModel
-from edgc.cluster.step_parts import Step
-from edgc.cluster.trajectory import Parametric, Recorded
-from edgc.cluster.whole_run import simulate
-from edgc.config import Calibration, Method, RunSpec, load
-from edgc.config.model import TIED
-from edgc.config.settings import merge
-from edgc.policies.amounts import DENSE, ON, Amount, Bits, Rank
-from edgc.policies.policy import Decision
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import write_jsonl
+from edgc.core.policies.amounts import DENSE, ON, Amount, Bits, Rank
+from edgc.core.policies.policy import Decision
+from edgc.core.settings.settings import merge
+from edgc.suite.cluster.ask import calibration_of, chosen, of_method, question
+from edgc.suite.cluster.memory import check_memory, memory
+from edgc.suite.cluster.plan import at_rate, plan
+from edgc.suite.cluster.step_model import StepModel
+from edgc.suite.cluster.step_parts import Step
+from edgc.suite.cluster.trajectory import Parametric, Recorded
+from edgc.suite.cluster.whole_run import simulate
+from edgc.suite.config import Calibration, Method, RunSpec, load
+from edgc.suite.config.model import TIED
 
 STAGES = 4
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Bits, Rank
-from edgc.policies.policy import Decision
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Bits, Rank
+from edgc.core.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
     FULL,

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import Aggregator, AggregatorSettings, Last
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.amounts import DENSE, Amount
-from edgc.policies.policy import Decision
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import Aggregator, AggregatorSettings, Last
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.policies.amounts import DENSE, Amount
+from edgc.core.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
     CASES,

@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import AggregatorSettings, Law, Tolerance
-from edgc.comm import Sharded
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.policies.amounts import DENSE
-from edgc.policies.policy import Decision
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law, Tolerance
+from edgc.core.comm import Sharded
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.policies.amounts import DENSE
+from edgc.core.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
     CASES,

@@ -7,8 +7,8 @@ import math
 
 import torch
 
-from edgc.aggregators.aggregator import AggregatorSettings, forget
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.aggregators.aggregator import AggregatorSettings, forget
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from tests.fixtures.aggregator_cases import (
     BUCKETS,
     SHAPES,

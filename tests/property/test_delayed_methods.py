@@ -13,10 +13,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.draws import draw
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Method
-from edgc.synchronisation import SYNCHRONISATIONS
+from edgc.core.aggregators.draws import draw
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.suite.config import Method
 from tests.fixtures.toy_replica import SHAPES, ToyReplica, gradients, same, start
 from tests.fixtures.toy_replica import STEPS as ITERATIONS
 from tests.property.test_momentum_methods import LR, RANKS, AdamW, Parameters, mean, method, trained

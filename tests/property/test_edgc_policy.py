@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edgc.base.errors import UserError
-from edgc.policies.amounts import plain
-from edgc.policies.edgc import Edgc, EdgcSettings
-from edgc.policies.policy import Context, Decision, Observation
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import plain
+from edgc.core.policies.edgc import Edgc, EdgcSettings
+from edgc.core.policies.policy import Context, Decision, Observation
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "edgc_trajectories.json"
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
@@ -121,7 +121,7 @@ def test_a_fixed_reference_forgets_nothing_that_a_clamp_cuts_off() -> None:
 
 def test_small_changes_follow_the_rank_model() -> None:
     """g(r₁) = e^{H₀−H₁}·g(r₀) over all of the stage's matrices, by Σ g² at the integers beside r₁."""
-    from edgc.policies.rank_model import error
+    from edgc.core.policies.rank_model import error
 
     change = -0.05
     rank = drive(warmed(step_limit=100), [-8.0 + change], first=2)[0][0]

@@ -11,11 +11,11 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.draws import draw
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.comm.telemetry import Charge
-from edgc.config import Method
-from edgc.synchronisation.gossip import edges
+from edgc.core.aggregators.draws import draw
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.telemetry import Charge
+from edgc.core.synchronisation.gossip import edges
+from edgc.suite.config import Method
 from tests.fixtures.toy_replica import SHAPES, STEPS, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from edgc.policies.edgc_measured import TAILS, EdgcMeasured, EdgcMeasuredSettings, allocate, energy_left, falling
-from edgc.policies.policy import Context, Observation
-from edgc.policies.rank_model import error_curve
+from edgc.core.policies.edgc_measured import TAILS, EdgcMeasured, EdgcMeasuredSettings, allocate, energy_left, falling
+from edgc.core.policies.policy import Context, Observation
+from edgc.core.policies.rank_model import error_curve
 
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
 FULL = {name: min(shape) for name, shape in SHAPES.items()}

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from scipy.fft import dctn, idctn
 from torch import Tensor
 
-from edgc.aggregators.draws import draw
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Method, load
-from edgc.config.settings import merge
+from edgc.core.aggregators.draws import draw
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.settings.settings import merge
+from edgc.suite.config import Method, load
 from tests.fixtures.toy_replica import CONFIGS, SHAPES, ToyReplica, gradients, start
 
 RANKS, STEPS, LR, DECAY = 4, 25, 0.01, 0.1

@@ -23,9 +23,21 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from edgc.analysis.reference_values import EDGC, TAGC, Reference, load_reference
-from edgc.base.errors import UserError
-from edgc.config import KINDS, Cluster, Corpus, Experiment, Method, Model, Named, Task, available, load, load_experiment
+from edgc.core.base.errors import UserError
+from edgc.report.reference_values import EDGC, TAGC, Reference, load_reference
+from edgc.suite.config import (
+    KINDS,
+    Cluster,
+    Corpus,
+    Experiment,
+    Method,
+    Model,
+    Named,
+    Task,
+    available,
+    load,
+    load_experiment,
+)
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SAMPLE = 10  # changes of a file that a test tries

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from tests.fixtures.toy_replica import SHAPES, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
 

@@ -10,8 +10,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.synchronisation.outer_settings import OuterSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.synchronisation.outer_settings import OuterSettings
 from tests.fixtures.toy_replica import PERIOD, SHAPES, STEPS, ToyReplica, parameters
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from edgc.base.errors import UserError
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.comm.telemetry import StepClock
-from edgc.config import Method, load
-from edgc.config.settings import merge, validate
-from edgc.synchronisation.paced import PacedSettings
+from edgc.core.base.errors import UserError
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.telemetry import StepClock
+from edgc.core.settings.settings import merge, validate
+from edgc.core.synchronisation.paced import PacedSettings
+from edgc.suite.config import Method, load
 from tests.fixtures.toy_replica import STEPS, ToyReplica, parameters, same
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgc.config import Method, available, load
-from edgc.policies import POLICIES
-from edgc.policies.amounts import DENSE, Bits, Rank, Ratio, plain
-from edgc.policies.policy import Context, Observation, Policy, PolicySettings
-from edgc.policies.stage_alignment import ExchangeCost
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import DENSE, Bits, Rank, Ratio, plain
+from edgc.core.policies.policy import Context, Observation, Policy, PolicySettings
+from edgc.core.policies.stage_alignment import ExchangeCost
+from edgc.suite.config import Method, available, load
 from tests.fixtures import tiers
 
 CONFIGS = Path(__file__).parents[2] / "configs"

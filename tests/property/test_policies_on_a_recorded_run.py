@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edgc.policies import POLICIES
-from edgc.policies.amounts import plain
-from edgc.policies.policy import Context, Observation
-from edgc.policies.stage_alignment import fit
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import plain
+from edgc.core.policies.policy import Context, Observation
+from edgc.core.policies.stage_alignment import fit
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RUN = json.loads((GOLDEN / "recorded_run.json").read_text(encoding="utf-8"))

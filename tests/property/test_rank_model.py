@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from edgc.policies.rank_model import error, error_curve, rank_at, rank_for
+from edgc.core.policies.rank_model import error, error_curve, rank_at, rank_for
 
 shapes = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=4)
 nats = st.floats(-20, 5)

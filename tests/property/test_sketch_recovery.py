@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 import torch
 
-from edgc.ops.count_sketch import LANES, Hashing, SketchShape, cells_for, encode, peel
+from edgc.core.ops.count_sketch import LANES, Hashing, SketchShape, cells_for, encode, peel
 
 KEPT = 30_000
 

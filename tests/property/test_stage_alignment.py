@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.policies.stage_alignment import (
+from edgc.core.policies.stage_alignment import (
     ExchangeCost,
     aligned_rank,
     exchange_seconds,

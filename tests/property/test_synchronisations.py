@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.comm.telemetry import Charge
-from edgc.config import Method, available, load
-from edgc.policies.amounts import DENSE
-from edgc.policies.policy import Decision
-from edgc.synchronisation import SYNCHRONISATIONS
-from edgc.synchronisation.synchronisation import Moment, SynchronisationSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.telemetry import Charge
+from edgc.core.policies.amounts import DENSE
+from edgc.core.policies.policy import Decision
+from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.core.synchronisation.synchronisation import Moment, SynchronisationSettings
+from edgc.suite.config import Method, available, load
 from tests.fixtures import tiers
 from tests.fixtures.toy_replica import BUCKETS, CONFIGS, METHODS, PERIOD, SHAPES, STEPS, ToyReplica, parameters, same
 

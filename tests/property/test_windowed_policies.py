@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgc.base.errors import UserError
-from edgc.policies import POLICIES
-from edgc.policies.amounts import DENSE, Rank, plain
-from edgc.policies.policy import Context, Decision, Observation, Policy
-from edgc.policies.stage_alignment import ExchangeCost, fit
+from edgc.core.base.errors import UserError
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import DENSE, Rank, plain
+from edgc.core.policies.policy import Context, Decision, Observation, Policy
+from edgc.core.policies.stage_alignment import ExchangeCost, fit
 
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
 STAGES = 3

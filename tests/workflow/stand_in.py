@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgc.base.files import write_json, write_text
 from edgc.cli import app
-from edgc.config import Task, load, load_experiment
-from edgc.training.evaluation import zero_shot
-from edgc.training.evaluation.local_data import local_file
+from edgc.core.base.files import write_json, write_text
+from edgc.suite.config import Task, load, load_experiment
+from edgc.suite.training.evaluation import zero_shot
+from edgc.suite.training.evaluation.local_data import local_file
 from tests.fixtures.synthetic_runs import write_run
 
 

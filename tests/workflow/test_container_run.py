@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgc.config import load_experiment
+from edgc.suite.config import load_experiment
 from tests.workflow.conftest import Project
 
 # What Apptainer 1.4 does with the environment (internal/pkg/util/env): APPTAINER_… stays outside, APPTAINERENV_X is X

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from edgc.base.files import read_json, write_jsonl
-from edgc.config import Task, load, load_experiment
+from edgc.core.base.files import read_json, write_jsonl
+from edgc.suite.config import Task, load, load_experiment
 from tests.workflow.conftest import Project, make_project
 
 METHODS = ("dense", "powersgd", "edgc")

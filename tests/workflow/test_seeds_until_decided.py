@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from edgc.config import load_experiment
+from edgc.suite.config import load_experiment
 from tests.workflow.conftest import Project
 
 TABLE = "results/toy/tables/accuracy.csv"

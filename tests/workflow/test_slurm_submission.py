@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgc.config import Corpus, load, load_experiment
-from edgc.training.data.corpus_files import corpus_id
+from edgc.suite.config import Corpus, load, load_experiment
+from edgc.suite.training.data.corpus_files import corpus_id
 from tests.fixtures.limits import HANG
 from tests.workflow.conftest import ROOT, Project
 

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from edgc.analysis.archive import MARK, archive, restore
-from edgc.analysis.figures import FIGURES
-from edgc.analysis.selection import figures_of, tables_of
-from edgc.analysis.tables import TABLES
-from edgc.base.files import read_json
-from edgc.config import Experiment, available, load_experiment
+from edgc.core.base.files import read_json
+from edgc.report.archive import MARK, archive, restore
+from edgc.report.figures import FIGURES
+from edgc.report.selection import figures_of, tables_of
+from edgc.report.tables import TABLES
+from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.site_page import unfolded
 
 ROOT = Path(__file__).resolve().parents[2]

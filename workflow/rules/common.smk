@@ -8,17 +8,17 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from edgc.analysis.archive import MARK
-from edgc.analysis.frames import FRAMES
-from edgc.analysis.reference_values import EDGC as PAPER
-from edgc.analysis.selection import figures_of, tables_of
-from edgc.config import Cluster, Corpus, Task, load, load_experiment
-from edgc.training.data.corpus_files import corpus_id, input_files
-from edgc.training.evaluation.local_data import evaluated_on
-from edgc.base.errors import UserError
-from edgc.base.files import canonical_json, read_json
-from edgc.cluster.slurm.queue import live_jobs, runs_of
-from edgc.cluster.slurm.site import check_site, forgets_jobs
+from edgc.report.archive import MARK
+from edgc.report.frames import FRAMES
+from edgc.report.reference_values import EDGC as PAPER
+from edgc.report.selection import figures_of, tables_of
+from edgc.suite.config import Cluster, Corpus, Task, load, load_experiment
+from edgc.suite.training.data.corpus_files import corpus_id, input_files
+from edgc.suite.training.evaluation.local_data import evaluated_on
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import canonical_json, read_json
+from edgc.suite.cluster.slurm.queue import live_jobs, runs_of
+from edgc.suite.cluster.slurm.site import check_site, forgets_jobs
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
 # no reason to train again, and the report shows no path of this machine.

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from edgc.base.errors import UserError
+from edgc.core.base.errors import UserError
 from edgc.torch_ddp import DDPExchange, compress
 
 VOCAB, WIDTH, TOKENS, STEPS = 64, 48, 96, 6

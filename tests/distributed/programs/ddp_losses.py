@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, STEPS, VOCAB, run_spec, same_everywhere
 
-from edgc.backends.ddp_engine import DDPEngine
-from edgc.backends.megatron.process import join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.ddp_engine import DDPEngine
+from edgc.suite.backends.megatron.process import join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 
 def main(data: int, methods: list[str]) -> None:

@@ -17,14 +17,14 @@ import torch
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
 
-from edgc.aggregators import AGGREGATORS
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.gpt_model import is_split
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.exchange.gradient_exchange import GradientExchange
-from edgc.training.data.dataset import rank_batches
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.exchange.gradient_exchange import GradientExchange
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.gpt_model import is_split
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, VOCAB, GLOBAL, MICRO, SEQ = 6, 300, 8, 2, 32
 WINDOWS = {"window": 2, "warmup_fraction": 0.3, "warmup_limit": 0.3}

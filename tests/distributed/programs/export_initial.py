@@ -14,11 +14,11 @@ from engine_losses import VOCAB, run_spec
 from tokenizers import Tokenizer, models
 from transformers import GPT2LMHeadModel
 
-from edgc.backends.megatron import checkpoint, hf_export
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import join, leave
-from edgc.config import Method, load
-from edgc.training.data.tokenizers import END_OF_TEXT
+from edgc.suite.backends.megatron import checkpoint, hf_export
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import join, leave
+from edgc.suite.config import Method, load
+from edgc.suite.training.data.tokenizers import END_OF_TEXT
 
 
 def main(tensor: int, pipeline: int, data: int, folder: Path) -> None:

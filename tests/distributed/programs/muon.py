@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, run_spec
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.training.data.dataset import rank_batches
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, LR, CLIP = 4, 1e-2, 0.5
 MUON = {"momentum": 0.9, "nesterov": False, "ns_steps": 4, "lr_scale": "original", "lr_ratio": 3.0}

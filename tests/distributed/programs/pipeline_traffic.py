@@ -17,14 +17,14 @@ import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.pipeline import ChargedP2P
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.model import TIED
-from edgc.config.settings import merge
-from edgc.exchange.link_codecs import PipelineTraffic
-from edgc.training.data.dataset import rank_batches
+from edgc.core.exchange.link_codecs import PipelineTraffic
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.pipeline import ChargedP2P
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config.model import TIED
+from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, LR = 6, 1e-2
 BF16 = {"name": "bf16"}

@@ -18,15 +18,15 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
-from edgc.backends.held import sizes
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
-from edgc.training.engines import build_engine
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.held import sizes
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
+from edgc.suite.training.engines import build_engine
 
 if TYPE_CHECKING:
-    from edgc.training.engines import Engine
+    from edgc.suite.training.engines import Engine
 
 RANKS = int(os.environ["WORLD_SIZE"])
 STEPS = 20

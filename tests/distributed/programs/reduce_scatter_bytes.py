@@ -10,10 +10,10 @@ import json
 import torch
 import torch.distributed as dist
 
-from edgc.comm import TorchCommunicator, torch_group
-from edgc.comm.telemetry import Ledger
-from edgc.config import Cluster
-from edgc.training.node_links import Interface
+from edgc.core.comm import TorchCommunicator, torch_group
+from edgc.core.comm.telemetry import Ledger
+from edgc.suite.config import Cluster
+from edgc.suite.training.node_links import Interface
 
 ELEMENTS = 1 << 20
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, replicas_agree, run_spec
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import join, leave
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import join, leave
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 
 def main(tensor: int, pipeline: int, data: int, steps: int, methods: list[str]) -> None:

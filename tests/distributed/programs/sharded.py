@@ -14,9 +14,9 @@ from typing import Any
 import engine_losses as losses
 from engine_losses import SETTINGS, STEPS, VOCAB, MegatronEngine, StockEngine, run_spec
 
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
 
 
 def main(tensor: int, pipeline: int, data: int, precision: str, methods: list[str]) -> None:

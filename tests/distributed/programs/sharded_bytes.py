@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, MegatronEngine, run_spec
 
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.comm import TorchCommunicator
-from edgc.comm.telemetry import Ledger
-from edgc.config import Cluster, Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
-from edgc.training.node_links import Interface
+from edgc.core.comm import TorchCommunicator
+from edgc.core.comm.telemetry import Ledger
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Cluster, Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
+from edgc.suite.training.node_links import Interface
 
 STEPS = 4
 MODEL = {"hidden_size": 128, "num_heads": 4}  # a megabyte and a half of parameters: messages, not greetings

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, STEPS, VOCAB, MegatronEngine, run_spec
 
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 RANKS, HALF = 2, STEPS // 2
 

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from engine_losses import run_spec
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import join, leave
-from edgc.config import Method, RunSpec, load
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import join, leave
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.training.data.dataset import rank_batches
 
 WINDOW, VOCAB, GLOBAL, MICRO, SEQ = 4, 2048, 32, 8, 128
 MODEL = {"name": "small", "num_layers": 4, "hidden_size": 128, "num_heads": 4, "seq_length": SEQ}

@@ -12,9 +12,9 @@ from typing import Any
 import torch.distributed as dist
 from engine_losses import VOCAB, run_spec
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import join, leave
-from edgc.config import Method, load
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import join, leave
+from edgc.suite.config import Method, load
 
 
 def main(tensor: int, pipeline: int, data: int) -> None:

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 
-from edgc.backends.megatron.engine import MegatronEngine
-from edgc.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.config import Method, RunSpec, load
-from edgc.config.model import TIED
-from edgc.config.settings import merge
-from edgc.training.data.dataset import rank_batches
+from edgc.core.settings.settings import merge
+from edgc.suite.backends.megatron.engine import MegatronEngine
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config.model import TIED
+from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, CUTS, PERIOD = 8, (1, 4, 6), 3  # exchanges after steps 2, 5 and 7
 #: Two fragments, launched after steps 0, 2 and 4 for one step, and in the last step without delay.

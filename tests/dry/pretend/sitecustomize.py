@@ -1,7 +1,7 @@
 """Lets every Python process that finds this file on its path believe in one GPU, on which nothing is computed.
 
-A process that would compute (a rank of a training, a benchmark) becomes a rank of `edgc.dry`. To all others, torch says
-that there is a GPU.
+A process that would compute (a rank of a training, a benchmark) becomes a rank of `edgc.tools.dry`. To all others,
+torch says that there is a GPU.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ def believe(torch):
 
 def become_a_rank(cluster, folder):
     """From now on tensors on a GPU hold no data."""
-    from edgc.dry.stand_in import StandIn
+    from edgc.tools.dry.stand_in import StandIn
 
     stand_in = StandIn(cluster, MODEL, int(os.environ.get("RANK", "0")))
     stand_in.install()
@@ -34,13 +34,13 @@ def become_a_rank(cluster, folder):
 def train(unused):
     from pathlib import Path
 
-    from edgc.base import files
-    from edgc.config import RunSpec
+    from edgc.core.base import files
+    from edgc.suite.config import RunSpec
 
     run_dir = Path(sys.argv[1])
     spec = RunSpec.model_validate(files.read_json(run_dir / "spec.json"))
     become_a_rank(spec.cluster, run_dir / "mail")
-    from edgc.backends.megatron import hf_export
+    from edgc.suite.backends.megatron import hf_export
 
     def export(*arguments):
         folder = arguments[-1]  # what is exported are weights, of which there are none
@@ -54,12 +54,12 @@ def bench(unused):
     import tempfile
     from pathlib import Path
 
-    from edgc.config import Cluster, load
+    from edgc.suite.config import Cluster, load
 
     become_a_rank(load(Cluster, "gpu1"), Path(tempfile.mkdtemp()))
     # What is timed beside ours, in torch: how large its tensors are depends on data.
-    from edgc.ops.moments import reference
-    from edgc.training.bench import ops
+    from edgc.core.ops.moments import reference
+    from edgc.suite.training.bench import ops
 
     def gate(shape_set, op, rank, make, fail):
         small = make(sorted(set(shape_set.shapes)), gated=True)
@@ -98,9 +98,9 @@ class Hook(MetaPathFinder):
 
 
 words = " ".join(sys.orig_argv)
-if "edgc.training.worker" in words:
-    sys.meta_path.insert(0, Hook("edgc.training.loop", before=train))
+if "edgc.suite.training.worker" in words:
+    sys.meta_path.insert(0, Hook("edgc.suite.training.loop", before=train))
 elif "bench ops" in words:
-    sys.meta_path.insert(0, Hook("edgc.training.bench.report", before=bench))
+    sys.meta_path.insert(0, Hook("edgc.suite.training.bench.report", before=bench))
 else:
     sys.meta_path.insert(0, Hook("torch", after=believe))

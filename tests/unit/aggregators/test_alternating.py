@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.alternating import Alternating, AlternatingSettings
-from edgc.aggregators.draws import draw
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Rank
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.alternating import Alternating, AlternatingSettings
+from edgc.core.aggregators.draws import draw
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Rank
+from edgc.core.policies.policy import Decision
 
 RANKS, RANK, M, N = 3, 4, 40, 30
 

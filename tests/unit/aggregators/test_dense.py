@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from edgc.aggregators.aggregator import NamedTensor, adjacent_view
-from edgc.aggregators.dense import Dense, DenseSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import ON
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor, adjacent_view
+from edgc.core.aggregators.dense import Dense, DenseSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import ON
+from edgc.core.policies.policy import Decision
 
 
 def test_adjacent_tensors_in_any_order_are_one_view() -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.dgc import DGC, DGCSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Amount, Ratio
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.dgc import DGC, DGCSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Amount, Ratio
+from edgc.core.policies.policy import Decision
 
 SHAPE = (200, 100)
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.draws import draw
-from edgc.aggregators.lowrank import LowRank
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Rank
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.lowrank import LowRank
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Rank
+from edgc.core.policies.policy import Decision
 
 RANKS, STEPS, RANK, BLOCK, M, N = 3, 12, 4, 8, 36, 24
 WIRES = [("int8", "int8"), ("int8", "int4"), ("int4", "int8"), ("int4", "int4"), ("int2", "int2"), (None, "int4"),

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.block_code import BITS, E2M1, BlockCode, lloyd_levels
-from edgc.aggregators.few_bits import FewBits, FewBitsSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Bits
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.block_code import BITS, E2M1, BlockCode, lloyd_levels
+from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Bits
+from edgc.core.policies.policy import Decision
 
 RANKS, STEPS, BLOCK = 4, 20, 16
 SHAPES = {"a": (16, 24), "b": (64,)}

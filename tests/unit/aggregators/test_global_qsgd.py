@@ -10,13 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.global_qsgd import GlobalQSGD, GlobalQSGDSettings
-from edgc.base.errors import UserError
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Bits
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.global_qsgd import GlobalQSGD, GlobalQSGDSettings
+from edgc.core.base.errors import UserError
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Bits
+from edgc.core.policies.policy import Decision
 
 DELAYED = {"scale": "delayed", "error_feedback": True}
 

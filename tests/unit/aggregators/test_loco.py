@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.block_code import BlockCode
-from edgc.aggregators.loco import LoCo, LoCoSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Amount, Bits
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.loco import LoCo, LoCoSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Amount, Bits
+from edgc.core.policies.policy import Decision
 
 RANKS, NUMEL, STEPS, RESET, BETA = 2, 512, 7, 4, 0.8
 FOUR, EIGHT = BlockCode(4, 128), BlockCode(8, 128)

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.aggregator import Aggregator, NamedTensor
-from edgc.aggregators.byte_planes import BytePlanes
-from edgc.aggregators.dense import Dense, DenseSettings
-from edgc.aggregators.lossless import BLOCK, LENGTH, Lossless, LosslessSettings, _Deal
-from edgc.cluster.compute import seconds
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Calibration, load
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import ON
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.aggregators.byte_planes import BytePlanes
+from edgc.core.aggregators.dense import Dense, DenseSettings
+from edgc.core.aggregators.lossless import BLOCK, LENGTH, Lossless, LosslessSettings, _Deal
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import ON
+from edgc.core.policies.policy import Decision
+from edgc.suite.cluster.compute import seconds
+from edgc.suite.config import Calibration, load
 
 ELEMENTS = 5000
 KINDS = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.uint8]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Dense, Rank
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.lowrank import LowRank
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Dense, Rank
+from edgc.core.policies.policy import Decision
 
 
 def lowrank(seed: int = 0, **options: Any) -> LowRank:

@@ -9,12 +9,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.few_bits import FewBits, FewBitsSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Bits
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Bits
+from edgc.core.policies.policy import Decision
 
 NUMEL, BLOCK = 4096, 512
 

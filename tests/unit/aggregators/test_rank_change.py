@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.aggregators.mixed import WireBuffers
-from edgc.aggregators.right_factors import WarmFactors, singular_values
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Amount, Rank
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.lowrank import LowRank
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.mixed import WireBuffers
+from edgc.core.aggregators.right_factors import WarmFactors, singular_values
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.policy import Decision
 
 LIKE = torch.empty(0, dtype=torch.float64)
 

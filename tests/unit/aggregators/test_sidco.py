@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.sidco import NEAR, Fit, fitted
+from edgc.core.aggregators.sidco import NEAR, Fit, fitted
 
 NUMEL = 100_000
 

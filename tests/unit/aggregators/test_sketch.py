@@ -11,17 +11,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.aggregators.aggregator import Law, NamedTensor
-from edgc.aggregators.sketch import Sketch
-from edgc.aggregators.sketch_settings import SketchSettings
-from edgc.aggregators.threshold import STEPS, from_table
-from edgc.base.errors import UserError
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Method, load
-from edgc.exchange.turns import UnderWay
-from edgc.ops.select import Pool
-from edgc.policies.amounts import DENSE, Ratio
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import Law, NamedTensor
+from edgc.core.aggregators.sketch import Sketch
+from edgc.core.aggregators.sketch_settings import SketchSettings
+from edgc.core.aggregators.threshold import STEPS, from_table
+from edgc.core.base.errors import UserError
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.ops.select import Pool
+from edgc.core.policies.amounts import DENSE, Ratio
+from edgc.core.policies.policy import Decision
+from edgc.suite.config import Method, load
 
 ELEMENTS = 30_000
 RATIO = 0.2

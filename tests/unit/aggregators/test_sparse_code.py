@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.sparse_code import Index, SparseCode, Values
-from edgc.ops.select import Selection
+from edgc.core.aggregators.sparse_code import Index, SparseCode, Values
+from edgc.core.ops.select import Selection
 
 NUMELS, KS = (5000, 1, 9000, 300), (130, 1, 64, 33)
 

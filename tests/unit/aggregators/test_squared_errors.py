@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import Aggregator, NamedTensor
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
-from edgc.policies.policy import Decision
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
+from edgc.core.policies.policy import Decision
 
 SHAPES = {"wide": (24, 60), "square": (40, 40), "vector": (301,), "row": (1, 12)}
 STEPS = 3

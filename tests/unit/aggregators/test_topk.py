@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.topk import TopK, TopKSettings
-from edgc.base.errors import UserError
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import DENSE, Ratio
-from edgc.policies.policy import Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.topk import TopK, TopKSettings
+from edgc.core.base.errors import UserError
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Ratio
+from edgc.core.policies.policy import Decision
 
 
 def topk(**options: Any) -> TopK:

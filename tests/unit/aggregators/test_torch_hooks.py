@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hooks
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.turns import UnderWay
-from edgc.policies.amounts import Rank
-from edgc.policies.policy import Decision
-from edgc.training.bench.exchange_core import Bucket, group_of_one
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import Rank
+from edgc.core.policies.policy import Decision
+from edgc.suite.training.bench.exchange_core import Bucket, group_of_one
 
 RANKS, STEPS, RANK = 3, 8, 3
 SHAPES = {"a": (20, 30), "b": (7,), "c": (16, 16), "d": (30, 20), "e": (1, 12), "f": (25,)}  # 1500 elements

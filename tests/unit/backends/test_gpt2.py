@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from edgc.backends.gpt2 import build_gpt2
-from edgc.config import Model
+from edgc.suite.backends.gpt2 import build_gpt2
+from edgc.suite.config import Model
 
 SIZE = Model(name="tiny", num_layers=2, hidden_size=32, num_heads=4, seq_length=16)  # type: ignore[call-arg]
 VOCAB = 96

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from megatron.core.utils import local_multi_tensor_l2_norm, local_multi_tensor_scale
 
-from edgc.backends.megatron.gradient_norm import l2_norm, scale
+from edgc.suite.backends.megatron.gradient_norm import l2_norm, scale
 
 SHAPES = ((257, 129), (64,), (1,), (33, 5, 7))
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.base import columns
+from edgc.core.base import columns
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 MICROSECONDS = st.integers(-(10**9), 10**9).map(lambda count: count / 1e6)

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.cluster.calibrate import Timed, calibrate
-from edgc.cluster.compute import seconds
-from edgc.cluster.plan import at_rate
-from edgc.cluster.step_model import StepModel
-from edgc.config import Calibration, RunSpec, Stages, load_experiment
-from edgc.config.rate import bits_per_second
-from edgc.policies.policy import Decision
+from edgc.core.base.errors import UserError
+from edgc.core.policies.policy import Decision
+from edgc.suite.cluster.calibrate import Timed, calibrate
+from edgc.suite.cluster.compute import seconds
+from edgc.suite.cluster.plan import at_rate
+from edgc.suite.cluster.step_model import StepModel
+from edgc.suite.config import Calibration, RunSpec, Stages, load_experiment
+from edgc.suite.config.rate import bits_per_second
 
 TRUTH = Calibration(
     name="truth", source="calibrated", origin="made up", device_model="CPU", gemm_tflops={"fp32": 1.0},

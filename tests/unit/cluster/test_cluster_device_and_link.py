@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from edgc.aggregators.workload import Message
-from edgc.cluster.device_and_link import Timeline
-from edgc.cluster.transfers import Transfer
+from edgc.core.aggregators.workload import Message
+from edgc.suite.cluster.device_and_link import Timeline
+from edgc.suite.cluster.transfers import Transfer
 
 
 @pytest.mark.parametrize(("in_flight", "arrival"), [(1, 3 * 13.0), (2, 13.0 + 13.0), (3, 2 * 3.0 + 13.0)])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.aggregators.workload import Kernel, Message, Phase, Workload
-from edgc.cluster.device_and_link import Timeline
-from edgc.cluster.full_shards import Modules, Work, run
-from edgc.cluster.transfers import Transfer
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
+from edgc.suite.cluster.device_and_link import Timeline
+from edgc.suite.cluster.full_shards import Modules, Work, run
+from edgc.suite.cluster.transfers import Transfer
 
 LAYERS = 4
 

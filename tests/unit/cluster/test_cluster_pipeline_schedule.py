@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.base.errors import UserError
-from edgc.cluster.pipeline_schedule import closed_form, order, run
+from edgc.core.base.errors import UserError
+from edgc.suite.cluster.pipeline_schedule import closed_form, order, run
 
 seconds = st.floats(0.1, 10)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from test_cluster_calibrate import TRUTH, session, step_s
 
-from edgc.base import files
-from edgc.base.errors import UserError
-from edgc.cluster.predict import write_prediction
-from edgc.config import load_experiment
+from edgc.core.base import files
+from edgc.core.base.errors import UserError
+from edgc.suite.cluster.predict import write_prediction
+from edgc.suite.config import load_experiment
 
 
 def write_source(results: Path) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgc.cluster.published import fitted_efficiency, megatron_table
-from edgc.config import Calibration, load
+from edgc.suite.cluster.published import fitted_efficiency, megatron_table
+from edgc.suite.config import Calibration, load
 
 
 @pytest.mark.tier("test")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from edgc.base.errors import UserError
 from edgc.cli import app
-from edgc.cluster.ask import calibration_of, of_method, question
-from edgc.cluster.memory import CATEGORIES, check_memory, memory
-from edgc.cluster.parameters import count, stage_parameters, vocabulary
-from edgc.cluster.plan import at_rate
-from edgc.cluster.step_model import StepModel
-from edgc.cluster.step_parts import Step
-from edgc.config import Calibration, Method, RunSpec, load
+from edgc.core.base.errors import UserError
+from edgc.suite.cluster.ask import calibration_of, of_method, question
+from edgc.suite.cluster.memory import CATEGORIES, check_memory, memory
+from edgc.suite.cluster.parameters import count, stage_parameters, vocabulary
+from edgc.suite.cluster.plan import at_rate
+from edgc.suite.cluster.step_model import StepModel
+from edgc.suite.cluster.step_parts import Step
+from edgc.suite.config import Calibration, Method, RunSpec, load
 
 SHARDS = ("none", "optimizer", "full")
 LINK = 32e9 / 8  #: bytes/s

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from edgc.base.errors import EXIT_BAD_INPUT
 from edgc.cli import app
-from edgc.cluster.ask import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
-from edgc.cluster.memory import CATEGORIES
-from edgc.cluster.plan import UTILISATIONS
-from edgc.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
+from edgc.core.base.errors import EXIT_BAD_INPUT
+from edgc.suite.cluster.ask import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
+from edgc.suite.cluster.memory import CATEGORIES
+from edgc.suite.cluster.plan import UTILISATIONS
+from edgc.suite.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
 
 METHODS = [
     "dense_bf16_overlap",

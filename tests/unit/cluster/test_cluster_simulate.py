@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from edgc.analysis.collect import gather
-from edgc.analysis.frames import frame
-from edgc.analysis.reference_values import load_reference
-from edgc.analysis.study import Study
-from edgc.analysis.write import write_table
-from edgc.base import files
-from edgc.base.errors import UserError
-from edgc.cluster.simulate import write_forecasts
-from edgc.config import Experiment, load_experiment
-from edgc.config.settings import validate
+from edgc.core.base import files
+from edgc.core.base.errors import UserError
+from edgc.core.settings.settings import validate
+from edgc.report.collect import gather
+from edgc.report.frames import frame
+from edgc.report.reference_values import load_reference
+from edgc.report.study import Study
+from edgc.report.write import write_table
+from edgc.suite.cluster.simulate import write_forecasts
+from edgc.suite.config import Experiment, load_experiment
 
 LINKS, LATENCIES, LOCAL = ["100mbit", "10gbit"], [1, 50], [1, 4, 1000]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgc.analysis import timeline_figure
 from edgc.cli import app
-from edgc.cluster.ask import calibration_of, chosen, question
-from edgc.cluster.step_model import StepModel
-from edgc.cluster.timeline import timeline
-from edgc.cluster.trajectory import Parametric
-from edgc.cluster.whole_run import simulate
-from edgc.config import load
-from edgc.config.method import Method
+from edgc.core.settings.method import Method
+from edgc.report import timeline_figure
+from edgc.suite.cluster.ask import calibration_of, chosen, question
+from edgc.suite.cluster.step_model import StepModel
+from edgc.suite.cluster.timeline import timeline
+from edgc.suite.cluster.trajectory import Parametric
+from edgc.suite.cluster.whole_run import simulate
+from edgc.suite.config import load
 
 METHODS = ("dense", "dense_bf16_overlap", "powersgd")
 

@@ -6,10 +6,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from edgc.aggregators.workload import Message
-from edgc.cluster.transfers import Group, Transfers, ring_hops
-from edgc.comm import wire_factor
-from edgc.config import Calibration, Cluster, Parallel, load
+from edgc.core.aggregators.workload import Message
+from edgc.core.comm import wire_factor
+from edgc.suite.cluster.transfers import Group, Transfers, ring_hops
+from edgc.suite.config import Calibration, Cluster, Parallel, load
 
 SIZE, PAYLOAD = 4, 4_000_000
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from edgc.comm import ReduceOp, wire_factor
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.comm.telemetry import Ledger, StepClock
+from edgc.core.comm import ReduceOp, wire_factor
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.telemetry import Ledger, StepClock
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -93,7 +93,7 @@ def test_a_failing_rank_ends_the_others_with_its_own_error() -> None:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that advances one second whenever it is read."""
     seconds = itertools.count()
-    monkeypatch.setattr("edgc.comm.telemetry.time.perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr("edgc.core.comm.telemetry.time.perf_counter", lambda: float(next(seconds)))
 
 
 @pytest.mark.usefixtures("ticking")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.comm import Piece, Sharded, cut_evenly, cut_rows
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm import Piece, Sharded, cut_evenly, cut_rows
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 
 NUMELS = {"weight": 12, "bias": 3, "nothing": 0}
 #: The boundary cuts the weight; the second rank owns what comes first in it; the last rank owns nothing.

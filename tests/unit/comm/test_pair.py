@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.comm import ReduceOp
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm import ReduceOp
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 
 
 def test_each_collective_is_that_of_a_group_of_two() -> None:

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from edgc.comm import telemetry
-from edgc.comm.telemetry import StepClock
+from edgc.core.comm import telemetry
+from edgc.core.comm.telemetry import StepClock
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import (
+from edgc.core.base.errors import UserError
+from edgc.core.settings.settings import merge
+from edgc.suite.config import (
     KINDS,
     Experiment,
     Method,
@@ -17,7 +18,6 @@ from edgc.config import (
     load,
     load_experiment,
 )
-from edgc.config.settings import merge
 from tests.fixtures.configs import put, write_configs
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import load_experiment
+from edgc.core.base.errors import UserError
+from edgc.suite.config import load_experiment
 from tests.fixtures.configs import Edit, write_configs
 
 

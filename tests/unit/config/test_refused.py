@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Corpus, load, load_experiment
+from edgc.core.base.errors import UserError
+from edgc.suite.config import Corpus, load, load_experiment
 from tests.fixtures.configs import Edit, both, few_bits, put, write_configs
 
 #: What is wrong, and what the message must name: the setting, its value, what is allowed.

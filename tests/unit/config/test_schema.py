@@ -1,4 +1,4 @@
-"""The generated JSON schemas: in sync with edgc.config, and what `--check` notices."""
+"""The generated JSON schemas: in sync with edgc.suite.config, and what `--check` notices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from jsonschema import Draft202012Validator
 
-from edgc.config import KINDS, schema
+from edgc.suite.config import KINDS, schema
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from edgc.base.errors import UserError
-from edgc.config.settings import Settings, validate
+from edgc.core.base.errors import UserError
+from edgc.core.settings.settings import Settings, validate
 
 
 class Here(Settings):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgc.analysis import manifests
-from edgc.base.files import canonical_json
-from edgc.config import RunSpec, load_experiment
-from edgc.config.settings import validate
+from edgc.core.base.files import canonical_json
+from edgc.core.settings.settings import validate
+from edgc.report import manifests
+from edgc.suite.config import RunSpec, load_experiment
 from tests.fixtures.configs import Edit, put, write_configs
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"

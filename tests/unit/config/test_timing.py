@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Timing, load_experiment
+from edgc.core.base.errors import UserError
+from edgc.suite.config import Timing, load_experiment
 from tests.fixtures.configs import Edit, both, put, write_configs
 
 CONTROLS = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Trace, load_experiment
-from edgc.config.settings import validate
+from edgc.core.base.errors import UserError
+from edgc.core.settings.settings import validate
+from edgc.suite.config import Trace, load_experiment
 from tests.fixtures.configs import Edit, both, put, write_configs
 
 DROP = {"name": "drop", "title": "drop", "changes": [{"at": 0, "rate": "200mbit"}, {"at": 30, "rate": "20mbit"}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgc.dry.collectives import disagreements
+from edgc.tools.dry.collectives import disagreements
 
 Call = dict[str, Any]
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from edgc.cli import app
-from edgc.config import Method, available
-from edgc.dry.gpu_doctor import SHOWN, show
+from edgc.suite.config import Method, available
+from edgc.tools.dry.gpu_doctor import SHOWN, show
 
 NUMBERS: dict[str, Any] = {"through": True, "fits": False, "longest": "orthonormalise", "binds": "arithmetic"}
 

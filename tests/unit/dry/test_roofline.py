@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from edgc.dry.data_sheets import MODELS, blocks_of_multiprocessor
-from edgc.dry.roofline import bounds
-from edgc.ops.traffic import Traffic
+from edgc.core.ops.traffic import Traffic
+from edgc.tools.dry.data_sheets import MODELS, blocks_of_multiprocessor
+from edgc.tools.dry.roofline import bounds
 
 V100, A100, H100 = MODELS["V100"], MODELS["A100"], MODELS["H100"]
 

@@ -6,11 +6,11 @@ import math
 
 import torch
 
-from edgc.aggregators.lowrank import LowRank
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.costs import from_plain, measure, share, to_plain
-from edgc.policies.stage_alignment import ExchangeCost
+from edgc.core.aggregators.lowrank import LowRank
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.costs import from_plain, measure, share, to_plain
+from edgc.core.policies.stage_alignment import ExchangeCost
 
 SHAPES = {"a": (48, 32), "b": (20, 20), "bias": (48,)}
 MATRICES = {name: SHAPES[name] for name in ("a", "b")}

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.exchange.entropy import sample_stride, sampled_entropy
-from edgc.policies.policy import Sampling
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.exchange.entropy import sample_stride, sampled_entropy
+from edgc.core.policies.policy import Sampling
 
 FULL = Sampling(every=1, rate=1.0, estimator="gaussian")
 ESTIMATORS = ("gaussian", "histogram", "histogram_differential")

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import Exchange, Last, NamedTensor
-from edgc.aggregators.dense import DenseSettings
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.comm import GRADIENT, ReduceOp, Work, telemetry
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.gradient_exchange import GradientExchange, compressible
-from edgc.exchange.observation import AGREE
-from edgc.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
-from edgc.policies.fixed import Fixed, FixedSettings
-from edgc.policies.policy import Context, Decision, Observation, Sampling
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import Exchange, Last, NamedTensor
+from edgc.core.aggregators.dense import DenseSettings
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.comm import GRADIENT, ReduceOp, Work, telemetry
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.core.exchange.observation import AGREE
+from edgc.core.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
+from edgc.core.policies.fixed import Fixed, FixedSettings
+from edgc.core.policies.policy import Context, Decision, Observation, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
 

@@ -9,10 +9,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.base.errors import UserError
-from edgc.config import RunSpec
-from edgc.config.settings import validate
-from edgc.exchange.link_codecs import LinkCodec, LinkCodecSettings, build
+from edgc.core.base.errors import UserError
+from edgc.core.exchange.link_codecs import LinkCodec, LinkCodecSettings, build
+from edgc.core.settings.settings import validate
+from edgc.suite.config import RunSpec
 
 SHAPE = (24, 2, 16)  # sequence, micro-batch, hidden: a matrix of 48×16
 ROWS, COLUMNS = 48, 16

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.comm import Sharded
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.gradient_exchange import GradientExchange, compressible
-from edgc.policies import POLICIES
-from edgc.policies.amounts import plain
-from edgc.policies.policy import Context, Observation, Policy
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm import Sharded
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import plain
+from edgc.core.policies.policy import Context, Observation, Policy
 
 SHAPES = {"layer.weight": (48, 32), "embedding.weight": (60, 16), "layer.bias": (48,)}
 WINDOW = 4

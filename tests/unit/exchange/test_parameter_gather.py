@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.parameter_gather import TAG, ParameterWire, gather, gather_workload
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.parameter_gather import TAG, ParameterWire, gather, gather_workload
 
 RANKS = 3
 

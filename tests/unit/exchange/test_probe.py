@@ -14,22 +14,22 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.dense import DenseSettings
-from edgc.base.errors import UserError
-from edgc.base.files import read_jsonl
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.config import Probe, RunSpec, Training
-from edgc.config.settings import validate
-from edgc.exchange.entropy import sampled_entropy
-from edgc.exchange.gradient_exchange import GradientExchange
-from edgc.exchange.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
-from edgc.policies import POLICIES
-from edgc.policies.fixed import FixedSettings
-from edgc.policies.policy import Context, Sampling
-from edgc.policies.rank_model import error_curve
-from edgc.training.probing import FILE, ProbeRecords
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.dense import DenseSettings
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import read_jsonl
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.entropy import sampled_entropy
+from edgc.core.exchange.gradient_exchange import GradientExchange
+from edgc.core.exchange.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
+from edgc.core.policies import POLICIES
+from edgc.core.policies.fixed import FixedSettings
+from edgc.core.policies.policy import Context, Sampling
+from edgc.core.policies.rank_model import error_curve
+from edgc.core.settings.settings import validate
+from edgc.suite.config import Probe, RunSpec, Training
+from edgc.suite.training.probing import FILE, ProbeRecords
 from tests.fixtures.studies import tiny_spec
 
 ALL = {"entropy_every": 1, "rates": (1.0, 0.25), "estimators": ("gaussian", "histogram"), "spectra_every": 2}

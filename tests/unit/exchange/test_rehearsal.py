@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.aggregators.lowrank import LowRank
-from edgc.aggregators.lowrank_settings import LowRankSettings
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.rehearsal import decisions, ladder, rehearse
-from edgc.ops.kernel_launch import padded
-from edgc.ops.lowrank import triton as lowrank
-from edgc.policies import POLICIES
-from edgc.policies.amounts import DENSE, ON, Rank
-from edgc.policies.edgc import EdgcSettings
-from edgc.policies.fixed import Fixed, FixedSettings
-from edgc.policies.policy import Context, Decision
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.lowrank import LowRank
+from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.rehearsal import decisions, ladder, rehearse
+from edgc.core.ops.kernel_launch import padded
+from edgc.core.ops.lowrank import triton as lowrank
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import DENSE, ON, Rank
+from edgc.core.policies.edgc import EdgcSettings
+from edgc.core.policies.fixed import Fixed, FixedSettings
+from edgc.core.policies.policy import Context, Decision
 
 SHAPES = {"a": (96, 64), "b": (64, 128)}
 CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.aggregators import AGGREGATORS
-from edgc.aggregators.aggregator import NamedTensor
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.exchange.gradient_exchange import GradientExchange, compressible
-from edgc.policies.amounts import Rank
-from edgc.policies.budget import Budget, BudgetSettings
-from edgc.policies.policy import Context, Observation
+from edgc.core.aggregators import AGGREGATORS
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.core.policies.amounts import Rank
+from edgc.core.policies.budget import Budget, BudgetSettings
+from edgc.core.policies.policy import Context, Observation
 
 SHAPES = {"w": (40, 30), "b": (30,), "v": (24, 30)}
 WINDOW = 3

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from edgc.base.errors import UserError
-from edgc.config import Cluster, RunSpec, load
-from edgc.config.experiment import load_experiment
-from edgc.config.settings import merge, validate
-from edgc.ops import backend
-from edgc.ops.lowrank import project
-from edgc.ops.lowrank import reference as lowrank
+from edgc.core.base.errors import UserError
+from edgc.core.ops import backend
+from edgc.core.ops.lowrank import project
+from edgc.core.ops.lowrank import reference as lowrank
+from edgc.core.settings.settings import merge, validate
+from edgc.suite.config import Cluster, RunSpec, load
+from edgc.suite.config.experiment import load_experiment
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -69,7 +69,7 @@ def test_the_chosen_tensors_decide_and_the_kernel_gets_all_arguments(monkeypatch
     monkeypatch.setattr(backend, "_on_triton", lambda tensors: tensors == ["whole"])
     operation = backend.dispatched(lowrank.project, of=lambda wholes, *_: wholes)
     operation(["whole"], ["basis"], ["out"])  # type: ignore[list-item]
-    assert seen == ["edgc.ops.lowrank.triton", (["whole"], ["basis"], ["out"])]
+    assert seen == ["edgc.core.ops.lowrank.triton", (["whole"], ["basis"], ["out"])]
 
 
 def test_a_cluster_of_cpus_refuses_triton_before_anything_starts() -> None:

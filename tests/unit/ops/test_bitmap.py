@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgc.ops.bitmap import pack, packed_size, unpack
+from edgc.core.ops.bitmap import pack, packed_size, unpack
 
 
 def test_the_first_element_is_the_lowest_bit() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.ops.count_sketch import Hashing, SketchShape, cells_for, encode, estimate, murmur3, peel
+from edgc.core.ops.count_sketch import Hashing, SketchShape, cells_for, encode, estimate, murmur3, peel
 
 HASHINGS: list[Hashing] = ["element", "block"]
 every_hashing = pytest.mark.parametrize("hashing", HASHINGS)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.stats import norm
 
-from edgc.base.errors import UserError
-from edgc.policies.accordion import Accordion, AccordionSettings
-from edgc.policies.amounts import DENSE, Bits, Rank, Ratio, plain
-from edgc.policies.edgc_bits import EdgcBits, EdgcBitsSettings, width_for
-from edgc.policies.policy import Context, Observation
+from edgc.core.base.errors import UserError
+from edgc.core.policies.accordion import Accordion, AccordionSettings
+from edgc.core.policies.amounts import DENSE, Bits, Rank, Ratio, plain
+from edgc.core.policies.edgc_bits import EdgcBits, EdgcBitsSettings, width_for
+from edgc.core.policies.policy import Context, Observation
 
 SHAPES = {"a": (8, 8), "b": (8,)}
 CONTEXT = Context(0, 2, 1000, SHAPES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Method, load
-from edgc.config.settings import merge, validate
-from edgc.policies.amounts import DENSE, Rank
-from edgc.policies.budget import Budget, BudgetSettings
-from edgc.policies.policy import Context, Observation
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import DENSE, Rank
+from edgc.core.policies.budget import Budget, BudgetSettings
+from edgc.core.policies.policy import Context, Observation
+from edgc.core.settings.settings import merge, validate
+from edgc.suite.config import Method, load
 
 BYTES = (1e5, 2e5, 4e5, 8e5)  #: at ranks 4, 8, 16 and 32
 

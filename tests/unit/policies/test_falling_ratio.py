@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from edgc.base.errors import UserError
-from edgc.policies.amounts import Ratio
-from edgc.policies.falling_ratio import FallingRatio, FallingRatioSettings
-from edgc.policies.policy import Context, Decision
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import Ratio
+from edgc.core.policies.falling_ratio import FallingRatio, FallingRatioSettings
+from edgc.core.policies.policy import Context, Decision
 
 SETTINGS = FallingRatioSettings(name="falling_ratio", ratio=0.001, part=10)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgc.policies.amounts import plain
-from edgc.policies.edgc_loss import EdgcLoss, EdgcLossSettings
-from edgc.policies.edgc_released import EdgcReleased, EdgcReleasedSettings
-from edgc.policies.policy import Context, Observation, Policy
+from edgc.core.policies.amounts import plain
+from edgc.core.policies.edgc_loss import EdgcLoss, EdgcLossSettings
+from edgc.core.policies.edgc_released import EdgcReleased, EdgcReleasedSettings
+from edgc.core.policies.policy import Context, Observation, Policy
 
 SHAPES = {"qkv": (128, 384), "mlp": (512, 128)}
 CONTEXT = Context(0, 1, 1000, SHAPES)

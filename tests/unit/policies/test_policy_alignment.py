@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Method
-from edgc.policies import POLICIES
-from edgc.policies.amounts import DENSE, plain
-from edgc.policies.policy import Context, Observation, Policy
-from edgc.policies.stage_alignment import ExchangeCost, fit
+from edgc.core.base.errors import UserError
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import DENSE, plain
+from edgc.core.policies.policy import Context, Observation, Policy
+from edgc.core.policies.stage_alignment import ExchangeCost, fit
+from edgc.suite.config import Method
 
 SHAPES = {"qkv": (128, 384), "mlp": (512, 128)}
 LEAD = {"first": (256, 256), "second": (128, 512)}

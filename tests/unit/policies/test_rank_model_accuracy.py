@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 from scipy.special import erfc, jv
 
-from edgc.policies.rank_model import error_curve
+from edgc.core.policies.rank_model import error_curve
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from edgc.cli import app
-from edgc.config import Experiment, available
+from edgc.suite.config import Experiment, available
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "slurm" / "container"
@@ -202,7 +202,7 @@ def test_docker_copies_what_git_tracks_and_nothing_else() -> None:
         if not pattern.startswith(("#", "!")):
             assert ignored(pattern.replace("*", "x")), pattern
     assert all(
-        map(ignored, ("results/published/smoke", "edgc/ops/__pycache__/x.pyc", ".git/config", ".venv/bin/python"))
+        map(ignored, ("results/published/smoke", "edgc/core/ops/__pycache__/x.pyc", ".git/config", ".venv/bin/python"))
     )
     assert not ignored(".git/HEAD")
     removed = next(line for line in sections(DEFINITION)["post"] if line.startswith("rm -rf"))

@@ -24,8 +24,8 @@ SUITES = {
 
 def example(room: str) -> tuple[str, str, str, str]:
     """Name, Python file, registry line and YAML file of the example for a room."""
-    (section,) = [part for part in re.split(r"^### ", TEXT, flags=re.MULTILINE) if f"Write `edgc/{room}/" in part]
-    (name,) = re.findall(rf"Write `edgc/{room}/(\w+)\.py`", section)
+    (section,) = [part for part in re.split(r"^### ", TEXT, flags=re.MULTILINE) if f"Write `edgc/core/{room}/" in part]
+    (name,) = re.findall(rf"Write `edgc/core/{room}/(\w+)\.py`", section)
     blocks = {
         kind: re.findall(rf"^```{kind}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL) for kind in ("python", "yaml")
     }
@@ -45,15 +45,15 @@ def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_pa
         copy = tmp_path / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
-    (tmp_path / "edgc" / room / f"{name}.py").write_text(code, encoding="utf-8")
+    (tmp_path / "edgc" / "core" / room / f"{name}.py").write_text(code, encoding="utf-8")
     (tmp_path / "configs" / "methods" / f"{name}.yaml").write_text(method, encoding="utf-8")
-    registry = tmp_path / "edgc" / room / "__init__.py"
+    registry = tmp_path / "edgc" / "core" / room / "__init__.py"
     (opening,) = re.findall(
         r"^[A-Z]+S = \{\n(?=    \"(?:dense|fixed|every_step)\")", registry.read_text(encoding="utf-8"), re.MULTILINE
     )
     kind = line.split()[1].rstrip(",")
     changed = registry.read_text(encoding="utf-8").replace(opening, f"{opening}    {line}\n")
-    registry.write_text(f"from edgc.{room}.{name} import {kind}\n{changed}", encoding="utf-8")
+    registry.write_text(f"from edgc.core.{room}.{name} import {kind}\n{changed}", encoding="utf-8")
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", name, "tests/property"],

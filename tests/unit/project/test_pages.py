@@ -11,11 +11,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from edgc.analysis.site.answers import by_rate
-from edgc.analysis.site.kept import one
-from edgc.analysis.tables.links import PAYS
 from edgc.cli import app
-from edgc.config import Experiment, Method, available
+from edgc.report.site.answers import by_rate
+from edgc.report.site.kept import one
+from edgc.report.tables.links import PAYS
+from edgc.suite.config import Experiment, Method, available
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
 
 #: Snakemake takes seconds to plan; that what it plans exists is tested by itself.

@@ -39,5 +39,5 @@ def test_every_folder_has_a_tier_and_every_part_is_in_test_all() -> None:
 
 def test_a_page_s_typo_asks_for_nothing_more_and_an_aggregator_for_its_laws() -> None:
     assert CI["asked_for"](["README.md"]) == {}
-    assert {"test-rest", "test-dry"} <= set(CI["asked_for"](["edgc/aggregators/topk.py"]))
+    assert {"test-rest", "test-dry"} <= set(CI["asked_for"](["edgc/core/aggregators/topk.py"]))
     assert set(CI["asked_for"](["pyproject.toml"])) == set(CI["PARTS"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgc.base.files import write_json
+from edgc.core.base.files import write_json
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from edgc.analysis.bench_figure import write_bench_figure
 from edgc.cli import app
-from edgc.training.bench import report
-from edgc.training.bench.cases import exchange_case, implementations
-from edgc.training.bench.exchange_core import group_of_one
-from edgc.training.bench.rounds import interleaved
-from edgc.training.bench.shapes import STAGES, ShapeSet, shape_sets
+from edgc.report.bench_figure import write_bench_figure
+from edgc.suite.training.bench import report
+from edgc.suite.training.bench.cases import exchange_case, implementations
+from edgc.suite.training.bench.exchange_core import group_of_one
+from edgc.suite.training.bench.rounds import interleaved
+from edgc.suite.training.bench.shapes import STAGES, ShapeSet, shape_sets
 
 SMALL = ShapeSet("small", [(300, 260), (260, 400)] * 3)
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from edgc.aggregators.byte_planes import BytePlanes
-from edgc.analysis import lossless_table
-from edgc.analysis.bench_table import text, write
-from edgc.analysis.lossless_table import FLOATS, answers, present
 from edgc.cli import app
-from edgc.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.training.bench.entropy_coding import Sent, coded
-from edgc.training.bench.overheard import Overheard
+from edgc.core.aggregators.byte_planes import BytePlanes
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.report import lossless_table
+from edgc.report.bench_table import text, write
+from edgc.report.lossless_table import FLOATS, answers, present
+from edgc.suite.training.bench.entropy_coding import Sent, coded
+from edgc.suite.training.bench.overheard import Overheard
 
 ROW = {"step": 1, "raw": 4.0, "zstd": 3.8, "planes": 3.0, "zstd_bound": 3.9, "planes_bound": 2.9, "random": 0.5}
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from edgc.analysis.noise_table import answers, pooled, present
-from edgc.base import files
-from edgc.base.errors import UserError
-from edgc.config import load_experiment
-from edgc.training.bench import noise
+from edgc.core.base import files
+from edgc.core.base.errors import UserError
+from edgc.report.noise_table import answers, pooled, present
+from edgc.suite.config import load_experiment
+from edgc.suite.training.bench import noise
 
 EXPERIMENT = load_experiment("quality-noise").model_copy(update={"seeds": (1, 2, 3), "methods": ("dense", "topk_warm")})
 #: Losses above 5 in the last evaluation and the one before, by seed; of an export's batches, the method's gap is 0.1.

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from edgc.analysis.owner_table import answers, present
 from edgc.cli import app
-from edgc.training.bench.owners import METHODS
+from edgc.report.owner_table import answers, present
+from edgc.suite.training.bench.owners import METHODS
 
 
 def test_a_run_writes_numbers_words_and_a_table(corpus: Path, tmp_path: Path) -> None:

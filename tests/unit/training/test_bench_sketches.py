@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from edgc.analysis.sketch_table import PLAIN, answers, present
 from edgc.cli import app
-from edgc.training.bench import sketches
-from edgc.training.bench.sketches import METHODS, arithmetic
+from edgc.report.sketch_table import PLAIN, answers, present
+from edgc.suite.training.bench import sketches
+from edgc.suite.training.bench.sketches import METHODS, arithmetic
 
 
 def test_a_run_writes_numbers_words_and_a_table(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

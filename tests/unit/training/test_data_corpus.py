@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Corpus, available, load
-from edgc.training.data.corpus_files import check_corpus, corpus_id, input_files, text_files
+from edgc.core.base.errors import UserError
+from edgc.suite.config import Corpus, available, load
+from edgc.suite.training.data.corpus_files import check_corpus, corpus_id, input_files, text_files
 from tests.fixtures.limits import HANG
 
 BPE = {"kind": "bpe", "vocab_size": 300}
@@ -56,7 +56,9 @@ def test_id_depends_on_the_python_version_for_its_standard_library_only(
 
 
 def test_torch_is_not_needed() -> None:
-    modules = "edgc.training.data.corpus_files, edgc.training.data.prepare, edgc.training.data.dataset"
+    modules = (
+        "edgc.suite.training.data.corpus_files, edgc.suite.training.data.prepare, edgc.suite.training.data.dataset"
+    )
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)
 

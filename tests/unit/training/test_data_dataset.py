@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.base.files import write_json
-from edgc.training.data.dataset import TokenDataset, open_corpus, validation_batches
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import write_json
+from edgc.suite.training.data.dataset import TokenDataset, open_corpus, validation_batches
 
 
 def write_folder(folder: Path, train: int, validation: int) -> Path:

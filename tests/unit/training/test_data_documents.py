@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.config import Corpus
-from edgc.training.data.documents import documents
+from edgc.core.base.errors import UserError
+from edgc.suite.config import Corpus
+from edgc.suite.training.data.documents import documents
 
 BPE = {"kind": "bpe", "vocab_size": 300}
 

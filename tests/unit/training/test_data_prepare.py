@@ -15,13 +15,13 @@ import pytest
 import tokenizers
 from transformers import GPT2TokenizerFast, PreTrainedTokenizerFast
 
-import edgc.training.data.prepare
-from edgc.base.errors import UserError
-from edgc.base.files import read_json, read_jsonl, sha256
-from edgc.config import Corpus, load
-from edgc.training.data.documents import documents
-from edgc.training.data.prepare import FILES, prepare
-from edgc.training.data.tokenizers import END_OF_TEXT, make_tokenizer
+import edgc.suite.training.data.prepare
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import read_json, read_jsonl, sha256
+from edgc.suite.config import Corpus, load
+from edgc.suite.training.data.documents import documents
+from edgc.suite.training.data.prepare import FILES, prepare
+from edgc.suite.training.data.tokenizers import END_OF_TEXT, make_tokenizer
 from tests.fixtures.limits import HANG
 
 
@@ -82,7 +82,8 @@ def test_adding_documents_moves_no_other(tmp_path: Path) -> None:
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     settings = corpus_of(write_text(tmp_path)).model_dump_json()
     code = (
-        "import sys, pathlib; from edgc.config import Corpus; from edgc.training.data.prepare import prepare;"
+        "import sys, pathlib; from edgc.suite.config import Corpus;"
+        "from edgc.suite.training.data.prepare import prepare;"
         "prepare(Corpus.model_validate_json(sys.argv[1]), pathlib.Path(sys.argv[2]))"
     )
     for name, parallel in (("a", "false"), ("b", "true")):
@@ -111,7 +112,7 @@ def test_held_out_text_is_the_validation_split(tmp_path: Path) -> None:
 
 
 def test_held_out_text_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edgc.training.data.prepare, "HELD_OUT_CHARACTERS", 500)
+    monkeypatch.setattr(edgc.suite.training.data.prepare, "HELD_OUT_CHARACTERS", 500)
     prepare(corpus_of(write_text(tmp_path)), tmp_path / "out")
     shown = "".join(record["text"] for record in read_jsonl(tmp_path / "out" / "validation.jsonl"))
     assert len(shown) == 500
@@ -121,7 +122,7 @@ def test_held_out_text_is_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_batches_do_not_change_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = corpus_of(write_text(tmp_path))
     whole = prepare(corpus, tmp_path / "whole")
-    monkeypatch.setattr(edgc.training.data.prepare, "BATCH_CHARACTERS", 100)
+    monkeypatch.setattr(edgc.suite.training.data.prepare, "BATCH_CHARACTERS", 100)
     assert prepare(corpus, tmp_path / "small") == whole
 
 
@@ -149,7 +150,7 @@ def test_interrupted_preparation_leaves_no_manifest(tmp_path: Path, monkeypatch:
     prepare(corpus_of(path), out)
     with monkeypatch.context() as patch:
         patch.setattr(
-            edgc.training.data.prepare, "_check_both_sides", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            edgc.suite.training.data.prepare, "_check_both_sides", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             prepare(corpus_of(path, validation_fraction=0.5), out)

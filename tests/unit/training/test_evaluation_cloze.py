@@ -9,7 +9,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.training.evaluation.cloze import (
+from edgc.suite.training.evaluation.cloze import (
     CHOICES,
     CONTEXT,
     CONTINUATION,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edgc.base.files import read_json, write_json
-from edgc.config import Task
-from edgc.training.evaluation import zero_shot
-from edgc.training.evaluation.local_data import evaluated_on, local_data, local_file
+from edgc.core.base.files import read_json, write_json
+from edgc.suite.config import Task
+from edgc.suite.training.evaluation import zero_shot
+from edgc.suite.training.evaluation.local_data import evaluated_on, local_data, local_file
 
 TASK = Task(name="stock", lm_eval="piqa", local_file="stock.jsonl")  # type: ignore[call-arg]
 CLOZE = Task(name="cloze")  # type: ignore[call-arg]

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from edgc.config import Trace
-from edgc.training.followed_links import LINK, BySeconds, BySteps, mean
+from edgc.suite.config import Trace
+from edgc.suite.training.followed_links import LINK, BySeconds, BySteps, mean
 from tests.fixtures.limits import HANG
 
 CHANGES = [{"at": 0, "rate": "200mbit"}, {"at": 3, "rate": "20mbit"}]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from edgc.base.errors import UserError
-from edgc.base.files import write_json
-from edgc.cluster.slurm.allocation import Allocation
-from edgc.config import RunSpec, load_experiment
-from edgc.training.checks import check_folder, check_machine
-from edgc.training.failures import Failure, explain
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import write_json
+from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.config import RunSpec, load_experiment
+from edgc.suite.training.checks import check_folder, check_machine
+from edgc.suite.training.failures import Failure, explain
 
 
 def spec(**cluster: Any) -> RunSpec:

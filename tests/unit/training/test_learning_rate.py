@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgc.config import Training
-from edgc.training.learning_rate import learning_rate
+from edgc.suite.config import Training
+from edgc.suite.training.learning_rate import learning_rate
 
 
 def training(**settings: float) -> Training:

@@ -3,8 +3,8 @@
 import pytest
 import torch.distributed as dist
 
-from edgc.training import pace
-from edgc.training.pace import LOOKS, PAUSE, Pace
+from edgc.suite.training import pace
+from edgc.suite.training.pace import LOOKS, PAUSE, Pace
 
 
 @pytest.fixture

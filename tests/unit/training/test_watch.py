@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from edgc.base.files import read_json
-from edgc.cluster.slurm.allocation import Allocation
-from edgc.training.stopping import requested
-from edgc.training.watch import watching
+from edgc.core.base.files import read_json
+from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.training.stopping import requested
+from edgc.suite.training.watch import watching
 from tests.fixtures.limits import HANG
 
 

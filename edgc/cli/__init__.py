@@ -1,0 +1,5 @@
+"""The command line: `edgc` and `python -m edgc`."""
+
+from edgc.cli.main import app
+
+__all__ = ["app"]

@@ -1,0 +1,86 @@
+"""`edgc site` and `edgc compare`: published results as a page, and two methods side by side in the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(invoke_without_command=True, help="Write the page that answers: results/site/index.html.")
+
+Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
+
+
+@app.callback()
+def site(
+    context: typer.Context,
+    experiment: Annotated[
+        str | None,
+        typer.Option("--experiment", "-e", help="Only this experiment's results: <results>/<name>/index.html"),
+    ] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Write the page that answers, from results/published, as one file that needs no network."""
+    if context.invoked_subcommand is not None:
+        return
+    from edgc.report.site.page import write_page, write_site
+
+    page, headline = write_page(experiment, results) if experiment else write_site(results)
+    typer.echo(headline)
+    typer.echo(page)
+
+
+@app.command()
+def forecasts(results: Results = Path("results")) -> None:
+    """Compute the forecasts that the page's question form answers from: half an hour."""
+    from edgc.report.site.forecasts import write
+
+    typer.echo(write(results / "published"))
+
+
+@app.command()
+def gaps(results: Results = Path("results")) -> None:
+    """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
+    from edgc.report.site.gaps import write_index
+
+    typer.echo(write_index(results / "published"))
+
+
+def compare(
+    one: Annotated[str, typer.Argument(metavar="A", help="A method of the experiment")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another one")],
+    experiment: Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")],
+    results: Results = Path("results"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts")] = False,
+) -> None:
+    """Hold two methods of an experiment against each other: time, bytes, loss.
+
+    Of the results on this machine, or where there are none, of those that are
+    published.
+    """
+    from edgc.core.base.errors import UserError
+    from edgc.report.site.compare import MOST
+    from edgc.report.site.compare import compare as hold
+    from edgc.report.site.kept import one as read
+
+    places = [results / experiment, results / "published" / experiment]
+    found = next((place for place in places if (place / "tables").is_dir()), None)
+    if found is None:
+        raise UserError(f"experiment {experiment}: no tables in {' or '.join(map(str, places))}; run it first")
+    both = hold(one, other, read(found, experiment))
+    if as_json:
+        typer.echo(json.dumps(both.plain(), indent=1, ensure_ascii=False))
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for heading in (f"Experiment {experiment}", *both.titles, "The second against the first"):
+        table.add_column(heading, overflow="fold")
+    for row in both.rows[:MOST]:
+        table.add_row(row.what, row.one, row.other, row.difference)
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    console.print(both.sentence)

@@ -1,0 +1,1 @@
+"""What crosses the network: the exchange and its parts. Needs torch, numpy, pydantic and pyyaml."""

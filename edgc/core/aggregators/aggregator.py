@@ -1,0 +1,253 @@
+"""What an aggregator is: how a bucket of named tensors becomes its group average. This is the whole contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from edgc.core.aggregators.wire import WireDtype
+from edgc.core.aggregators.workload import Shape, Workload
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, Layout, Replicated, Work
+from edgc.core.policies.amounts import Amount, AmountKind
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
+
+class AggregatorSettings(BaseModel):
+    """Base of every aggregator's settings: subclasses add `name: Literal[...]` and describe every field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @property
+    def keeps_residual(self) -> bool:
+        """Whether `Aggregator.residual` tells what every compressed tensor lacks so far (error feedback)."""
+        return False
+
+    @property
+    def tells_errors(self) -> bool:
+        """Whether `Aggregator.squared_errors` tells what an amount would lose."""
+        return False
+
+    def refuses(self, amount: Amount) -> str | None:
+        """Why it cannot be told this amount, and what it can be told; None: it can."""
+        return None
+
+
+@dataclass(frozen=True)
+class NamedTensor:
+    """A tensor under its parameter's name, equal for every topology: all state is keyed by it.
+
+    A gradient, or whatever else a synchronisation averages.
+    """
+
+    name: str
+    tensor: Tensor
+
+
+class Law(Enum):
+    """What an aggregator may promise of every exchange, beside what all must keep (see `Aggregator`)."""
+
+    #: mean over ranks of (tensor + residual before) = output + mean over ranks of the residual after
+    CONSERVES = "conserves"
+    #: the expectation of the output, over the random numbers drawn, is the mean of the tensors and residuals
+    UNBIASED = "unbiased"
+    #: what ranks hold enters by its mean only: the output is that of ranks which all hold the mean
+    LINEAR = "linear"
+    #: at the full amount (any full rank, ratio 1) the output is the mean of the tensors and residuals
+    EXACT_AT_FULL_AMOUNT = "exact at full amount"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far rounding may take a law, for elements of size 1: `stored`·ε₁ + `computed`·ε₂.
+
+    ε₁ is the rounding of what is stored or sent in the fewest bits, ε₂ that of computing (fp32, or fp64 for fp64).
+    """
+
+    stored: float = 8.0
+    computed: float = 8.0
+    wire: WireDtype = "fp32"  #: what is sent is at least this precise
+
+    def within(self, kind: dtype) -> float:
+        """The tolerance for tensors of this type."""
+        stored = torch.finfo(torch.bfloat16 if self.wire == "bf16" else kind).eps
+        return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps
+
+
+class Works:
+    """Several collectives to wait for."""
+
+    def __init__(self, *works: Work) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Block until the results of all of them are in place."""
+        for work in self._works:
+            work.wait()
+
+
+class Last(Works):
+    """Those after which an exchange has nothing left to launch: what follows only decodes."""
+
+
+#: An exchange under way. It launches a collective and yields it, to go on when its result is there. The last one it
+#: yields as `Last(work)`, so that its driver (`edgc.core.exchange.turns`) knows that nothing is left to launch.
+Exchange = Generator[Work, None, None]
+
+
+class Aggregator(ABC):
+    """One bucket of named tensors → their group average, in place. Made by `Aggregator(settings, seed)`.
+
+    What all keep: outputs are bitwise equal on all ranks. What is `Dense` in the decision loses at most
+    the wire's rounding. Non-finite input gives non-finite output in its own tensor, never an exception. In a group of
+    one nothing is compressed: a tensor stays, with its residual added if there is one. All of it is tested by
+    `tests/property/test_conformance*.py`.
+    """
+
+    Settings: ClassVar[type[AggregatorSettings]]
+    #: What a policy must decide for it; `On` if its settings leave nothing open. All obey `Dense`.
+    amount: ClassVar[AmountKind]
+    #: One line each for `edgc methods`; m×n is a matrix, k = ⌈ratio·numel⌉.
+    state_size: ClassVar[str]
+    payload_formula: ClassVar[str]
+    #: Whether it averages at all. A control that does not is the floor of a step's time.
+    exchanges: ClassVar[bool] = True
+    #: Whether it compresses nothing: others are held against it.
+    baseline: ClassVar[bool] = False
+    #: Whether `spectrum` tells singular values, for policies that read them.
+    tells_spectrum: ClassVar[bool] = False
+    #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
+    depends_on_owner: bool = False
+    #: Whether it sends owners only their parts, if the layout is sharded: what they get is then another average than
+    #: where it is needed whole. Its laws hold there, too.
+    shards: ClassVar[bool] = False
+    #: Whether `factors` is asked for; set it before the first exchange.
+    keeps_factors: bool = False
+    #: Exchanges after which what it launches and sends repeats, at equal decisions.
+    period: ClassVar[int] = 1
+    #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
+    payload_depends_on_data: ClassVar[bool] = False
+    #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
+    #: aggregator that does not look at it gives the whole average, which serves owners too.
+    layout: Layout = Replicated()
+
+    @abstractmethod
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        """`settings`: of its own class. `seed`: of all random numbers, equal on all ranks."""
+
+    @property
+    @abstractmethod
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """What it promises with these settings."""
+
+    @abstractmethod
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Average one bucket, in place: encode, launch, `yield` what must be waited for, decode.
+
+        `decision` holds effective amounts and is equal on all ranks of `comm`, like the order of all buckets. `step`
+        counts exchanges from 0.
+        """
+
+    @abstractmethod
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
+
+        `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged (but see
+        `workload_at`), unless they depend on data (`payload_depends_on_data`); a phase is what `exchange` does up to
+        a `yield`.
+        """
+
+    def workload_at(
+        self, step: int, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
+    ) -> Workload:
+        """What the exchange of `step` asks for. `workload` is the mean over a `period`, where steps differ."""
+        return self.workload(shapes, decision, ranks, itemsize)
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        """Bytes of its `state_dict` on a rank, after exchanges of a bucket of these shapes by this decision."""
+        return 0
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """What becomes of a policy's amount for a tensor of this shape: e.g. a rank it does not exceed, or `Dense`."""
+        return amount
+
+    def residual(self, name: str) -> Tensor | None:
+        """Error feedback memory of a parameter (its shape), or None where nothing was lost so far."""
+        return None
+
+    def spectrum(self, name: str) -> Tensor | None:
+        """Singular values of the last average of a matrix (r, falling, float64); None: it was dense, or not told."""
+        return None
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
+        """P (m×r, orthonormal columns) and R (n×r) of which the last average of a matrix is P Rᵀ, until the next one.
+
+        None where it is no such product, and where `keeps_factors` is not set.
+        """
+        return None
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """‖M‖², then ‖M − C(M)‖² at each amount, float64 on the tensors' device, by name: before `exchange` of them.
+
+        M is tensor + residual: its mean over ranks if that is what is compressed, else this rank's own. What is not
+        compressed at any amount may be left out. Changes nothing. Collective over `comm`, charged to `tag`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not tell errors")
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """What `squared_errors` of tensors of these shapes asks of a device and of the links, as `workload` does."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell errors")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, by kind and then by name, that `load_state_dict` restores bit for bit."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a copy of what `state_dict` gave."""
+        assert not state
+
+
+def forget(aggregator: Aggregator, names: Collection[str]) -> None:
+    """Make `aggregator` as if it had never met the parameters `names`. Copies its state, so not for every step."""
+    aggregator.load_state_dict(
+        {
+            kind: {name: kept for name, kept in by_name.items() if name not in names}
+            if isinstance(by_name, Mapping)
+            else by_name
+            for kind, by_name in aggregator.state_dict().items()
+        }
+    )
+
+
+def shapes_of(tensors: Sequence[NamedTensor]) -> dict[str, Shape]:
+    """Shapes by name."""
+    return {t.name: tuple(t.tensor.shape) for t in tensors}
+
+
+def adjacent_view(tensors: Sequence[Tensor]) -> Tensor | None:
+    """The 1-D tensor over the memory of `tensors`, if they lie in it without a gap (in any order); else None.
+
+    Training frameworks keep a bucket in one buffer: a dense exchange then needs no copy.
+    """
+    parts = sorted((t for t in tensors if t.numel()), key=lambda t: t.storage_offset())  # an empty tensor has no place
+    if not parts:
+        return None
+    first = parts[0]
+    begin = end = first.storage_offset()
+    storage = first.untyped_storage().data_ptr()
+    for part in parts:
+        same = part.untyped_storage().data_ptr() == storage and part.dtype == first.dtype
+        if not same or not part.is_contiguous() or part.storage_offset() != end:
+            return None
+        end += part.numel()
+    return torch.as_strided(first, (end - begin,), (1,), begin)

@@ -1,0 +1,152 @@
+"""ACP-SGD: PowerSGD's two products in turns, so that a step has one collective.
+
+Zhang et al. 2023, "Evaluation and Optimization of Gradient Compression for Distributed Deep Learning", as the authors'
+code has it (lzhangbv/acpsgd, acpsgd.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.factor_means import differences, keep_own
+from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.right_factors import WarmFactors
+from edgc.core.aggregators.wire import average
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator
+from edgc.core.ops.lowrank import decode, encode, project
+from edgc.core.ops.orthonormalise import orthonormalise
+from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class AlternatingSettings(AggregatorSettings):
+    """The rank comes from the policy."""
+
+    name: Literal["alternating"]
+    error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+
+class Alternating(Ranked):
+    """One all-reduce a bucket: of all P in steps 0, 2, …, of all Q in steps 1, 3, …, with what travels dense.
+
+    The other factor is the mean that the step before sent, made orthonormal: equal on all ranks, it does not travel.
+    As in the authors' code a rank subtracts its own product from its residual, not the mean's (see `keep_own`).
+    Theirs has every matrix as factors; here one travels dense unless both of its messages are smaller than it is.
+    """
+
+    Settings = AlternatingSettings
+    state_size: ClassVar[str] = "m·n (error feedback) + r·(m+n) (P, Q) per matrix"
+    payload_formula: ClassVar[str] = "4·r·m and 4·r·n in turns per matrix, 4·numel for what travels dense"
+    period = 2
+
+    def __init__(self, settings: AlternatingSettings, seed: int = 0) -> None:
+        super().__init__(Residuals())
+        self._settings = settings
+        self._factors = WarmFactors(seed)  # P over Q, (m+n)×r: one of the two is orthonormal
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Nothing is lost unless the residual is not kept."""
+        return self._promise(self._settings.error_feedback)
+
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Per matrix: M ← G + E; Q̂ ← orthonormalise(Q), Pᵢ ← Mᵢ Q̂, P ← mean Pᵢ; Ĝ ← P Q̂ᵀ; Eᵢ ← Mᵢ − Pᵢ Q̂ᵀ; or
+        P̂ ← orthonormalise(P), Qᵢ ← Mᵢᵀ P̂, Q ← mean Qᵢ; Ĝ ← P̂ Qᵀ; Eᵢ ← Mᵢ − P̂ Qᵢᵀ.
+        """
+        sends_left = step % 2 == 0
+        bucket = self._split(tensors, decision, comm, side=0 if sends_left else 1)
+        if bucket is None:
+            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+            return
+        names, grads, sent = [t.name for t in bucket.tensors], [t.tensor for t in bucket.tensors], bucket.factors
+        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
+        kept = self._factors.first(names, [sum(grad.shape) for grad in grads], sent, step)
+        halves = [both.split([*grad.shape]) for both, grad in zip(kept, grads, strict=True)]
+        shared = orthonormalise([(right if sends_left else left).contiguous() for left, right in halves])
+        if sends_left:
+            wholes = encode(grads, errors, shared, sent)
+        else:
+            wholes = _sums(grads, errors)
+            project(wholes, shared, sent)
+        own = [factor.clone() for factor in sent]
+        yield Last(average(bucket.wire, comm, self._wire_dtype))
+
+        bucket.deliver_dense()
+        if self._settings.error_feedback:
+            others = differences(sent, own)
+            keep_own(wholes, *((others, shared) if sends_left else (shared, others)))
+        lefts, rights = (sent, shared) if sends_left else (shared, sent)
+        unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
+        decode(lefts, rights, wholes, grads, errors, 0, unused)
+        both = [torch.cat([left, right]) for left, right in zip(lefts, rights, strict=True)]
+        self._factors.keep(dict(zip(names, both, strict=True)))
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """`amount` where it is below m and n, else `Dense`."""
+        if not isinstance(amount, Rank) or len(shape) != 2 or amount >= min(shape):
+            return DENSE
+        return amount
+
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+        """The kernels of a step that sends P, with the mean payload of the two kinds of steps."""
+        asked, other = (self._of_step(step, matrices, dense, itemsize, ranks) for step in (0, 1))
+        message = _sent((asked.payload + other.payload) // 2)
+        return Workload(tuple(Phase(phase.kernels, (message,)) for phase in asked.phases), asked.decode)
+
+    def workload_at(
+        self, step: int, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
+    ) -> Workload:
+        return self._workload(partial(self._of_step, step), shapes, decision, ranks, itemsize)
+
+    def _of_step(
+        self, step: int, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int
+    ) -> Workload:
+        sent, kept = (0, 1) if step % 2 == 0 else (1, 0)
+        whole = sum(m * n for m, n, _ in matrices)
+        travels = dense + sum(each[sent] * each[2] for each in matrices)
+        shared = orthonormalisations([(each[kept], each[2]) for each in matrices])
+        own = (products(matrices),) if self._settings.error_feedback else ()
+        # M ← G + E, the factor, a copy of what is dense; what the mean differs by, Ĝ, E ← M − Ĝ
+        first = Phase((shared, passes(whole, 3), products(matrices), passes(dense, 2)), (_sent(itemsize * travels),))
+        return Workload((first,), (*own, products(matrices), passes(whole, 3)))
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        size = max(4, itemsize)
+        error = size if self._settings.error_feedback else 0
+        ranks = self._ranks(shapes, decision)
+        return sum(error * prod(shapes[name]) + size * sum(shapes[name]) * rank for name, rank in ranks.items())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._residuals.load_state_dict(state["residuals"])
+        self._factors.load_state_dict(state["factors"])
+
+
+def _sent(payload: int) -> Message:
+    return Message("all_reduce", payload)
+
+
+def _sums(grads: Sequence[Tensor], errors: Sequence[Tensor | None]) -> list[Tensor]:
+    """M = G + E in the memory of E, or G without error feedback, as `encode` has it."""
+    kept = [error for error in errors if error is not None]
+    if kept:
+        torch._foreach_add_(kept, list(grads))  # type: ignore[attr-defined]
+    return kept or list(grads)

@@ -1,0 +1,142 @@
+"""SparseLoCo's code: the largest elements of every chunk, in 12 bits for where and two for what (arXiv 2508.15706).
+
+What is not sent waits and decays, as in DeMo's code (dct.py), of which this is the one without a transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.chunks import Chunks, Mean
+from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.sparse_code import SparseCode, Values, pack12, unpack12
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator
+from edgc.core.policies.amounts import DENSE, Amount, On
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ChunkTopKSettings(AggregatorSettings):
+    """SparseLoCo's settings, and its values."""
+
+    name: Literal["chunk_topk"]
+    chunk: int = Field(64, ge=2, le=64, description="Largest side of a chunk; 64: a place in it takes 12 bits")
+    k: PositiveInt = Field(
+        64, description="Elements that are sent of a chunk of chunk² elements; of a smaller one in proportion"
+    )
+    decay: float = Field(
+        0.95, ge=0, le=1, description="β: what a step leaves of what was not sent before; 1: all, 0: no error feedback"
+    )
+    values: Values = Field(
+        "stat2",
+        description="What an element's value travels in. stat2: two bits, each of a tensor's four bins decoded to its "
+        "mean; int8, int4: with a scale for 64 values; fp32, bf16",
+    )
+    mean: Mean = Field("senders", description="An element's mean is over the ranks that sent it, or over all")
+    clip: Literal["none", "median"] = Field(
+        "median",
+        description="median: of what ranks sent of a tensor, what is longer than the median is scaled down to that "
+        "length (of an even number the lower of both in the middle)",
+    )
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.decay > 0
+
+
+class ChunkTopK(Coded):
+    """E ← β E + G; the largest of E's chunks are sent, and leave E as they are decoded; all ranks decode their mean.
+
+    What is not smaller coded travels dense: all of it is sent then, so nothing waits.
+    """
+
+    Settings = ChunkTopKSettings
+    settings: ChunkTopKSettings
+    amount = On
+    state_size: ClassVar[str] = "numel (decaying error feedback) per tensor"
+    payload_formula: ClassVar[str] = "k·(12 bits + value) per chunk of at most chunk² elements"
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Decay forgets, clipping loses, and a mean over senders is larger than the mean."""
+        s = self.settings
+        conserves = s.decay == 1 and s.mean == "ranks" and s.clip == "none"
+        return {Law.CONSERVES: Tolerance()} if conserves else {}
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        every = [self._chunks(tuple(t.tensor.shape)) for t in tensors]
+        errors = [self._errors(t) for t in tensors]
+        chosen = [c.largest(c.cut(e).reshape(-1, c.size), self._kept(c)) for c, e in zip(every, errors, strict=True)]
+        places = [at for _, at in chosen]
+        code = self._code(every, chosen[0][0].element_size())
+        where = pack12(torch.cat([at.view(-1) for at in places]))
+        what = code.encode_values([values.view(-1) for values, _ in chosen])
+        sent = code.decode_values(what[None], chosen[0][0].dtype)[0].split(list(code.ks))
+        for c, error, own, at in zip(every, errors, sent, places, strict=True):
+            error.sub_(c.join(c.spread(own.view_as(at), at)))
+        message = torch.cat([where, what])
+        received = message.new_empty(comm.size, len(message))
+        yield Last(comm.all_gather(received, message))
+
+        values = code.decode_values(received[:, len(where) :], chosen[0][0].dtype)
+        everywhere = torch.stack([unpack12(row, sum(code.ks)) for row in received[:, : len(where)]])
+        parts = zip(values.split(list(code.ks), 1), everywhere.split(list(code.ks), 1), strict=True)
+        for t, c, (of_all, at) in zip(tensors, every, parts, strict=True):
+            t.tensor.copy_(c.join(c.mean(self._clipped(of_all), at, self.settings.mean)))
+
+    def _errors(self, t: NamedTensor) -> Tensor:
+        """β E + G: this rank's memory, or where there is none a copy."""
+        if self.settings.keeps_residual:
+            return self.residuals.memory(t).mul_(self.settings.decay).add_(t.tensor)
+        return t.tensor.to(compute_dtype(t.tensor), copy=True)
+
+    def _clipped(self, values: Tensor) -> Tensor:
+        """What ranks sent of a tensor (ranks × elements)."""
+        if self.settings.clip == "none":
+            return values
+        norms = torch.linalg.vector_norm(values, dim=1, keepdim=True)
+        return torch.where(norms > norms.median(), values * (norms.median() / norms), values)
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """Dense where the message is no smaller than the tensor in fp32."""
+        if amount is DENSE or not prod(shape):
+            return DENSE
+        return amount if self._message_bytes([self._chunks(shape)], 4) < 4 * prod(shape) else DENSE
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
+        numel, pairs = sum(map(prod, shapes.values())), sum(self._code(every, size).ks)
+        # E ← β E + G, cut; the selection; what was chosen coded and decoded, put into zeros and taken from E
+        encode = passes(numel, 5, size), passes(numel, 2, size), passes(pairs, 6, size), passes(numel, 5, size)
+        # sums and senders in zeros, every rank's pairs added in turn, the quotient joined and copied
+        decode = passes(numel, 9, size), passes(ranks * pairs, 6, size)
+        message = Message("all_gather", self._message_bytes(every, size))
+        return Workload((Phase(encode, (message,)),), decode)
+
+    def _message_bytes(self, every: Sequence[Chunks], itemsize: int) -> int:
+        code = self._code(every, itemsize)
+        return -(-12 * sum(code.ks) // 8) + code.values_bytes
+
+    def _code(self, every: Sequence[Chunks], itemsize: int) -> SparseCode:
+        """Of the chosen values of all tensors, each a pool."""
+        numels, ks = tuple(c.count * c.size for c in every), tuple(c.count * self._kept(c) for c in every)
+        return SparseCode(numels, ks, "blocks", self.settings.values, itemsize)
+
+    def _chunks(self, shape: Shape) -> Chunks:
+        return Chunks(shape, self.settings.chunk)
+
+    def _kept(self, chunks: Chunks) -> int:
+        """How many elements of a chunk are sent: rounded as in the authors' code, at least one."""
+        return min(chunks.size, max(1, round(chunks.size * self.settings.k / self.settings.chunk**2)))

@@ -1,0 +1,92 @@
+"""What all aggregators share that code some tensors of a bucket and send the others dense beside them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from edgc.core.aggregators.aggregator import Aggregator, Exchange, Last, NamedTensor, Works, shapes_of
+from edgc.core.aggregators.dense import Dense, DenseSettings
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.workload import Phase, Shape, Workload
+from edgc.core.comm import Communicator
+from edgc.core.policies.amounts import DENSE
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Coded(Aggregator):
+    """Splits a bucket into what is coded and what is dense; a subclass exchanges, counts and remembers the first.
+
+    `self.residuals` is there for error feedback. What turns dense takes its residual with it.
+    """
+
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        self.settings, self.seed = settings, seed
+        self.residuals = Residuals()
+        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
+
+    @abstractmethod
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        """`Aggregator.exchange` of at least one tensor, none of them dense or empty, in a group of several."""
+
+    @abstractmethod
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        """`Aggregator.workload` of the same."""
+
+    def turned_dense(self, name: str) -> None:
+        """Forget what else is kept of a tensor, beside its residual."""
+
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        coded = self._coded(shapes_of(tensors), decision) if comm.size > 1 else {}
+        dense = [t for t in tensors if t.name not in coded]
+        for tensor in dense:
+            self.residuals.flush(tensor)
+            self.turned_dense(tensor.name)
+        self._dense.layout = self.layout
+        beside = self._dense.exchange(dense, Decision(), comm, step)
+        averaged = next(beside)
+        if coded:
+            own = self.exchange_coded([t for t in tensors if t.name in coded], decision, comm, step)
+            first = next(own)
+            yield Last(averaged, first) if isinstance(first, Last) else Works(averaged, first)
+            next(beside, None)
+            yield from own
+        else:
+            yield averaged
+            next(beside, None)
+
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        coded = self._coded(shapes, decision)
+        dense = {name: shape for name, shape in shapes.items() if name not in coded}
+        self._dense.layout = self.layout
+        beside = self._dense.workload(dense, Decision(), ranks, itemsize)
+        if not coded:
+            return beside
+        (scaled,), own = beside.phases, self.workload_coded(coded, decision, ranks, itemsize)
+        first, *others = own.phases
+        both = Phase((*scaled.kernels, *first.kernels), (*scaled.messages, *first.messages))
+        return Workload((both, *others), own.decode)
+
+    def _coded(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Shape]:
+        amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
+        return {name: shape for name, shape in shapes.items() if amounts[name] is not DENSE and prod(shape)}
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        coded = self._coded(shapes, decision).values() if self.settings.keeps_residual else ()
+        return max(4, itemsize) * sum(map(prod, coded))
+
+    def residual(self, name: str) -> Tensor | None:
+        return self.residuals.get(name)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residuals": self.residuals.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.residuals.load_state_dict(state["residuals"])

@@ -1,0 +1,136 @@
+"""DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870).
+
+The transform is the orthonormal DCT-II of both dimensions of every chunk. Chunks are cut as in chunks.py; the paper's
+own choice of them is unconfirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import pi, prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.chunks import Chunks, Mean
+from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator
+from edgc.core.policies.amounts import DENSE, Amount, On
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor, device, dtype
+
+INDEX_BYTES = 2  #: of a coefficient's place in its chunk
+
+
+class DctSettings(AggregatorSettings):
+    """DeMo's settings, and the paper's values."""
+
+    name: Literal["dct"]
+    chunk: int = Field(64, ge=2, le=128, description="Largest side of a chunk")
+    k: PositiveInt = Field(32, description="Coefficients that are sent of every chunk")
+    decay: float = Field(
+        0.999, ge=0, le=1, description="β: what a step leaves of what was not sent before; 1: all, 0: no error feedback"
+    )
+    mean: Mean = Field("senders", description="A coefficient's mean is over the ranks that sent it, or over all")
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.decay > 0
+
+
+class Dct(Coded):
+    """M ← β M + G; the k largest coefficients of M's chunks are sent and leave M; all ranks decode their mean.
+
+    What is not smaller coded travels dense: all of it is sent then, so nothing waits.
+    """
+
+    Settings = DctSettings
+    settings: DctSettings
+    amount = On
+    state_size: ClassVar[str] = "numel (decaying error feedback) per tensor"
+    payload_formula: ClassVar[str] = "6·k per chunk of at most chunk² elements"
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Decay forgets, and a mean over senders is larger than the mean."""
+        conserves = self.settings.decay == 1 and self.settings.mean == "ranks"
+        return {Law.CONSERVES: Tolerance(computed=64)} if conserves else {}
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        chunks = [self._chunks(tuple(t.tensor.shape)) for t in tensors]
+        sent = [self._send(t, each) for t, each in zip(tensors, chunks, strict=True)]
+        values, places = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*sent, strict=True))
+        message = torch.cat([values.view(torch.uint8), places.to(torch.int16).view(torch.uint8)])
+        received = message.new_empty(comm.size, len(message))
+        yield Last(comm.all_gather(received, message))
+
+        whole = received[:, : values.nbytes].contiguous().view(values.dtype)
+        where = received[:, values.nbytes :].contiguous().view(torch.int16).long()
+        sizes = [part.numel() for part, _ in sent]
+        for t, each, of_all, at in zip(tensors, chunks, whole.split(sizes, 1), where.split(sizes, 1), strict=True):
+            t.tensor.copy_(inverse(each, each.mean(of_all, at, self.settings.mean)))
+
+    def _send(self, t: NamedTensor, chunks: Chunks) -> tuple[Tensor, Tensor]:
+        """Values and places (chunks×k) of the largest coefficients of M, which they leave."""
+        if self.settings.keeps_residual:
+            momentum = self.residuals.memory(t).mul_(self.settings.decay).add_(t.tensor)
+        else:
+            momentum = t.tensor.to(compute_dtype(t.tensor))
+        values, places = chunks.largest(forward(chunks, momentum), self._kept(chunks))
+        if self.settings.keeps_residual:
+            momentum.sub_(inverse(chunks, chunks.spread(values, places)))
+        return values, places
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """Dense where the coefficients' message is no smaller than the tensor in fp32."""
+        if amount is DENSE or not prod(shape):
+            return DENSE
+        chunks = self._chunks(shape)
+        return amount if chunks.count * self._kept(chunks) * (4 + INDEX_BYTES) < 4 * prod(shape) else DENSE
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
+        numel = sum(each.count * each.size for each in every)
+        pairs = sum(each.count * self._kept(each) for each in every)
+        transform = Kernel(flops=sum(2.0 * e.count * e.size * sum(e.sides) for e in every), bytes=4.0 * size * numel)
+        # M ← β M + G and its transform; the selection; what was chosen is put into zeros, transformed and taken from M
+        encode = passes(numel, 4, size), transform, passes(numel, 3, size), transform, passes(numel, 4, size)
+        decode = passes(numel, 6, size), passes(ranks * pairs, 3, size + INDEX_BYTES), transform, passes(numel, 2, size)
+        return Workload((Phase(encode, (Message("all_gather", pairs * (size + INDEX_BYTES)),)),), decode)
+
+    def _chunks(self, shape: Shape) -> Chunks:
+        return Chunks(shape, self.settings.chunk)
+
+    def _kept(self, chunks: Chunks) -> int:
+        """How many of a chunk's coefficients are sent."""
+        return min(self.settings.k, chunks.size)
+
+
+def forward(chunks: Chunks, tensor: Tensor) -> Tensor:
+    """Coefficients of the tensor's chunks, count × size."""
+    (a, b), kind, where = chunks.sides, tensor.dtype, tensor.device
+    return (cosines(a, kind, where) @ chunks.cut(tensor) @ cosines(b, kind, where).mT).reshape(-1, chunks.size)
+
+
+def inverse(chunks: Chunks, coefficients: Tensor) -> Tensor:
+    """A tensor of the shape, of coefficients, count × size."""
+    (a, b), kind, where = chunks.sides, coefficients.dtype, coefficients.device
+    return chunks.join(cosines(a, kind, where).mT @ coefficients.view(-1, a, b) @ cosines(b, kind, where))
+
+
+@lru_cache
+def cosines(n: int, kind: dtype, where: device) -> Tensor:
+    """The orthonormal DCT-II (n×n): its transpose is its inverse."""
+    k, i = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)[None]
+    matrix = torch.cos(pi / (2 * n) * (2 * i + 1) * k) * (2 / n) ** 0.5
+    matrix[0] *= 0.5**0.5
+    return matrix.to(where, kind)

@@ -1,0 +1,119 @@
+"""Deep Gradient Compression: the threshold is that of a sample (arXiv 1712.01887, section 3).
+
+What the paper has beside it: the falling ratio of the first epochs is the policy `falling_ratio`. Gradients are clipped
+after the exchange, as everywhere in this project, not on every rank by N^−½ (section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
+from edgc.core.aggregators.draws import stream
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.topk import Group, SparseSettings, TopK
+from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, passes
+from edgc.core.base.lazy import torch
+from edgc.core.ops.noise import bits
+from edgc.core.ops.select import Pool, Selection, above, chosen_by
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST = 32  #: elements of a sample that pass, so that the threshold of a small tensor's is not chance
+AIM = 1.5  #: how many times k are meant to pass: of too many the largest are taken, too few are filled up
+
+
+class DGCSettings(SparseSettings):
+    """How large the sample is, and whose momentum it is."""
+
+    name: Literal["dgc"]
+    sample: float = Field(0.01, gt=0, le=1, description="Share of the elements that the threshold is found among")
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Momentum that every rank keeps of its own gradients, 0 where an element was sent (section 3.2). "
+        "It replaces that of an SGD optimizer; Adam has its own, so leave it 0 with Adam",
+    )
+
+
+class DGC(TopK):
+    """As Top-K, among elements above the sample's threshold; with momentum U: U ← momentum·U + G, M ← U + E.
+
+    The threshold is one that lets a little too many pass; k of them are selected: the paper's hierarchical selection.
+    """
+
+    Settings = DGCSettings
+    state_size: ClassVar[str] = "numel (error feedback) per tensor, as much again with momentum"
+
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        super().__init__(settings, seed)
+        self._momenta = Residuals()
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """What was sent before is sent again as momentum, so with momentum nothing is conserved."""
+        return {} if self.settings.momentum else super().laws
+
+    def turned_dense(self, name: str) -> None:
+        self._momenta.drop(name)
+
+    def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
+        pool = super()._pool(gradients, k)
+        if not self.settings.momentum:
+            return pool
+        momenta = [self._momenta.memory(g) for g in gradients]
+        for momentum, gradient in zip(momenta, pool.grads, strict=True):
+            momentum.mul_(self.settings.momentum).add_(gradient)
+        return Pool(momenta, pool.errors, k)
+
+    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+        chosen = []
+        for pool, group in zip(pools, groups, strict=True):
+            drawn = stream(f"{'/'.join(group.names)}/{step}")
+            selection = chosen_by(pool, lambda whole, k=group.k, drawn=drawn: self._largest(whole, k, drawn))
+            if self.settings.momentum:
+                kept = selection.values.new_ones(group.numel)
+                kept[selection.indices] = 0
+                for momentum, part in zip(pool.grads, kept.split([m.numel() for m in pool.grads]), strict=True):
+                    momentum.mul_(part.view_as(momentum))
+            chosen.append(selection)
+        return chosen
+
+    def _largest(self, whole: Tensor, k: int, drawn: int) -> Tensor:
+        magnitude = whole.abs().nan_to_num_(nan=torch.inf, posinf=torch.inf)  # what diverged is sent
+        share = min(1.0, AIM * k / len(magnitude))
+        size = min(len(magnitude), ceil(max(LEAST / share, self.settings.sample * len(magnitude))))
+        if size == len(magnitude):
+            sample = magnitude
+        else:
+            places = (bits(self.seed, drawn, size, whole.device).long() & 0xFFFFFFFF) * len(magnitude) >> 32
+            sample = magnitude[places]
+        threshold = sample.topk(ceil(share * size)).values[-1]
+        return above(magnitude, threshold, k)
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        """As Top-K's, but M is read three times and its marks twice; momentum is read and written."""
+        (phase,), decode = (whole := super().workload_coded(shapes, decision, ranks, itemsize)).phases, whole.decode
+        numel, size = elements([*shapes.values()]), max(4, itemsize)
+        added, _, *coded = phase.kernels
+        momentum = (passes(numel, 5, size),) if self.settings.momentum else ()
+        look = passes(numel, 4, size), passes(numel, 4, 1)
+        return Workload((Phase((*momentum, added, *look, *coded), phase.messages),), decode)
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        momenta = elements([*self._coded(shapes, decision).values()]) if self.settings.momentum else 0
+        return super().state_bytes(shapes, decision, itemsize) + max(4, itemsize) * momenta
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"momenta": self._momenta.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._momenta.load_state_dict(state["momenta"])

@@ -1,0 +1,104 @@
+"""The mean over ranks of a bucket's low-rank factors: an all-reduce, or integers of few bits in two shots."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from edgc.core.aggregators.aggregator import Works
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.two_shots import Group, Place, grouped, two_shots, workload
+from edgc.core.aggregators.wire import WireDtype, average
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, Work
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FactorWire = Literal["int8", "int4", "int2"]
+
+
+class FactorMean:
+    """How the left or the right factors travel.
+
+    Integers are rounded to the nearest, with a bf16 scale a block. Blocks run along columns: a factor's columns are as
+    different in size as its matrix's singular values, and a scale for several would round the small ones to zero.
+    """
+
+    def __init__(self, wire_dtype: WireDtype, integers: FactorWire | None, block: int) -> None:
+        """block: elements that share a scale. Without `integers` factors travel in `wire_dtype`, as what is dense."""
+        self._wire_dtype: WireDtype = wire_dtype
+        self._code = None if integers is None else BlockCode(int(integers.removeprefix("int")), block)
+
+    @property
+    def coded(self) -> bool:
+        """Whether they travel in few bits."""
+        return self._code is not None
+
+    def average(
+        self, factors: Sequence[Tensor], buffer: Tensor, comm: Communicator, last: type[Works] = Works
+    ) -> Generator[Work, None, list[Tensor]]:
+        """`buffer`, which begins with `factors` (rows×rank each, this rank's), ← its mean, equal on all ranks.
+
+        Returns, of factors in few bits, what this rank told of its own, rows×rank each: the mean of this over ranks is
+        what `factors` become. `last`: what the last collective is yielded as.
+        """
+        if self._code is None:
+            yield last(average(buffer, comm, self._wire_dtype))
+            return []
+        group = self._group([(len(factor), factor.shape[1]) for factor in factors], comm.size)
+        whole = torch.zeros(comm.size * group.part, dtype=compute_dtype(buffer), device=buffer.device)
+        for factor, place in zip(factors, group.places, strict=True):
+            _columns(whole, place, factor).copy_(factor)
+        shots = two_shots([group], [whole.view(comm.size, group.part)], comm, last=last)
+        beside = buffer[sum(factor.numel() for factor in factors) :]
+        yield Works(average(beside, comm, self._wire_dtype), next(shots))
+        ((mean, error),) = yield from shots
+        told = whole.sub_(error.view(-1))
+        for factor, place in zip(factors, group.places, strict=True):
+            factor.copy_(_columns(mean.view(-1), place, factor))
+        return [_columns(told, place, factor) for factor, place in zip(factors, group.places, strict=True)]
+
+    def workload(
+        self, factors: Sequence[tuple[int, int]], kernels: Sequence[Kernel], beside: int, itemsize: int, ranks: int
+    ) -> Workload:
+        """What `average` asks for, of factors (rows, rank) that `kernels` make and `beside` other elements."""
+        if self._code is None:
+            numel = sum(rows * rank for rows, rank in factors) + beside
+            return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
+        shots = workload([self._group(factors, ranks)], max(4, itemsize))
+        encode, mean = shots.phases
+        dense = Message("all_reduce", itemsize * beside)
+        first = Phase((*kernels, *encode.kernels), (dense, *encode.messages))
+        return Workload((first, mean), shots.decode)
+
+    def _group(self, factors: Sequence[tuple[int, int]], ranks: int) -> Group:
+        assert self._code is not None
+        return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
+
+
+def _columns(flat: Tensor, place: Place, like: Tensor) -> Tensor:
+    """A view of a factor (rows×rank) that lies at `place` of a buffer column by column."""
+    return flat[place.there].view(like.shape[1], len(like)).mT
+
+
+def keep_own(wholes: Sequence[Tensor], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
+    """M ← M + L Rᵀ, in place, so that M less the output is what this rank did not tell itself.
+
+    One of L and R is the factor B that all ranks share, the other is F̄ − Fᵢ: the mean of the factors that travelled,
+    less what this rank told of its own. The output is B F̄ᵀ, so M less it is M − B Fᵢᵀ. The mean over ranks of all Fᵢ
+    is F̄, so the residuals have the same mean either way. But F̄ − Fᵢ cancels in that mean: it would never be sent, add
+    up from step to step, and make larger what is rounded.
+    """
+    for whole, left, right in zip(wholes, lefts, rights, strict=True):
+        if whole.dtype == left.dtype:
+            whole.addmm_(left, right.mT)
+        else:
+            whole.add_(left @ right.mT)
+
+
+def differences(means: Sequence[Tensor], told: Sequence[Tensor]) -> list[Tensor]:
+    """F̄ − Fᵢ of all matrices."""
+    return [mean - own for mean, own in zip(means, told, strict=True)]

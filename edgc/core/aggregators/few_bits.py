@@ -1,0 +1,258 @@
+"""Few bits an element, averaged in two shots (edgc/core/aggregators/two_shots.py), or in one (one_shot.py).
+
+Where each element's average is needed by its owner only, one shot to the owner is all there is (to_owners.py).
+
+One bit in both directions is 1-bit Adam's compressed all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback
+is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded. In one shot,
+with 2-norms and random rounding, it is QSGD (arXiv 1610.02132, §3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
+from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
+from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.dense import write
+from edgc.core.aggregators.draws import stream
+from edgc.core.aggregators.one_shot import one_shot
+from edgc.core.aggregators.one_shot import workload as one_shot_workload
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.to_owners import own_part, owned, to_owners
+from edgc.core.aggregators.to_owners import workload as to_owners_workload
+from edgc.core.aggregators.two_shots import Group, Noise, grouped, padded, two_shots, workload
+from edgc.core.aggregators.workload import Shape, Workload, passes
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, Sharded, Work
+from edgc.core.ops.noise import uniform
+from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class FewBitsSettings(AggregatorSettings):
+    """How an element is coded; its bits come from the policy."""
+
+    name: Literal["few_bits"]
+    format: Format = Field(
+        "int",
+        description="int: equal steps up to the block's largest magnitude (one bit: sign and mean magnitude); lloyd: "
+        "levels of least squared error for normal data; float: e2m1 (4 bits), e4m3 (8), bf16 (16); float_wide: "
+        "wider exponents, e3m0 (4) and e5m2 (8)",
+    )
+    block: PositiveInt | Literal["row"] = Field(
+        128, description="Elements that share a scale; row: those of a tensor's last dimension"
+    )
+    scale: Scale = Field("bf16", description="The scale's precision; e8m0: a power of two, as MXFP4 and MXFP8 have it")
+    rounding: Literal["nearest", "stochastic"] = Field(
+        "nearest",
+        description="stochastic: up or down at random, so that the mean is right; for format int of 2 to 8 bits",
+    )
+    norm: Norm = Field(
+        "max",
+        description="What a block's scale is made from, for format int of 2 to 8 bits: its largest magnitude, or its "
+        "2-norm, which leaves most levels to a few large elements",
+    )
+    shots: Literal["two", "one"] = Field(
+        "two", description="two: every part to its owner, the mean to all; one: everything to all, N - 1 messages"
+    )
+    second_shot: Literal["same", "bf16", "fp32"] = Field(
+        "same", description="What the mean is sent in: the same code, or without a scale"
+    )
+    error_feedback: bool = Field(
+        True, description="Keep what both roundings lose for the next step; the second one's is its owner's"
+    )
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+    @property
+    def tells_errors(self) -> bool:
+        return True
+
+    @model_validator(mode="after")
+    def _rounds(self) -> FewBitsSettings:
+        if self.rounding == "stochastic" and self.format != "int":
+            raise ValueError(f"rounding stochastic is for format int, not {self.format}; use rounding: nearest")
+        if self.norm == "l2" and self.format != "int":
+            raise ValueError(f"norm l2 is for format int, not {self.format}; use norm: max")
+        if self.shots == "one" and self.second_shot != "same":
+            raise ValueError(f"second_shot {self.second_shot}: with shots: one there is none; use second_shot: same")
+        return self
+
+    def refuses(self, amount: Amount) -> str | None:
+        allowed = BITS[self.format]
+        if isinstance(amount, Bits) and amount < 32 and amount not in allowed:
+            known = ", ".join(map(str, allowed))
+            return f"bits {plain(amount)}: aggregator {self.name} with format {self.format} has codes of {known} bits"
+        if amount == 1 and self.rounding == "stochastic":
+            return "bits 1: a sign is not rounded at random; use rounding: nearest, or more bits"
+        return None
+
+
+class FewBits(Coded):
+    """Per tensor: M ← G + E; a message of M's blocks to each block's owner; E ← M − decoded.
+
+    The mean's rounding goes into its owner's E times N, so that the next mean makes up for it. To owners only, the mean
+    is not rounded. What a message does not make smaller travels dense.
+    """
+
+    Settings = FewBitsSettings
+    amount = Bits
+    state_size: ClassVar[str] = "numel (error feedback) per tensor"
+    payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
+    depends_on_owner = True
+    shards = True
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Nothing is lost while error feedback is on; what is rounded at random in both shots is right on average."""
+        s, found = self.settings, {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
+        if s.error_feedback:
+            found[Law.CONSERVES] = Tolerance()
+        if s.rounding == "stochastic" and s.second_shot != "bf16":
+            found[Law.UNBIASED] = Tolerance()
+        return found
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        by_name = {t.name: t for t in tensors}
+        groups = self._groups(shapes_of(tensors), decision, comm.size)
+        wholes = [self._whole(group, by_name) for group in groups]
+        found = yield from self._averaged(groups, wholes, comm, partial(self._noise, step))
+        for group, (mean, error) in zip(groups, found, strict=True):
+            self._take(group, by_name, mean.view(-1), error.view(-1), comm.rank)
+
+    def _averaged(
+        self, groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
+    ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
+        """The mean and this rank's error of each group's buffer."""
+        if isinstance(self.layout, Sharded):
+            return (yield from to_owners(groups, wholes, comm, noise))
+        average = two_shots if self.settings.shots == "two" else one_shot
+        parts = [whole.view(group.ranks, group.part) for group, whole in zip(groups, wholes, strict=True)]
+        return (yield from average(groups, parts, comm, noise))
+
+    def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Group]:
+        """What is coded alike, in one buffer."""
+        by_code: dict[BlockCode, dict[str, Shape]] = {}
+        for name, shape in shapes.items():
+            amount = decision.amount(name)
+            assert isinstance(amount, Bits)
+            by_code.setdefault(self._code(shape, amount), {})[name] = shape
+        if isinstance(layout := self.layout, Sharded):
+            return [owned(code, alike, layout) for code, alike in by_code.items()]
+        owners = ranks if self.settings.shots == "two" else 1
+        return [grouped(code, self._reply(code), alike, owners) for code, alike in by_code.items()]
+
+    def _code(self, shape: Shape, bits: int) -> BlockCode:
+        s = self.settings
+        block = s.block if s.block != "row" else (shape or (1,))[-1]
+        return BlockCode(bits, block, s.format, s.scale, s.norm)
+
+    def _reply(self, code: BlockCode) -> BlockCode:
+        second = self.settings.second_shot
+        return code if second == "same" else BlockCode(16 if second == "bf16" else 32, code.block, "float")
+
+    def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
+        """M of a group (numel,), with zeros where tensors do not fill their last block."""
+        first = by_name[group.names[0]].tensor
+        whole = torch.zeros(group.numel, dtype=compute_dtype(first), device=first.device)
+        kept = {name: self._kept(by_name[name]) for name in group.names}
+        for place in group.places:
+            own = whole[place.there]
+            own.copy_(by_name[place.name].tensor.reshape(-1)[place.within])
+            if (lost := kept[place.name]) is not None:
+                own.add_(lost[place.within])
+        return whole
+
+    def _kept(self, tensor: NamedTensor) -> Tensor | None:
+        """What is added to a tensor, flat."""
+        return self.residuals.memory(tensor).reshape(-1) if self.settings.error_feedback else None
+
+    def _noise(self, step: int, group: Group, whole: Tensor, whose: str) -> Tensor | None:
+        """Uniform numbers as `whole`, that depend on the tensor's name and the element, not on the place."""
+        if self.settings.rounding != "stochastic":
+            return None
+        noise = torch.zeros_like(whole).view(-1)
+        for name in group.names:
+            places = [place for place in group.places if place.name == name]
+            end = max(place.stop for place in places)
+            drawn = uniform(self.seed, stream(f"{name}/{whose}/{step}"), end, whole.device)
+            for place in places:
+                noise[place.there] = drawn[place.within]
+        return noise.view_as(whole)
+
+    def _take(
+        self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor, rank: int
+    ) -> None:
+        own = own_part(group, rank) if isinstance(self.layout, Sharded) else slice(0, group.numel)
+        lost: dict[str, list[Tensor]] = {name: [] for name in group.names}
+        for place in group.places:
+            lost[place.name].append(error[place.there])
+            if own.start <= place.begin < own.stop:
+                write(by_name[place.name].tensor, place.within, average[place.there])
+        for name, parts in lost.items():
+            self._keep(by_name[name], parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def _keep(self, tensor: NamedTensor, error: Tensor) -> None:
+        """Remember what this rank's message lacked of a tensor, flat."""
+        if self.settings.error_feedback:
+            self.residuals.memory(tensor).copy_(error.view(tensor.tensor.shape))
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """Of this rank's own M, coded once: the second shot's rounding of the mean is not in it."""
+        return {t.name: self._lost(t, amounts, f"{comm.rank}/{step}") for t in tensors if t.tensor.numel()}
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made; coded, decoded and compared for each amount."""
+        numel = sum(map(prod, shapes.values()))
+        return Workload((), (passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
+
+    def _lost(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+        shape = tuple(tensor.tensor.shape)
+        whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
+        for residual in self.residuals.held(tensor):
+            whole = whole + residual.reshape(-1)
+        found = [whole.double().square().sum()]
+        for amount in amounts:
+            if not isinstance(bits := self.effective(shape, amount), Bits):
+                found.append(torch.zeros_like(found[0]))
+                continue
+            code = self._code(shape, bits)
+            length = padded(len(whole), code.block)
+            values = torch.nn.functional.pad(whole, (0, length - len(whole)))[None]
+            noise = None
+            if self.settings.rounding == "stochastic":
+                noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), length, whole.device).to(whole.dtype)[None]
+            decoded = code.decode(code.encode(values, noise), length, whole.dtype)[0, : len(whole)]
+            found.append((whole - decoded).double().square().sum())
+        return torch.stack(found)
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """Dense from 32 bits on, and where padding and scales make a message no smaller than the tensor in fp32."""
+        if not isinstance(amount, Bits) or amount >= 32 or not prod(shape):
+            return DENSE
+        code = self._code(shape, amount)
+        return amount if code.message_bytes(padded(prod(shape), code.block)) < 4 * prod(shape) else DENSE
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
+        groups = self._groups(shapes, Decision(DENSE, amounts), ranks)
+        if isinstance(self.layout, Sharded):
+            return to_owners_workload(groups, max(4, itemsize))
+        if self.settings.shots == "one":
+            return one_shot_workload(groups, ranks, max(4, itemsize))
+        return workload(groups, max(4, itemsize))

@@ -1,0 +1,182 @@
+"""Global-QSGD: integers that can be summed on the wire, because all ranks share a scale (arXiv 2305.18627, §3).
+
+Per tensor: m = max over ranks of max|M|, q = M/m·L rounded up or down at random, mean = m/(L·N) · Σ q. L is so small
+that no sum leaves the type: 127/N in int8, 2048/N in 16 bits. Those travel as fp16, in which integers up to 2048 are
+exact: neither NCCL nor gloo adds int16. Unbiased without error feedback.
+
+A delayed scale is that of the exchange before: the maxima then travel beside the integers, and nothing waits for
+them. What is beyond it is cut off, which error feedback makes up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.draws import stream
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.base.errors import UserError
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, ReduceOp
+from edgc.core.ops.noise import uniform
+from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
+LARGEST = {8: 127, 16: 2048}  #: the largest sum, by bits
+HEADROOM = 2.0  #: a delayed scale is so many times the last maximum
+
+
+class GlobalQSGDSettings(AggregatorSettings):
+    """When the scale is agreed on, and what becomes of rounding; bits come from the policy."""
+
+    name: Literal["global_qsgd"]
+    scale: Literal["now", "delayed"] = Field(
+        "now", description="now: a reduction of maxima comes first; delayed: the exchange before's maxima, times two"
+    )
+    error_feedback: bool = Field(False, description="Keep what rounding loses for the next step")
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+    @model_validator(mode="after")
+    def _nothing_is_lost(self) -> GlobalQSGDSettings:
+        if self.scale == "delayed" and not self.error_feedback:
+            raise ValueError("scale delayed cuts off what grew since; use error_feedback: true, or scale: now")
+        return self
+
+    def refuses(self, amount: Amount) -> str | None:
+        if isinstance(amount, Bits) and amount < 32 and amount not in LARGEST:
+            return f"bits {plain(amount)}: aggregator global_qsgd adds up integers of 8 or 16 bits"
+        return None
+
+
+class GlobalQSGD(Coded):
+    """A MAX all-reduce of a number a tensor, then a SUM all-reduce of integers; with a delayed scale both at once.
+
+    A tensor whose delayed scale is not known, or 0, has 1: what that cuts off or rounds to 0 stays in E.
+    """
+
+    Settings = GlobalQSGDSettings
+    amount = Bits
+    state_size: ClassVar[str] = "numel with error feedback, a number a tensor with a delayed scale"
+    payload_formula: ClassVar[str] = "numel·bits/8 + 4 per tensor"
+
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        super().__init__(settings, seed)
+        self._maxima: dict[str, Tensor] = {}
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Right on average; with error feedback nothing is lost."""
+        return {Law.CONSERVES if self.settings.error_feedback else Law.UNBIASED: Tolerance()} | {
+            Law.EXACT_AT_FULL_AMOUNT: Tolerance()
+        }
+
+    def turned_dense(self, name: str) -> None:
+        self._maxima.pop(name, None)
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        wholes = [self._whole(tensor) for tensor in tensors]
+        maxima = torch.stack(
+            [whole.abs().amax().float().nan_to_num(nan=torch.inf, posinf=torch.inf) for whole in wholes]
+        )
+        agreed = comm.all_reduce(maxima, op=ReduceOp.MAX)
+        if self.settings.scale == "now":
+            yield agreed
+            scales = maxima.unbind()
+        else:
+            scales = [self._known(tensor, like) for tensor, like in zip(tensors, maxima, strict=True)]
+
+        levels = [_levels(decision.amount(t.name), comm.size) for t in tensors]
+        steps = [(scale / level).to(w.dtype) for scale, level, w in zip(scales, levels, wholes, strict=True)]
+        codes = [
+            self._code(whole, width, level, f"{tensor.name}/{comm.rank}/{step}")
+            for tensor, whole, width, level in zip(tensors, wholes, steps, levels, strict=True)
+        ]
+        sums = {bits: [i for i, t in enumerate(tensors) if decision.amount(t.name) == bits] for bits in LARGEST}
+        buffers = {b: torch.cat([codes[i].to(_wire(b)) for i in own]) for b, own in sums.items() if own}
+        works = [comm.all_reduce(buffer) for buffer in buffers.values()]
+        yield Last(agreed, *works)
+
+        for bits, buffer in buffers.items():
+            parts = buffer.split([len(codes[i]) for i in sums[bits]])
+            for i, total in zip(sums[bits], parts, strict=True):
+                # NaN where any rank's M was not finite: the scale is then, or the maximum just agreed upon
+                mean = total.to(wholes[i].dtype) * (steps[i] / comm.size) + 0 * maxima[i].to(wholes[i].dtype)
+                tensors[i].tensor.copy_(mean.view(tensors[i].tensor.shape))
+        for tensor, whole, code, width, last in zip(tensors, wholes, codes, steps, maxima, strict=True):
+            if self.settings.error_feedback:
+                self.residuals.memory(tensor).copy_((whole - code * width).view(tensor.tensor.shape))
+            if self.settings.scale == "delayed":
+                self._maxima[tensor.name] = last.clone()
+
+    def _whole(self, tensor: NamedTensor) -> Tensor:
+        whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
+        return whole + self.residuals.memory(tensor).view(-1) if self.settings.error_feedback else whole
+
+    def _known(self, tensor: NamedTensor, like: Tensor) -> Tensor:
+        """The delayed scale."""
+        scale = HEADROOM * self._maxima.get(tensor.name, torch.zeros_like(like)).to(like.device)
+        return torch.where(scale > 0, scale, 1.0)
+
+    def _code(self, whole: Tensor, width: Tensor, level: int, drawn: str) -> Tensor:
+        """Integers up to ±level, of `whole`'s type; what is not finite becomes 0."""
+        shares = torch.where(width > 0, whole / width, 0.0).nan_to_num(0, 0, 0)
+        noise = uniform(self.seed, stream(drawn), len(whole), whole.device)
+        return shares.add(noise).floor().clamp_(-level, level)
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        size = max(4, itemsize)
+        numels = {b: sum(prod(s) for n, s in shapes.items() if decision.amount(n) == b) for b in LARGEST}
+        for bits in (b for b, own in numels.items() if own):
+            _levels(Bits(bits), ranks)
+        numel = elements([*shapes.values()])
+        maxima = Message("all_reduce", 4 * len(shapes))
+        sums = tuple(Message("all_reduce", b // 8 * own) for b, own in numels.items() if own)
+        look, code = passes(numel, 4, size), passes(numel, 9, size)  # M made and looked through; shares, noise, codes
+        decode = passes(numel, 4 + 4 * self.settings.error_feedback, size)
+        if self.settings.scale == "now":
+            return Workload((Phase((look,), (maxima,)), Phase((code,), sums)), (decode,))
+        return Workload((Phase((look, code), (maxima, *sums)),), (decode,))
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """Dense from 32 bits on."""
+        return amount if isinstance(amount, Bits) and amount < 32 else DENSE
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        scales = len(self._coded(shapes, decision)) if self.settings.scale == "delayed" else 0
+        return super().state_bytes(shapes, decision, itemsize) + 4 * scales
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"maxima": dict(self._maxima)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._maxima = {name: tensor.clone() for name, tensor in state["maxima"].items()}
+
+
+def _wire(bits: int) -> dtype:
+    return torch.int8 if bits == 8 else torch.float16
+
+
+def _levels(amount: Amount, ranks: int) -> int:
+    """L, the largest integer of one rank."""
+    assert isinstance(amount, Bits)
+    if level := LARGEST[amount] // ranks:
+        return level
+    raise UserError(
+        f"aggregator global_qsgd: {ranks} ranks cannot add up integers of {plain(amount)} bits: at most "
+        f"{LARGEST[amount]} can; use bits: 16 (up to {LARGEST[16]} ranks)"
+    )

@@ -1,0 +1,96 @@
+"""LoCo: four bits, and a moving average of what they lose, itself kept in eight (arXiv 2407.04480, algorithm 1).
+
+h = g + e; the code of h travels; e ← β·e + (1 − β)·(h − decoded), in eight bits, and 0 after every T exchanges. The
+averages travel in 16 bits, as the parameters do that the paper gathers. β and T are DeepSpeed's defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.two_shots import padded
+from edgc.core.aggregators.workload import Shape
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MEMORY = BlockCode(bits=8, block=128)
+
+
+class LoCoSettings(FewBitsSettings):
+    """How a gradient is coded, and how long what was lost is remembered."""
+
+    name: Literal["loco"]  # type: ignore[assignment]
+    second_shot: Literal["same", "bf16", "fp32"] = Field("bf16", description="What the mean is sent in")
+    error_feedback: Literal[False] = Field(False, description="False: the moving average is in its place")
+    beta: float = Field(0.8, ge=0, lt=1, description="β: what is left of the moving average in each exchange")
+    reset: int = Field(1024, ge=1, description="T: exchanges after which the moving average begins anew")
+
+    @property
+    def tells_errors(self) -> bool:
+        return False
+
+
+class LoCo(FewBits):
+    """As `FewBits`, with a moving average of errors in the place of error feedback."""
+
+    Settings = LoCoSettings
+    state_size: ClassVar[str] = "numel in 8 bits per tensor"
+
+    def __init__(self, settings: Any, seed: int = 0) -> None:
+        super().__init__(settings, seed)
+        self._errors: dict[str, Tensor] = {}  # messages of MEMORY
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """A moving average does not keep all that is lost."""
+        return {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
+
+    def turned_dense(self, name: str) -> None:
+        self._errors.pop(name, None)
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        yield from super().exchange_coded(tensors, decision, comm, step)
+        if (step + 1) % self.settings.reset == 0:
+            for tensor in tensors:
+                self._errors.pop(tensor.name, None)
+
+    def _kept(self, tensor: NamedTensor) -> Tensor | None:
+        return self._remembered(tensor) if tensor.name in self._errors else None
+
+    def _keep(self, tensor: NamedTensor, error: Tensor) -> None:
+        lost = error * (1 - self.settings.beta)
+        if tensor.name in self._errors:
+            lost.add_(self._remembered(tensor), alpha=self.settings.beta)
+        blocks = torch.nn.functional.pad(lost, (0, -len(lost) % MEMORY.block))
+        self._errors[tensor.name] = MEMORY.encode(blocks[None])[0]
+
+    def _remembered(self, tensor: NamedTensor) -> Tensor:
+        """The moving average of a tensor, flat."""
+        like, numel = tensor.tensor, tensor.tensor.numel()
+        message = self._errors[tensor.name].to(like.device)[None]
+        return MEMORY.decode(message, padded(numel, MEMORY.block), compute_dtype(like))[0, :numel]
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        coded = self._coded(shapes, decision).values()
+        return sum(MEMORY.message_bytes(padded(prod(shape), MEMORY.block)) for shape in coded)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"lost": dict(self._errors)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._errors = {name: message.clone() for name, message in state["lost"].items()}

@@ -1,0 +1,96 @@
+"""Random projection: Q is drawn anew every step and only P = M Q travels, as a vendor's port of EDGC does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.wire import average
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.core.comm import Communicator
+from edgc.core.ops.lowrank import decode, encode
+from edgc.core.ops.orthonormalise import orthonormalise
+from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.policy import Decision
+
+
+class ProjectionSettings(AggregatorSettings):
+    """The rank comes from the policy."""
+
+    name: Literal["projection"]
+    error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+
+class Projection(Ranked):
+    """One all-reduce a bucket, of all P with what travels dense.
+
+    No power iteration: Q knows nothing of the gradient, so a step keeps about r/n of its energy. Q follows from the
+    seed, the step and the parameter's name, and never travels.
+    """
+
+    Settings = ProjectionSettings
+    state_size: ClassVar[str] = "m·n (error feedback) per matrix"
+    payload_formula: ClassVar[str] = "4·r·m per matrix, 4·numel for what travels dense"
+
+    def __init__(self, settings: ProjectionSettings, seed: int = 0) -> None:
+        super().__init__(Residuals())
+        self._settings, self._seed = settings, seed
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Nothing is lost unless the residual is not kept."""
+        return self._promise(self._settings.error_feedback)
+
+    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+        """Per matrix: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ."""
+        bucket = self._split(tensors, decision, comm)
+        if bucket is None:
+            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+            return
+        grads = [t.tensor for t in bucket.tensors]
+        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
+        drawn = [
+            draw(self._seed, step, t.name, t.tensor.shape[1], p_mr.shape[1], p_mr)
+            for t, p_mr in zip(bucket.tensors, bucket.factors, strict=True)
+        ]
+        rights = orthonormalise(drawn)
+        wholes = encode(grads, errors, rights, bucket.factors)
+        yield Last(average(bucket.wire, comm, self._wire_dtype))
+
+        bucket.deliver_dense()
+        unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
+        decode(bucket.factors, rights, wholes, grads, errors, 0, unused)
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """`amount` where it is below n, else `Dense`."""
+        if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape or amount >= shape[1]:
+            return DENSE
+        return amount
+
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+        whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
+        draws = passes(sum(n * r for _, n, r in matrices), 2), orthonormalisations([(n, r) for _, n, r in matrices])
+        first = *draws, passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of the dense
+        phases = (Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),)
+        return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        error = max(4, itemsize) if self._settings.error_feedback else 0
+        return sum(error * prod(shapes[name]) for name in self._ranks(shapes, decision))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residuals": self._residuals.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._residuals.load_state_dict(state["residuals"])

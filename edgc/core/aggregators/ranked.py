@@ -1,0 +1,95 @@
+"""What all aggregators share that send a matrix as factors of a rank, and everything else of its bucket dense."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from edgc.core.aggregators.aggregator import Aggregator, Law, NamedTensor, Tolerance, shapes_of
+from edgc.core.aggregators.dense import Dense, DenseSettings
+from edgc.core.aggregators.mixed import MixedBucket, WireBuffers
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.wire import WireDtype
+from edgc.core.aggregators.workload import Shape, Workload, elements, passes
+from edgc.core.comm import Communicator
+from edgc.core.policies.amounts import ON, Amount, Rank
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AS_DENSE = Decision(ON)  # what travels dense travels in the factors' wire format
+
+
+class Ranked(Aggregator):
+    """Splits a bucket into what is ranked and what is dense, and counts both; a subclass does the exchange."""
+
+    amount = Rank
+
+    def __init__(self, residuals: Residuals, wire_dtype: WireDtype = "fp32") -> None:
+        self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
+        self._residuals = residuals
+        self._wire_dtype: WireDtype = wire_dtype
+        self._buffers = WireBuffers()
+
+    def _promise(self, conserves: bool) -> Mapping[Law, Tolerance]:
+        """A random first factor amplifies the rounding of computing by its condition number."""
+        found = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=self._wire_dtype)}
+        if self._wire_dtype == "fp32":
+            found[Law.LINEAR] = Tolerance(computed=1000)
+        return found | {Law.CONSERVES: Tolerance(computed=1000)} if conserves else found
+
+    @abstractmethod
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """The rank that a policy's amount gives a tensor of this shape, or `Dense` where it travels so."""
+
+    @abstractmethod
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+        """The work of a bucket with these (m, n, rank), and `dense` elements that travel with the first factors.
+
+        `itemsize`: bytes of an element on the wire. `ranks`: of the group.
+        """
+
+    def _split(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, side: Literal[0, 1] = 0
+    ) -> MixedBucket | None:
+        """The bucket's matrices with room for their factors, and what is dense beside them; None: all is dense.
+
+        What is dense takes its residual with it. `side`: 0 for left factors, 1 for right ones.
+        """
+        ranks = self._ranks(shapes_of(tensors), decision) if comm.size > 1 else {}
+        dense = [t for t in tensors if t.name not in ranks]
+        for tensor in dense:
+            self._residuals.flush(tensor)
+        low = [(t, ranks[t.name]) for t in tensors if t.name in ranks]
+        return MixedBucket(low, dense, self._buffers, side) if low else None
+
+    def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
+        return self._workload(self.factored, shapes, decision, ranks, itemsize)
+
+    def _workload(
+        self,
+        factored: Callable[[Sequence[tuple[int, int, int]], int, int, int], Workload],
+        shapes: Mapping[str, Shape],
+        decision: Decision,
+        ranks: int,
+        itemsize: int,
+    ) -> Workload:
+        """`workload`, of which `factored` is the part of a bucket with matrices."""
+        chosen = self._ranks(shapes, decision)
+        if not chosen:
+            return self._dense.workload(shapes, AS_DENSE, ranks, itemsize)
+        # factors are at least fp32, and what shares their buffer too
+        wire = 2 if self._wire_dtype == "bf16" else max(4, itemsize)
+        dense = elements([shape for name, shape in shapes.items() if name not in chosen])
+        asked = factored([(*shapes[name], rank) for name, rank in chosen.items()], dense, wire, ranks)  # type: ignore[misc]
+        return Workload(asked.phases, (passes(dense, 2), *asked.decode))
+
+    def _ranks(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Rank]:
+        """Of what is compressed."""
+        found = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
+        return {name: amount for name, amount in found.items() if isinstance(amount, Rank)}
+
+    def residual(self, name: str) -> Tensor | None:
+        return self._residuals.get(name)

@@ -1,0 +1,97 @@
+"""Right factors Q (n×r) by parameter name: warm from step to step, fitted to a new rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgc.core.aggregators.draws import draw
+from edgc.core.base.lazy import torch
+from edgc.core.ops.copies import copy_all
+from edgc.core.ops.orthonormalise import orthonormalise
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class WarmFactors:
+    """The last step's Q of every matrix. Each lies in memory of its own that only grows."""
+
+    def __init__(self, seed: int, warm: bool = True) -> None:
+        """`warm`: whether a step begins with the last one's Q."""
+        self._seed, self._warm = seed, warm
+        self._memory: dict[str, Tensor] = {}  # flat, as large as the highest rank so far
+        self._last: dict[str, Tensor] = {}  # n×r, a view of it
+
+    def get(self, name: str) -> Tensor | None:
+        """Q of the last step, n×r."""
+        return self._last.get(name)
+
+    def first(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
+        """Q to begin a step with, for left factors (m×r): `rows[i]`×r each."""
+        ranks = [left.shape[1] for left in lefts]
+        if self._warm:
+            return self.fitted(names, rows, ranks, step, lefts[0])
+        return [draw(self._seed, step, *which, lefts[0]) for which in zip(names, rows, ranks, strict=True)]
+
+    def fitted(
+        self, names: Sequence[str], rows: Sequence[int], ranks: Sequence[int], step: int, like: Tensor
+    ) -> list[Tensor]:
+        """The last Q at another rank, n×r each, in the precision and on the device of `like`; the first time random.
+
+        Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
+        columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised. One of
+        another height is forgotten.
+        """
+        heights = dict(zip(names, rows, strict=True))
+        met = [name for name in names if name in self._last and len(self._last[name]) == heights[name]]
+        lasts = {name: self._last[name].to(like) for name in met}
+        growing = [
+            name for name, rank in zip(names, ranks, strict=True) if name in lasts and lasts[name].shape[1] < rank
+        ]
+        bases = dict(zip(growing, orthonormalise([lasts[name] for name in growing]), strict=True)) if growing else {}
+        found = []
+        for name, height, rank in zip(names, rows, ranks, strict=True):
+            last = lasts.get(name)
+            if last is None:
+                found.append(draw(self._seed, step, name, height, rank, like))
+            elif last.shape[1] > rank:
+                found.append(last @ _principal(last)[:, :rank])
+            elif last.shape[1] < rank:
+                drawn = draw(self._seed, step, name, height, rank - last.shape[1], like)
+                found.append(torch.cat([last, drawn - bases[name] @ (bases[name].mT @ drawn)], dim=1))
+            else:
+                found.append(last)
+        return found
+
+    def keep(self, factors: Mapping[str, Tensor]) -> None:
+        """Remember copies of the Q of some matrices for the next step."""
+        for name, q_nr in factors.items():
+            memory = self._memory.get(name)
+            same = memory is not None and (memory.dtype, memory.device) == (q_nr.dtype, q_nr.device)
+            if memory is None or not same or memory.numel() < q_nr.numel():
+                memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
+            self._last[name] = memory[: q_nr.numel()].view_as(q_nr)
+        copy_all([self._last[name] for name in factors], list(factors.values()))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Q by name."""
+        return {name: q_nr.clone() for name, q_nr in self._last.items()}  # a view would save all of its memory
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a copy of what `state_dict` gave."""
+        self._memory, self._last = {}, {}
+        self.keep(state)
+
+
+def singular_values(q_nr: Tensor) -> Tensor:
+    """Singular values of Q, falling, float64: those of Ĝ = P̂ Qᵀ, as P̂ is orthonormal. NaN where Q is not finite."""
+    gram = (q_nr.mT @ q_nr).double()
+    values = torch.linalg.eigvalsh(torch.nan_to_num(gram)).flip(0).clamp(min=0).sqrt()
+    return torch.where(gram.isfinite().all(), values, torch.nan)
+
+
+def _principal(q_nr: Tensor) -> Tensor:
+    """Right singular vectors of Q (r×r), by falling singular value. Never raises: what is not finite stays so in Q."""
+    _, vectors = torch.linalg.eigh(torch.nan_to_num(q_nr.mT @ q_nr))
+    return vectors.flip(1)

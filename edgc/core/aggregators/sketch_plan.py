@@ -1,0 +1,123 @@
+"""How large the bitmaps and sketches of a bucket are, and what they cost. All ranks know it beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+from edgc.core.aggregators.sketch_settings import SketchSettings
+from edgc.core.aggregators.topk import kept_of
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
+from edgc.core.base.errors import UserError
+from edgc.core.comm import Layout, Piece, Sharded
+from edgc.core.ops.bitmap import packed_size
+from edgc.core.ops.count_sketch import HASHES, WORD, cells_for
+from edgc.core.policies.amounts import Ratio
+from edgc.core.policies.policy import Decision
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One bitmap and one sketch: of a whole bucket, or of what one rank owns of it."""
+
+    pieces: Sequence[Piece]  #: laid end to end
+    ks: list[int]  #: of these a rank is to send so many elements
+    union: int  #: elements that all ranks together may send
+    cells: int
+    bits: int  #: an element's in the bitmap
+    bitmap: int  #: its bytes
+    bytes: int  #: with a flag a piece, and padded
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements by piece."""
+        return [piece.numel for piece in self.pieces]
+
+    @property
+    def elements(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each piece begins."""
+        return [0, *accumulate(self.sizes)][:-1]
+
+
+def plans(
+    settings: SketchSettings, shapes: Mapping[str, Shape], decision: Decision, ranks: int, layout: Layout
+) -> list[Plan]:
+    """The plan of a bucket; where its average is sharded, one for each owner. Tensors lie in the order of their names,
+    so that places do not depend on the bucket's."""
+    names = sorted(shapes)
+    if isinstance(layout, Sharded):
+        return [_plan(settings, pieces, decision, ranks, 1) for pieces in layout.by_owner(names)]
+    return [_plan(settings, [Piece(name, 0, prod(shapes[name])) for name in names], decision, ranks, ranks)]
+
+
+def _plan(s: SketchSettings, pieces: Sequence[Piece], decision: Decision, ranks: int, parts: int) -> Plan:
+    """`parts`: equal ones that the bitmap is cut into."""
+    sizes = [piece.numel for piece in pieces]
+    ratios = [r if isinstance(r := decision.amount(piece.name), Ratio) else Ratio(1.0) for piece in pieces]
+    ks = [kept_of(ratio, size) for ratio, size in zip(ratios, sizes, strict=True)]
+    union = sum(min(ranks * k, size) for k, size in zip(ks, sizes, strict=True))
+    elements, bits = sum(sizes), s.summed_bits or 1
+    if elements > WORD:
+        raise UserError(
+            f"aggregator sketch: {', '.join(piece.name for piece in pieces)}: {elements} elements in a bucket, but a "
+            f"position is hashed as 32 bits, at most {WORD}; exclude a parameter (placement.exclude)"
+        )
+    wanted = elements / s.elements_per_cell if s.elements_per_cell else s.cells_per_kept * union
+    cells = cells_for(wanted, s.hashing) if elements else 0
+    bitmap = packed_size(elements, bits)
+    padded = bitmap + len(sizes) if s.summed_bits else -(-(bitmap + len(sizes)) // parts) * parts
+    return Plan(pieces, ks, union, cells, bits, bitmap, padded)
+
+
+def told_bytes(plans: Sequence[Plan]) -> int:
+    """Of a bit for each element that an owner peels; all owners send as many."""
+    return max(packed_size(plan.elements) for plan in plans)
+
+
+def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int, layout: Layout) -> Workload:
+    """What an exchange by these plans asks of a device and of the links."""
+    sharded, word = isinstance(layout, Sharded), max(4, itemsize)
+    elements, cells, packed = (sum(each) for each in zip(*((p.elements, p.cells, p.bytes) for p in plans), strict=True))
+    own = sum(sum(plan.ks) for plan in plans)
+    # selection as Top-K's; marks set, packed and copied; the hashes of what is kept, and its sum
+    prepare = (
+        passes(elements, 3, itemsize),
+        passes(elements, 5, itemsize),
+        passes(elements, 4, 1),
+        _hashed(own),
+        passes(HASHES * own, 4, word + 8),
+    )
+    # the union listed; its hashes; each of its places is put in, looked at and taken out
+    share = ranks if sharded else 1  # an owner peels its own part
+    union = sum(plan.union for plan in plans) / share
+    peel = (
+        passes(elements / share, 4, 1),
+        _hashed(union),
+        Kernel(8.0 * HASHES * union, 4 * (word + 16.0) * HASHES * union, 300),
+    )
+    rest = passes(elements, 8 if s.error_feedback == "all" else 3, itemsize)
+    sketch = Message("reduce_scatter" if sharded else "all_reduce", cells * word)
+    if not sharded:
+        if s.summed_bits:
+            return Workload((Phase(prepare, (Message("all_reduce", packed), sketch)),), (*peel, rest))
+        first = Phase(prepare, (Message("all_to_all", packed), sketch))
+        merged = Phase((passes(packed, 1.5, 1),), (Message("all_gather", packed // ranks),))
+        return Workload((first, merged), (*peel, rest))
+    first = Phase(prepare, (Message("all_reduce" if s.summed_bits else "all_to_all", packed), sketch))
+    merge = passes(packed, 1.5, 1)
+    if s.error_feedback != "all":
+        return Workload((first,), (merge, *peel, rest))
+    told = Message("all_gather", told_bytes(plans))
+    return Workload((first, Phase((merge, *peel), (told,))), (rest,))
+
+
+def _hashed(elements: float) -> Kernel:
+    """A key is mixed in 6 passes over words of 4 bytes, each of its hashes in 19 more; 3 make a sign, and 4 over words
+    of 8 bytes a place. Each pass reads and writes; that which shortens a key to 4 bytes is left out."""
+    return Kernel(bytes=elements * 2 * (6 * 4 + HASHES * (22 * 4 + 4 * 8)), launches=32)

@@ -1,0 +1,262 @@
+"""Top-K: every rank sends its k largest elements; the rest waits as error feedback (arXiv 1809.07599).
+
+How places and values travel is in `edgc.core.aggregators.sparse_code`. Who finds the largest otherwise overrides
+`choose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, prod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from edgc.core.aggregators.aggregator import (
+    AggregatorSettings,
+    Exchange,
+    Last,
+    Law,
+    NamedTensor,
+    Tolerance,
+    shapes_of,
+)
+from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.dense import unpack
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.base.errors import UserError
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator
+from edgc.core.ops.select import Pool, Selection, largest, select
+from edgc.core.policies.amounts import Amount, Ratio
+from edgc.core.policies.policy import Decision
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SparseSettings(AggregatorSettings):
+    """How chosen elements travel."""
+
+    error_feedback: bool = Field(True, description="Keep what was not sent for the next step")
+    index: Index = Field(
+        "int32",
+        exclude_if=lambda index: index == "int32",
+        description="How an element's place travels. int32: 4 bytes; blocks: 12 bits, and 2 bytes for every 4096 "
+        "elements; bitmap: a bit for every element; smallest: whichever is smallest",
+    )
+    values: Values = Field(
+        "fp32",
+        exclude_if=lambda values: values == "fp32",
+        description="What an element's value travels in. fp32: as it is; int8, int4: with a scale for 64 values; "
+        "stat2: two bits, each of four bins decoded to its mean",
+    )
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+    @property
+    def pooled(self) -> bool:
+        """Whether one selection is made of a bucket's tensors together."""
+        return False
+
+    @property
+    def leaves(self) -> float:
+        """What a step leaves of what was not sent before."""
+        return 1.0
+
+
+class TopKSettings(SparseSettings):
+    """Top-K's options; the ratio itself comes from the policy."""
+
+    name: Literal["topk"]
+    granularity: Literal["tensor", "bucket"] = Field(
+        "tensor",
+        description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
+    )
+
+    decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        exclude_if=lambda decay: decay == 1,
+        description="What a step leaves of what was not sent before: M ← G + decay·E, as MuLoCo has it",
+    )
+
+    @property
+    def pooled(self) -> bool:
+        return self.granularity == "bucket"
+
+    @property
+    def leaves(self) -> float:
+        return self.decay
+
+    @model_validator(mode="after")
+    def _something_decays(self) -> TopKSettings:
+        if self.decay < 1 and not self.error_feedback:
+            raise ValueError(f"decay {self.decay:g}: nothing is kept that could decay; use error_feedback: true")
+        return self
+
+    @model_validator(mode="after")
+    def _scales_are_of_tensors(self) -> TopKSettings:
+        if self.pooled and self.values not in ("fp32", "bf16"):
+            raise ValueError(
+                f"values {self.values}: tensors of a bucket would share scales, so that a large one rounds away a "
+                "small one; use granularity: tensor, or values: fp32 or bf16"
+            )
+        return self
+
+    @property
+    def tells_errors(self) -> bool:
+        """What a tensor loses depends on its own ratio only where it is selected from by itself."""
+        return not self.pooled and self.values == "fp32"
+
+
+class TopK(Coded):
+    """One all-gather a bucket of values and places, summed by every rank in rank order.
+
+    Per tensor, or over a bucket's tensors of one ratio together: M ← G + E; the k = ⌈ratio·numel⌉ elements
+    largest in magnitude are sent and become in E what their rounding loses. NaN counts as largest, so it is sent.
+    """
+
+    Settings: ClassVar[type[SparseSettings]] = TopKSettings
+    amount = Ratio
+    state_size: ClassVar[str] = "numel (error feedback) per tensor"
+    payload_formula: ClassVar[str] = "k·(index + value) per tensor: 8·k unless set; 4·numel for what travels dense"
+
+    @property
+    def laws(self) -> Mapping[Law, Tolerance]:
+        """Nothing is lost while error feedback is on."""
+        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()} if self.settings.values == "fp32" else {}
+        conserves = self.settings.error_feedback and self.settings.leaves == 1
+        return exact | ({Law.CONSERVES: Tolerance()} if conserves else {})
+
+    def exchange_coded(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
+    ) -> Exchange:
+        groups, by_name = self._groups(shapes_of(tensors), decision), {t.name: t for t in tensors}
+        pools = [self._pool([by_name[name] for name in group.names], group.k) for group in groups]
+        chosen = self.choose(pools, groups, step)
+        code = self._code(groups, chosen[0].values.element_size())
+        wire, sent = code.encode(chosen)
+        if self.settings.error_feedback and self.settings.values != "fp32":
+            self._keep_rounding(pools, chosen, sent)
+        received = wire.new_empty(comm.size, wire.numel())
+        yield Last(comm.all_gather(received, wire))
+
+        values, places = code.decode(received, chosen[0].values.dtype)
+        targets = [[by_name[name].tensor for name in group.names] for group in groups]
+        _add_up(values, places, [group.k for group in groups], targets)
+
+    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+        """k elements of each pool, all different; they become 0 in its errors, all others M = G + E."""
+        return select(pools)
+
+    def _code(self, groups: Sequence[Group], itemsize: int) -> SparseCode:
+        numels, ks = tuple(group.numel for group in groups), tuple(group.k for group in groups)
+        return SparseCode(numels, ks, self.settings.index, self.settings.values, itemsize)
+
+    def _keep_rounding(self, pools: Sequence[Pool], chosen: Sequence[Selection], sent: Sequence[Selection]) -> None:
+        """Put what rounding lost of the chosen into the errors, where they are 0 now."""
+        for pool, exact, rounded in zip(pools, chosen, sent, strict=True):
+            lost = exact.values.new_zeros(sum(g.numel() for g in pool.grads))
+            lost[exact.indices] = exact.values
+            lost[rounded.indices] -= rounded.values
+            for error, part in zip(pool.errors or (), lost.split([g.numel() for g in pool.grads]), strict=True):
+                error.add_(part.view_as(error))
+
+    def squared_errors(
+        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
+    ) -> Mapping[str, Tensor]:
+        """Of this rank's own M, from its largest elements in falling order: as many as the largest amount takes."""
+        return {t.name: self._left(t, amounts) for t in tensors if t.tensor.numel()}
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """M is made, and read three times: for the selection, the largest, and the sum."""
+        return Workload((), (passes(elements([*shapes.values()]), 6, itemsize),))
+
+    def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
+        whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
+        for residual in self.residuals.held(tensor):
+            whole = whole + self.settings.leaves * residual.reshape(-1)
+        numel = len(whole)
+        ks = [_group([tensor.name], a, numel).k if isinstance(a, Ratio) else numel for a in amounts]
+        squares = whole[largest(whole, max(ks))].double().square().sort(descending=True).values
+        kept = torch.cat([squares.new_zeros(1), squares.cumsum(0)])
+        total = whole.double().square().sum()
+        lost = (total - kept[torch.tensor([0, *ks], device=kept.device)]).clamp_(min=0)
+        return lost.masked_fill(torch.tensor([False, *(k == numel for k in ks)]).to(lost.device), 0.0)
+
+    def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
+        errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
+        if errors and self.settings.leaves < 1:
+            for error in errors:
+                error.mul_(self.settings.leaves)
+        return Pool([g.tensor for g in gradients], errors, k)
+
+    def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[Group]:
+        """The tensors among whose elements one selection is made, each with its k."""
+        ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
+        if not self.settings.pooled:
+            pools = [([name], ratio) for name, ratio in ratios.items()]
+        else:
+            ordered = sorted(ratios, key=lambda name: ratios[name])
+            pools = [(list(names), ratio) for ratio, names in groupby(ordered, key=lambda name: ratios[name])]
+        found = [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
+        for group in found if self.settings.index == "int32" else ():
+            if group.numel > MAX_INDEX:
+                raise UserError(
+                    f"index int32: {', '.join(group.names)}: {group.numel} elements, but an int32 counts at most "
+                    f"{MAX_INDEX}; use index: smallest or granularity: tensor, or exclude the parameter "
+                    "(placement.exclude)"
+                )
+        return found
+
+    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
+        groups, sparse = self._groups(shapes, decision), elements([*shapes.values()])
+        pairs, size = sum(group.k for group in groups), max(4, itemsize)
+        code = self._code(groups, size)
+        # M ← G + E, which the selection's first look is part of, and five more; what was chosen coded and its M zeroed
+        encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, 4 + size)
+        if self.settings.leaves < 1:
+            encode = passes(sparse, 2, itemsize), *encode
+        # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
+        decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, 4 + size)
+        if code.where == "bitmap":  # every element's mark written, packed; unpacked and looked through for each rank
+            encode, decode = (*encode, passes(sparse, 3, 1)), (*decode, passes(ranks * sparse, 3, 1))
+        if code.values != "fp32":  # rounded and decoded; what is lost is spread over a tensor and added to its errors
+            encode = *encode, passes(pairs, 6, size), passes(sparse, 4, size)
+        return Workload((Phase(encode, (Message("all_gather", code.message_bytes),)),), decode)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors among whose elements one selection is made."""
+
+    names: list[str]
+    numel: int  #: of all of them
+    k: int  #: how many are chosen
+
+
+def _group(names: list[str], ratio: Ratio, numel: int) -> Group:
+    return Group(names, numel, kept_of(ratio, numel))
+
+
+def kept_of(ratio: Ratio, numel: int) -> int:
+    """k = ⌈ratio·numel⌉, at least 1."""
+    return max(1, ceil(round(ratio * numel, 6)))  # 0.07·100 is 7.000000000000001 in binary
+
+
+def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:
+    """Put the means of what all ranks sent into `targets`. Values and places: ranks × Σ k; `ks`: by group."""
+    parts = zip(values.split(list(ks), 1), places.split(list(ks), 1), strict=True)
+    for tensors, (sent, where) in zip(targets, parts, strict=True):
+        total = sent.new_zeros(sum(t.numel() for t in tensors))
+        for rank_values, rank_places in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
+            total.index_add_(0, rank_places, rank_values)
+        unpack(total.mul_(1 / len(sent)), tensors)

@@ -1,0 +1,169 @@
+"""The mean of buffers in few bits, in two shots: all-to-all of coded parts, sum at each part's owner, all-gather.
+
+The sum is in the buffers' own precision (at least fp32), so it cannot overflow, whatever the code. A rank sends
+2·(N−1)/N of a message, as a ring all-reduce would of its buffer. The owner adds all messages in rank order, its own
+part unrounded, and codes the mean once more.
+
+What a rank's own buffer x loses is its error e: x − decoded, and in the part that it owns N times what the mean lost.
+So mean over ranks of (x − e) = the coded mean, and with e added to the next x nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgc.core.aggregators.aggregator import Last, Works
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, Work
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Place(NamedTuple):
+    """Elements start to stop (exclusive) of the flattened tensor `name`, in a buffer from its element `begin` on."""
+
+    name: str
+    start: int
+    stop: int
+    begin: int
+
+    @property
+    def within(self) -> slice:
+        """Of the flattened tensor."""
+        return slice(self.start, self.stop)
+
+    @property
+    def there(self) -> slice:
+        """Of the buffer."""
+        return slice(self.begin, self.begin + self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors that are coded alike, in one buffer with a part for each owner. Each place begins at a block."""
+
+    code: BlockCode
+    reply: BlockCode  #: of the mean
+    places: tuple[Place, ...]  #: a tensor's own in rising order
+    parts: tuple[int, ...]  #: elements by owner, multiples of the block
+
+    @property
+    def names(self) -> list[str]:
+        return [*dict.fromkeys(place.name for place in self.places)]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.parts)
+
+    @property
+    def part(self) -> int:
+        """Elements of an owner, where all have as many."""
+        return self.parts[0]
+
+    @property
+    def numel(self) -> int:
+        """Elements of the buffer."""
+        return sum(self.parts)
+
+    @property
+    def message_bytes(self) -> int:
+        """Of all parts, as a rank sends them to their owners."""
+        return sum(map(self.code.message_bytes, self.parts))
+
+    @property
+    def reply_bytes(self) -> int:
+        """Of one owner's mean."""
+        return self.reply.message_bytes(self.part)
+
+
+def grouped(code: BlockCode, reply: BlockCode, shapes: Mapping[str, Shape], ranks: int) -> Group:
+    """Where tensors of these shapes lie in a buffer for so many ranks, in equal parts."""
+    places, end = [], 0
+    for name, shape in shapes.items():
+        places.append(Place(name, 0, prod(shape), end))
+        end += padded(prod(shape), code.block)
+    part = padded(end, ranks * code.block) // ranks
+    return Group(code, reply, tuple(places), (part,) * ranks)
+
+
+def padded(numel: int, block: int) -> int:
+    """The multiple of `block` that is at least `numel`."""
+    return -(-numel // block) * block
+
+
+#: Uniform numbers of the shape of a group's buffer, for a rank's own rounding ("0", "1", …) or the "mean"'s.
+Noise = Callable[[Group, "Tensor", str], "Tensor | None"]
+
+
+def two_shots(
+    groups: Sequence[Group],
+    wholes: Sequence[Tensor],
+    comm: Communicator,
+    noise: Noise = lambda *_: None,
+    last: type[Works] = Last,
+) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
+    """The coded mean and this rank's error (see the module) of each group's buffer, all of the buffer's shape.
+
+    Args:
+        wholes: this rank's buffers, ranks × part, in equal parts.
+        last: what the all-gather is yielded as.
+    """
+    sent = [
+        group.code.encode(whole, noise(group, whole, str(comm.rank)))
+        for group, whole in zip(groups, wholes, strict=True)
+    ]
+    messages = torch.cat(sent, dim=1)
+    received = torch.empty_like(messages)
+    yield comm.all_to_all(received.view(-1), messages.view(-1))
+
+    errors, means, replies = [], [], []
+    of_all = received.split([message.shape[1] for message in sent], dim=1)
+    for group, whole, message, parts in zip(groups, wholes, sent, of_all, strict=True):
+        errors.append(whole - group.code.decode(message, whole.shape[1], whole.dtype))
+        mean = mean_of(group.code.decode(parts, whole.shape[1], whole.dtype), whole[comm.rank], comm.rank)
+        means.append(mean)
+        drawn = noise(group, whole, "mean")
+        replies.append(group.reply.encode(mean, None if drawn is None else drawn[comm.rank : comm.rank + 1]))
+    reply = torch.cat(replies, dim=1)
+    everywhere = reply.new_empty(comm.size, reply.shape[1])
+    yield last(comm.all_gather(everywhere, reply))
+
+    found = []
+    of_all = everywhere.split([reply.shape[1] for reply in replies], dim=1)
+    for group, parts, error, mean in zip(groups, of_all, errors, means, strict=True):
+        average = group.reply.decode(parts, mean.shape[1], mean.dtype)
+        error[comm.rank] = (mean[0] - average[comm.rank]) * comm.size
+        found.append((average, error))
+    return found
+
+
+def workload(groups: Sequence[Group], itemsize: int) -> Workload:
+    """What `two_shots` asks of a device and of the links, with making the buffers and reading the means.
+
+    `itemsize`: bytes of an element of a buffer.
+    """
+    numel = sum(group.numel for group in groups)
+    message, reply = sum(group.message_bytes for group in groups), sum(group.reply_bytes for group in groups)
+    ranks = groups[0].ranks
+    # a buffer is made, looked at for its scales, coded; its code is decoded for the error
+    encode = passes(numel, 8, itemsize), passes(message, 2, 1)
+    # N messages decoded and added, in parts of 1/N; the mean coded
+    mean = passes(numel, 4, itemsize), passes(message, 1, 1), passes(reply, 1, 1)
+    decode = passes(ranks * reply, 1, 1), passes(numel, 5, itemsize)
+    to_owners, to_all = Message("all_to_all", message), Message("all_gather", reply)
+    return Workload((Phase(encode, (to_owners,)), Phase(mean, (to_all,))), decode)
+
+
+def mean_of(parts: Tensor, own: Tensor, rank: int) -> Tensor:
+    """The mean (1, part) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
+    parts[rank] = own
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total.mul_(1 / len(parts))[None]

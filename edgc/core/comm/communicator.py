@@ -1,0 +1,201 @@
+"""The only caller of collectives for what this project exchanges. Every byte and second goes to the ledger."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgc.core.comm.telemetry import Ledger
+from edgc.core.comm.uneven import ReduceOp, check_own, counts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's observations),
+#: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
+#: (between stages), `parameters` (themselves: what owners have updated where they are sharded, means of replicas).
+GRADIENT = "gradient"
+
+
+class Work(Protocol):
+    """A launched collective."""
+
+    def wait(self) -> None:
+        """Block until the result is in place. Idempotent."""
+        ...
+
+
+class Communicator(Protocol):
+    """A group of ranks that exchange tensors. Calls return at once; results are there after `wait`.
+
+    All ranks must call in the same order. A group of one moves nothing and charges nothing.
+    """
+
+    rank: int
+    size: int
+    ledger: Ledger
+
+    def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
+        """Reduce `tensor` (any contiguous shape) over the group, in place."""
+        ...
+
+    def all_gather(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
+        """Fill `output` (size · numel, contiguous) with every rank's `tensor` (equal numel), in rank order."""
+        ...
+
+    def all_to_all(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sent: Sequence[int] | None = None,
+        received: Sequence[int] | None = None,
+        tag: str = GRADIENT,
+    ) -> Work:
+        """Send the j-th part of `tensor` to rank j; `output` receives one part of each, in rank order.
+
+        sent, received: elements of `tensor` for each rank and of `output` from each, 0 allowed; None: equal parts. Give
+        them on all ranks or on none. Raises `ValueError` if they do not add up to what the tensors have.
+        """
+        ...
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sizes: Sequence[int] | None = None,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: str = GRADIENT,
+    ) -> Work:
+        """Reduce `tensor`, one part for each rank one after another, over the group; `output` receives the own part.
+
+        sizes: elements of each rank's part, equal on all ranks, 0 allowed; None: equal parts. `output` may be the own
+        part of `tensor`, of which nothing else is changed. Every run has the same bits: added in rank order, floats
+        narrower than fp32 in fp32; equal parts on NCCL in NCCL's order. Raises `ValueError` as `all_to_all` does.
+        """
+        ...
+
+    def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
+        """Overwrite `tensor` with group rank `source`'s, in place."""
+        ...
+
+    def pair(self, peer: int) -> Communicator:
+        """This rank and group rank `peer` alone, by messages between these two. Only they call what it offers.
+
+        A rank that is in several pairs must launch in an order of pairs that all ranks agree on.
+        """
+        ...
+
+
+def wire_factor(collective: str, size: int) -> float:
+    """Bytes a rank sends on the wire per byte it hands to `collective` in a group of `size` ranks.
+
+    Ring algorithms; a broadcast is charged as a pipelined ring, averaged over the ranks. Of unequal parts a rank is
+    charged for all but the one that it keeps; for a reduce-scatter this is their mean over the ranks.
+    """
+    return {
+        "all_reduce": 2 * (size - 1) / size,
+        "reduce_scatter": (size - 1) / size,
+        "all_gather": size - 1,
+        "all_to_all": (size - 1) / size,
+        "broadcast": (size - 1) / size,
+    }[collective]
+
+
+def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
+    """Seconds blocked on gradients are the region `wire`; other traffic counts where its caller stands."""
+    return ledger.clock.region("wire") if tag == GRADIENT else nullcontext()
+
+
+class _TimedWork:
+    """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock."""
+
+    def __init__(self, wait: Callable[[], object], ledger: Ledger, tag: str, begin: Any) -> None:
+        self._wait: Callable[[], object] | None = wait
+        self._ledger, self._tag, self._begin = ledger, tag, begin
+
+    def wait(self) -> None:
+        if self._wait is None:
+            return
+        with _blocked(self._ledger, self._tag):
+            self._wait()
+        self._wait = None
+        self._ledger.took(self._tag, self._begin)
+
+
+class _Done:
+    def wait(self) -> None:
+        return None
+
+
+class ChargedCommunicator:
+    """Charges the ledger around a transport's collectives; transports fill in `_launch`."""
+
+    def __init__(self, rank: int, size: int, ledger: Ledger) -> None:
+        self.rank, self.size, self.ledger = rank, size, ledger
+
+    def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
+        """Start the collective; return what blocks until it is complete."""
+        raise NotImplementedError
+
+    def pair(self, peer: int) -> Communicator:
+        raise NotImplementedError(f"{type(self).__name__} sends no messages to one rank")
+
+    def _charged(
+        self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, kept: int | None = None, **options: object
+    ) -> Work:
+        """kept: elements of `payload` that are not sent; None: as many on all ranks, which hand over as many."""
+        empty = payload.numel() == 0 and "received" not in options  # on all ranks, else others may send here
+        if self.size == 1 or empty:
+            for target, own in itertools.pairwise(tensors):  # output ← own, where there is an output
+                target.copy_(own.reshape(target.shape))
+            return _Done()
+        handed = payload.numel() * payload.element_size()
+        wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
+        self.ledger.charge(tag, handed, wire)
+        begin = self.ledger.clock.now()
+        with _blocked(self.ledger, tag):
+            wait = self._launch(collective, *tensors, **options)
+        return _TimedWork(wait, self.ledger, tag, begin)
+
+    def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
+        return self._charged("all_reduce", tensor, tag, tensor, op=op)
+
+    def all_gather(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
+        return self._charged("all_gather", tensor, tag, output, tensor)
+
+    def all_to_all(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sent: Sequence[int] | None = None,
+        received: Sequence[int] | None = None,
+        tag: str = GRADIENT,
+    ) -> Work:
+        to, of = counts("all_to_all", sent, tensor, self.size), counts("all_to_all", received, output, self.size)
+        own = to[self.rank]
+        check_own("all_to_all", own, tensor, of[self.rank], output)
+        if sent is None and received is None:
+            return self._charged("all_to_all", tensor, tag, output, tensor)
+        return self._charged("all_to_all", tensor, tag, output, tensor, kept=own, sent=to, received=of)
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        *,
+        sizes: Sequence[int] | None = None,
+        op: ReduceOp = ReduceOp.SUM,
+        tag: str = GRADIENT,
+    ) -> Work:
+        parts = counts("reduce_scatter", sizes, tensor, self.size)
+        own = parts[self.rank]
+        check_own("reduce_scatter", own, tensor, output.numel(), output)
+        return self._charged("reduce_scatter", tensor, tag, output, tensor, kept=own, sizes=parts, op=op)
+
+    def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
+        return self._charged("broadcast", tensor, tag, tensor, source=source)

@@ -1,0 +1,153 @@
+"""What an exchange costs on this link, measured before training: EDGC's r_max and stage alignment rest on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.base.lazy import dist, torch
+from edgc.core.comm import Communicator, ReduceOp, TorchCommunicator, wire_factor
+from edgc.core.comm.telemetry import Ledger
+from edgc.core.exchange.observation import AGREE
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Rank
+from edgc.core.policies.policy import Decision
+from edgc.core.policies.stage_alignment import ExchangeCost, fit
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+Shape = tuple[int, ...]
+ROUNDS, REPETITIONS = 3, 3  # rounds over all ranks, so that drift meets them alike; timed exchanges in each
+SLOTS = 16  # ranks 2, 4, … 2¹⁶: more than any matrix here has
+
+
+def measure(
+    aggregator: Aggregator,
+    shapes: Mapping[str, Shape],
+    compressible: Mapping[str, Shape],
+    comm: Communicator,
+    agreement: Communicator,
+    on: device,
+) -> ExchangeCost | None:
+    """Time one stage's exchange of random gradients, uncompressed and at ranks 2, 4, 8 … until that stops paying.
+
+    Collective over the stage, and meant to run on all stages at once, as in training. The slowest rank's time counts.
+    Needs a copy of the gradients and, until it returns, `aggregator`'s own state. None where nothing is exchanged.
+
+    Args:
+        aggregator: made for this alone; its state is of no use afterwards.
+        shapes: all parameters of the stage; of these `compressible` get the rank.
+    """
+    highest = max((min(shape) for shape in compressible.values()), default=0)
+    if comm.size == 1 or highest < 4:
+        return None
+    timer = _Timer(aggregator, shapes, compressible, comm, agreement, on)
+    dense, ranks, rank = timer.warm_seconds(None), [2, 4], 4
+    timer.seconds(2)
+    while timer.warm_seconds(rank) < dense and 2 * rank <= highest:
+        rank *= 2
+        ranks.append(rank)
+    samples: dict[int | None, list[float]] = defaultdict(list)
+    for _ in range(ROUNDS):
+        for amount in (None, *ranks):
+            timer.seconds(amount)  # after a change of rank the first exchange refits the warm factors
+            samples[amount] += [timer.seconds(amount) for _ in range(REPETITIONS)]
+    return fit({r: samples[r] for r in ranks}, samples[None])
+
+
+def link_speed(group: dist.ProcessGroup, on: device, numel: int = 2**20, repetitions: int = 5) -> float | None:
+    """Bytes a second that a rank sends in a ring all-reduce of `numel` fp32 (median); None if alone. Collective."""
+    comm = TorchCommunicator(group, Ledger())
+    if comm.size == 1:
+        return None
+    seconds = []
+    for _ in range(repetitions):
+        tensor = torch.ones(numel, device=on)
+        begin = time.perf_counter()
+        comm.all_reduce(tensor).wait()
+        _finish(tensor)
+        seconds.append(time.perf_counter() - begin)
+    return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
+
+
+class _Timer:
+    def __init__(
+        self,
+        aggregator: Aggregator,
+        shapes: Mapping[str, Shape],
+        compressible: Mapping[str, Shape],
+        comm: Communicator,
+        agreement: Communicator,
+        on: device,
+    ) -> None:
+        self._aggregator, self._comm, self._agreement, self._compressible = aggregator, comm, agreement, compressible
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        flat = torch.randn(sum(sizes), device=on)
+        parts = zip(shapes.items(), flat.split(sizes), strict=True)
+        self._gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
+        self._step = 0
+
+    def warm_seconds(self, rank: int | None) -> float:
+        """As `seconds`, of the second of two: the first connects, compiles kernels and refits factors."""
+        self.seconds(rank)
+        return self.seconds(rank)
+
+    def seconds(self, rank: int | None) -> float:
+        """The slowest rank's seconds for one exchange at `rank`, equal on all ranks."""
+        decision = Decision(DENSE, dict.fromkeys(self._compressible, Rank(rank) if rank else DENSE))
+        elapsed = torch.zeros(1, dtype=torch.float64, device=self._gradients[0].tensor.device)
+        self._agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
+        _finish(elapsed)
+        begin = time.perf_counter()
+        UnderWay(self._aggregator.exchange(self._gradients, decision, self._comm, self._step)).wait()
+        _finish(self._gradients[0].tensor)
+        elapsed += time.perf_counter() - begin
+        self._agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()
+        self._step += 1
+        return float(elapsed)
+
+
+def _finish(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+
+
+def share(cost: ExchangeCost | None, stages: Communicator | None, on: device) -> list[ExchangeCost | None]:
+    """Every stage's cost, by stage, equal on all ranks of `stages` (None: there is one stage). Collective."""
+    if stages is None:
+        return [cost]
+    own = torch.full((4 + 2 * SLOTS,), math.nan, dtype=torch.float64)
+    if cost is not None:
+        points = [number for point in cost.points for number in point]
+        own[: 4 + len(points)] = torch.tensor(
+            [cost.intercept, cost.slope, cost.r_squared, cost.dense, *points], dtype=torch.float64
+        )
+    everywhere = torch.empty(stages.size, len(own), dtype=torch.float64, device=on)
+    stages.all_gather(everywhere, own.to(on), tag=AGREE).wait()
+    return [_cost(row) for row in everywhere.tolist()]
+
+
+def _cost(row: list[float]) -> ExchangeCost | None:
+    if math.isnan(row[0]):
+        return None
+    points = [(int(rank), seconds) for rank, seconds in zip(row[4::2], row[5::2], strict=True) if not math.isnan(rank)]
+    return ExchangeCost(*row[:4], points=tuple(points))
+
+
+def to_plain(costs: list[ExchangeCost | None]) -> list[dict[str, Any] | None]:
+    """As JSON holds it."""
+    return [dataclasses.asdict(cost) if cost else None for cost in costs]
+
+
+def from_plain(plain: Any) -> list[ExchangeCost | None]:
+    """What `to_plain` gave."""
+    return TypeAdapter(list[ExchangeCost | None]).validate_python(plain)

@@ -1,0 +1,269 @@
+"""GradientExchange = aggregator × policy × placement over one pipeline stage's named tensors.
+
+Knows no framework, and not whether it averages gradients or something else. Whoever has buckets of tensors calls
+`begin_step`, `start` (per bucket) → `wait`, `end_step`. A step of it is an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.comm import Communicator
+from edgc.core.comm.telemetry import StepClock
+from edgc.core.exchange.observation import WindowObserver
+from edgc.core.exchange.relative_error import OBSERVE
+from edgc.core.exchange.turns import Turns, UnderWay
+from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, Rank, plain
+from edgc.core.policies.policy import Decision, Observation, Policy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Probe(Protocol):
+    """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
+
+    def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """A bucket of this rank's own gradients in 0-based `step`, before anything is done to them."""
+        ...
+
+    def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """The same bucket after its exchange: what the optimizer sees."""
+        ...
+
+
+def compressible(
+    shapes: Mapping[str, tuple[int, ...]], kind: AmountKind, exclude: Iterable[str] = ()
+) -> dict[str, tuple[int, ...]]:
+    """The parameters that a method may compress: not excluded by a substring, and matrices where it needs a rank."""
+    return {
+        name: shape
+        for name, shape in shapes.items()
+        if not any(part in name for part in exclude) and (kind is not Rank or len(shape) == 2)
+    }
+
+
+class GradientExchange:
+    """Averages one stage's tensors over its data-parallel group, and lets the policy steer how.
+
+    Buckets launch and decode in the order of `Turns`.
+
+    Args:
+        comm: the data-parallel group.
+        agreement: all ranks that must decide alike: the stage's data- and tensor-parallel ranks.
+        shapes: the parameters that may be compressed (see `compressible`); all others travel dense.
+        stages: this rank's peers on all pipeline stages, by stage; None: there is one stage.
+        compresses: False where placement leaves this stage dense.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator,
+        policy: Policy,
+        comm: Communicator,
+        agreement: Communicator,
+        shapes: Mapping[str, tuple[int, ...]],
+        stage: int = 0,
+        stages: Communicator | None = None,
+        compresses: bool = True,
+    ) -> None:
+        self.policy, self.comm, self.stage = policy, comm, stage
+        self.probe: Probe | None = None
+        self._shapes = dict(sorted(shapes.items()))
+        self.compresses = compresses
+        self._observer = WindowObserver(aggregator, policy, comm, agreement, stages, self._shapes if compresses else {})
+        self._turns, self._apart = 1, 0
+        self._channels = [_Channel(aggregator, comm)]
+        self._begun = _Begun(-1, -1, Decision(), self._channels[0])
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The one that averages, or the first of several."""
+        return self._channels[0].aggregator
+
+    @property
+    def aggregators(self) -> list[Aggregator]:
+        """All that average: several after `take_turns` and `along`."""
+        return [channel.aggregator for channel in self._channels]
+
+    def take_turns(self, turns: int, exchanges: int) -> None:
+        """Let so many steps' exchanges be under way at once, of `exchanges` in all. Before the first.
+
+        An aggregator encodes what its last exchange left, so each of them has its own: what one did not send waits for
+        its next turn.
+        """
+        self._turns = turns
+        self._copy([(number, self.comm) for number in range(turns)], exchanges)
+
+    def along(self, edges: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
+        """Exchange with some ranks each in the group's place, `exchanges` in all. Before the first.
+
+        `edges`: in the order of `start`'s channel, with a number that both ends have for it. Each has an aggregator.
+        """
+        self._copy(edges, exchanges)
+
+    def _copy(self, channels: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
+        first = self.aggregator
+        self._channels = [_Channel(deepcopy(first), comm, number) for number, comm in channels] or self._channels
+        self._apart = first.period * exchanges
+
+    @property
+    def clock(self) -> StepClock:
+        """The clock that the exchange's regions are charged to."""
+        return self.comm.ledger.clock
+
+    @property
+    def compressing(self) -> bool:
+        """Whether the policy compresses in this step, wherever placement and the aggregator let it."""
+        decided = self.policy.decide(self._begun.step)
+        return any(amount is not DENSE for amount in (decided.default, *decided.by_parameter.values()))
+
+    def begin_step(self, step: int) -> None:
+        """Fix the amounts of 0-based `step`, before its first bucket."""
+        turn, channel = divmod(step, self._turns)
+        decision = self._placed(self.policy.decide(step))
+        self._begun = _Begun(step, turn, decision, self._channels[channel])  # forgets what an error left of the last
+
+    def _placed(self, decided: Decision) -> Decision:
+        """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
+        if not self.compresses:
+            return Decision()
+        shapes = self._shapes.items()
+        return Decision(DENSE, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
+
+    def start(
+        self, gradients: Sequence[NamedTensor], launch_previous: bool = True, channel: int | None = None
+    ) -> Bucket:
+        """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks.
+
+        channel: which of the edges that `along` was given.
+        """
+        begun = self._begun
+        chosen = begun.channel if channel is None else self._channels[channel]
+        number = begun.turn + chosen.number * self._apart  # no two channels draw the same random numbers
+        self._observer.device = gradients[0].tensor.device
+        if self.probe is not None:
+            with self.clock.region(OBSERVE):
+                self.probe.local(begun.step, gradients)
+        compressible = begun.compressible(gradients)
+        self._observer.exchanged(gradients, begun.decision)
+        self._observer.entropy(begun.step, compressible)
+        self._observer.errors(begun.step, compressible)
+        with self.clock.region("encode"):
+            steps = chosen.aggregator.exchange(gradients, begun.decision, chosen.comm, number)
+            return Bucket(self, begun, begun.turns.start(steps, launch_previous), gradients)
+
+    def finish(self, begun: _Begun, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
+        """Decode a bucket, and look at it."""
+        with self.clock.region("encode"):
+            begun.turns.advance()
+        with self.clock.region("decode"):
+            begun.turns.finish(exchange)
+        compressible = begun.compressible(gradients)
+        self._observer.norms(compressible)
+        self._observer.residuals(begun.step, compressible)
+        if self.probe is not None:
+            with self.clock.region(OBSERVE):
+                self.probe.average(begun.step, gradients)
+
+    def end_step(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
+        """At a window's end: agree on what was observed, let the policy see it. Returns decision records.
+
+        `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
+        """
+        observation = self._observer.end_step(self._begun.step, loss)
+        if observation is None:
+            return []
+        self.policy.observe(observation)
+        return self.decisions(self._begun.step + 1, observation)
+
+    def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None = None) -> None:
+        """Tell how long backward took for the last micro-batch of the step that was just timed, and all its regions."""
+        self._observer.timed(backward_seconds, seconds)
+
+    def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
+        """One record per compressible parameter: what holds from 0-based `step` on, and why."""
+        decided = self._placed(self.policy.decide(step))
+        clamp = self.policy.explain().get("clamp")
+        window = 0 if not self.policy.window else step // self.policy.window
+        seen = observation or Observation(step)
+        timed = {"seconds_per_byte": seen.seconds_per_byte, "rest_s": seen.rest_seconds} if self.policy.ladder else {}
+        return [
+            {
+                "step": step,
+                "window": window,
+                "stage": self.stage,
+                "parameter": name,
+                "entropy": seen.entropy.get(name),
+                COLUMNS[self.aggregator.amount]: plain(decided.amount(name)),
+                "relative_error": seen.relative_error.get(name),
+                "clamp": clamp.get(name) if isinstance(clamp, Mapping) else clamp,
+            }
+            | timed
+            for name in self._shapes
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs to go on bit for bit, in the middle of a window too."""
+        states = [aggregator.state_dict() for aggregator in self.aggregators]
+        return {
+            "aggregator": states[0] if len(states) == 1 else states,
+            "policy": self.policy.state_dict(),
+            "observer": self._observer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        states = state["aggregator"] if len(self.aggregators) > 1 else [state["aggregator"]]
+        for aggregator, own in zip(self.aggregators, states, strict=True):
+            aggregator.load_state_dict(own)
+        self.policy.load_state_dict(state["policy"])
+        self._observer.load_state_dict(state["observer"])
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """Where an aggregator averages, and what its numbers begin with."""
+
+    aggregator: Aggregator
+    comm: Communicator
+    number: int = 0
+
+
+@dataclass
+class _Begun:
+    """What holds for all buckets of a step."""
+
+    step: int
+    turn: int  #: of the exchange, as its aggregator counts
+    decision: Decision
+    channel: _Channel
+    turns: Turns = field(default_factory=Turns)
+
+    def compressible(self, gradients: Sequence[NamedTensor]) -> list[NamedTensor]:
+        return [g for g in gradients if g.name in self.decision.by_parameter]
+
+
+class Bucket:
+    """A bucket under way. `wait` is idempotent."""
+
+    def __init__(
+        self, exchange: GradientExchange, begun: _Begun, under_way: UnderWay, gradients: Sequence[NamedTensor]
+    ) -> None:
+        self._exchange, self._begun, self._under_way, self._gradients = exchange, begun, under_way, gradients
+        self._done = False
+
+    def advance(self) -> None:
+        """Launch what is left of it. Idempotent."""
+        with self._exchange.clock.region("encode"):
+            self._under_way.advance()
+
+    def wait(self) -> None:
+        """Block until its tensors hold the average."""
+        if not self._done:
+            self._done = True
+            self._exchange.finish(self._begun, self._under_way, self._gradients)

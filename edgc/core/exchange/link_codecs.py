@@ -1,0 +1,206 @@
+"""What happens to a tensor on its way from one pipeline stage to the next: nothing, bf16, or low rank.
+
+One codec a direction and stage. The sender's `encode` gives one flat message; the receiver needs no state to `decode`
+it. A message travels in the precision of the traffic (`bf16` aside); factors are computed in at least fp32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.right_factors import WarmFactors
+from edgc.core.base.lazy import torch
+from edgc.core.ops.orthonormalise import orthonormalise
+
+if TYPE_CHECKING:
+    from torch import Tensor, dtype
+
+Direction = Literal["forward", "backward"]
+
+
+class LinkCodecSettings(BaseModel):
+    """How one direction of the traffic between pipeline stages is compressed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: Literal["none", "bf16", "lowrank"] = Field(
+        "none",
+        description="bf16: half the bytes of fp32; lowrank: one step of power iteration on each message as a matrix "
+        "(sequence · micro-batch) × hidden",
+    )
+    rank: PositiveInt | None = Field(None, description="lowrank: columns of each of the two factors that travel")
+    error_feedback: bool | None = Field(
+        None,
+        description="lowrank: add what a message lost to the next micro-batch's; null: backward yes (Optimus-CC's lazy "
+        "error propagation: a step sums what micro-batches contribute to its gradient), forward no (what an activation "
+        "lost is noise to another sample: the loss is not linear in it, and nothing sums activations up)",
+    )
+    warm_start: bool = Field(
+        True, description="lowrank: start from the last message's right factor Q; false: a random Q for each"
+    )
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> LinkCodecSettings:
+        if (self.name == "lowrank") != (self.rank is not None):
+            raise ValueError(f"rank: give one for name lowrank, and for no other codec; name is {self.name}")
+        if self.name != "lowrank" and self.error_feedback is not None:
+            raise ValueError(f"error_feedback is for name lowrank, but name is {self.name}; leave it out")
+        return self
+
+    def check_shape(self, rows: int, columns: int) -> None:
+        """Raises ValueError if low rank does not make a message of `rows` × `columns` smaller."""
+        highest = (rows * columns - 1) // (rows + columns)
+        if self.rank is not None and self.rank > highest:
+            raise ValueError(
+                f"rank {self.rank} makes a message of {rows}×{columns} (micro_batch · seq_length × hidden_size) no "
+                f"smaller: rank·({rows} + {columns}) must be less than {rows}·{columns}; allowed: 1 to {highest}"
+            )
+
+    def message_bytes(self, rows: int, columns: int, itemsize: int) -> int:
+        """Bytes of the message for a matrix rows×columns of elements of `itemsize` bytes."""
+        if self.name == "lowrank":
+            assert self.rank is not None
+            return 4 * self.rank * (rows + columns)
+        return rows * columns * (2 if self.name == "bf16" else itemsize)
+
+
+class PipelineTraffic(BaseModel):
+    """Compression of the traffic between pipeline stages in training. Evaluation always runs uncompressed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    forward: LinkCodecSettings = Field(
+        LinkCodecSettings(),  # type: ignore[call-arg]
+        description="Activations, sent to the next stage; their quality suffers visibly at low rank",
+    )
+    backward: LinkCodecSettings = Field(
+        LinkCodecSettings(),  # type: ignore[call-arg]
+        description="Gradients of activations, sent to the previous stage",
+    )
+
+    @property
+    def compresses(self) -> bool:
+        """Whether anything is compressed."""
+        return self.forward.name != "none" or self.backward.name != "none"
+
+
+class LinkCodec(Protocol):
+    """One direction of one stage's traffic.
+
+    Law of error feedback: sum of what was decoded + error = sum of what was encoded. Non-finite input gives
+    non-finite output, never an exception.
+    """
+
+    def encode(self, tensor: Tensor) -> Tensor:
+        """The message for `tensor` (any shape, last dimension hidden), which is not changed."""
+        ...
+
+    def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
+        """Memory, on device `on`, for the message of a tensor of this shape and precision."""
+        ...
+
+    def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
+        """The tensor of this shape and precision that `message` stands for."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` restores bit for bit."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def build(settings: LinkCodecSettings, direction: Direction, stage: int, seed: int) -> LinkCodec:
+    """The codec that stage `stage` sends through, and that its neighbour receives through."""
+    if settings.rank is None:
+        return Cast(bf16=settings.name == "bf16")
+    feedback = direction == "backward" if settings.error_feedback is None else settings.error_feedback
+    return LowRankLink(settings.rank, feedback, settings.warm_start, seed, f"pipeline/{direction}/{stage}")
+
+
+class Cast:
+    """The tensor itself, or rounded to bf16."""
+
+    def __init__(self, bf16: bool) -> None:
+        self._bf16 = bf16
+
+    def encode(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._wire(tensor.dtype))
+
+    def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
+        return torch.empty(tuple(shape), dtype=self._wire(kind), device=on)
+
+    def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
+        return message.to(kind)
+
+    def _wire(self, kind: dtype) -> dtype:
+        return torch.bfloat16 if self._bf16 else kind
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class LowRankLink:
+    """PowerSGD's step without a group: M = A + E; P̂ ← orthonormalise(M Q); Q ← Mᵀ P̂; E ← M − P̂ Qᵀ.
+
+    A message is P̂ (rows×r) and Q (columns×r). Optimus-CC (arXiv 2301.09830, compressed backpropagation) does this to
+    the gradients of activations, with E from one micro-batch to the next. Here E also holds what the message's
+    precision rounds off.
+
+    Args:
+        name: with `seed` it determines the random numbers; equal on tensor-parallel ranks, which hold equal tensors.
+    """
+
+    def __init__(self, rank: int, error_feedback: bool, warm_start: bool, seed: int, name: str) -> None:
+        self._rank, self._feedback, self._warm, self._seed, self._name = rank, error_feedback, warm_start, seed, name
+        self._messages = 0
+        self._error: Tensor | None = None  # rows×columns
+        self._factors = WarmFactors(seed)  # Q of the last message
+
+    def encode(self, tensor: Tensor) -> Tensor:
+        whole_mn = tensor.reshape(-1, tensor.shape[-1]).to(compute_dtype(tensor))
+        if self._feedback:
+            error_mn = torch.zeros_like(whole_mn) if self._error is None else self._error.to(whole_mn)
+            whole_mn = self._error = error_mn.add_(whole_mn)
+        basis_mr = orthonormalise([whole_mn @ self._first_factor(whole_mn)])[0]
+        right_nr = whole_mn.mT @ basis_mr
+        if self._warm:
+            self._factors.keep({self._name: right_nr})
+        self._messages += 1
+        message = torch.cat([basis_mr.reshape(-1), right_nr.reshape(-1)]).to(tensor.dtype)
+        if self._feedback:
+            whole_mn.sub_(self.decode(message, whole_mn.shape, tensor.dtype))
+        return message
+
+    def _first_factor(self, whole_mn: Tensor) -> Tensor:
+        if self._warm:
+            return self._factors.fitted([self._name], [whole_mn.shape[1]], [self._rank], self._messages, whole_mn)[0]
+        return draw(self._seed, self._messages, self._name, whole_mn.shape[1], self._rank, whole_mn)
+
+    def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
+        return torch.empty(sum(self._sizes(shape)), dtype=kind, device=on)
+
+    def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
+        left, right = (f.view(-1, self._rank).to(compute_dtype(message)) for f in message.split(self._sizes(shape)))
+        return (left @ right.mT).to(kind).view(tuple(shape))
+
+    def _sizes(self, shape: Sequence[int]) -> list[int]:
+        """Elements of P̂ and of Q."""
+        return [math.prod(shape[:-1]) * self._rank, shape[-1] * self._rank]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"messages": self._messages, "error": self._error, "factors": self._factors.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._messages = state["messages"]
+        self._error = None if state["error"] is None else state["error"].clone()
+        self._factors.load_state_dict(state["factors"])

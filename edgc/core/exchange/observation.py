@@ -1,0 +1,239 @@
+"""What a policy gets to see: one window's measurements, equal on all ranks that must decide alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, Sharded
+from edgc.core.comm.telemetry import Region
+from edgc.core.exchange.entropy import sampled_entropy
+from edgc.core.exchange.relative_error import OBSERVE, RelativeErrors
+from edgc.core.exchange.wire_time import WireTimes
+from edgc.core.policies.policy import Decision, Observation, Policy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: Tag of what ranks tell each other so that they decide alike.
+AGREE = "agree"
+#: Region of what a policy needs to see; what only the records show is charged to `observe`.
+ENTROPY = "entropy"
+
+
+class WindowObserver:
+    """Collects measurements over a policy's window; at its end all ranks of a stage agree on them.
+
+    One all-reduce makes the means and one broadcast makes them equal bit for bit, whatever order a transport
+    sums in: policies are pure, so equal observations are equal decisions. Then the stages tell each other theirs.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator,
+        policy: Policy,
+        comm: Communicator,
+        agreement: Communicator,
+        stages: Communicator | None,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """shapes: of what the policy decides on this stage."""
+        self._aggregator, self._policy = aggregator, policy
+        self._comm, self._agreement, self._stages = comm, agreement, stages
+        self._errors = RelativeErrors(comm, agreement, lambda: isinstance(aggregator.layout, Sharded))
+        self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
+        self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last step
+        self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
+        self._shapes, self._wire = shapes, WireTimes(aggregator, comm, agreement)
+        self._normed: dict[str, tuple[str, ...]] = {}  # whose squares those are
+        self.device: Any = None  #: of the gradients
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
+        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's steps, by a bucket's first parameter
+        self._loss: Tensor | float = 0.0  # sum over the window's steps
+        self._backward: list[float] = []  # seconds of the last micro-batch, by step
+
+    def entropy(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """Sample the entropy of this rank's gradients, if it is the step for it (GDS's α)."""
+        sampling, window = self._policy.sampling, self._policy.window
+        if sampling is None or window is None or step % window % sampling.every:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            for name, value in sampled_entropy(gradients, sampling).items():
+                self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+
+    def errors(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """On a window's last step, look at what each of the policy's candidates would lose of this rank's gradients.
+
+        Before their exchange. Collective where the aggregator's mechanism compresses a mean.
+        """
+        amounts = self._policy.candidates
+        if not amounts or not self._ends_window(step) or not gradients:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            self._tables |= self._aggregator.squared_errors(gradients, amounts, self._comm, step, AGREE)
+        for gradient in gradients:
+            if gradient.name not in self._payload:
+                self._payload[gradient.name] = self._payloads(gradient)
+
+    def _payloads(self, gradient: NamedTensor) -> tuple[int, ...]:
+        shapes, itemsize = {gradient.name: tuple(gradient.tensor.shape)}, gradient.tensor.element_size()
+        ranks = max(2, self._comm.size)
+        return tuple(
+            self._aggregator.workload(shapes, Decision(amount), ranks, itemsize).payload
+            for amount in self._policy.candidates
+        )
+
+    def norms(self, gradients: Sequence[NamedTensor]) -> None:
+        """Take in the norms of decoded averages, in every step of a window, if the policy reads them."""
+        if not self._policy.norms or not gradients:
+            return
+        with self._comm.ledger.clock.region(ENTROPY):
+            first, names = gradients[0], tuple(g.name for g in gradients)
+            kind = torch.promote_types(torch.float32, first.tensor.dtype)
+            parts = [self._defined(g) for g in gradients]
+            norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
+            squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
+            if isinstance(self._aggregator.layout, Sharded):
+                squares *= self._comm.size  # of parts, whose sum is the whole's; ranks take the mean
+            self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
+            self._normed[first.name] = names
+
+    def residuals(self, step: int, gradients: Sequence[NamedTensor]) -> None:
+        """On a window's last step, look at what the exchange of these decoded averages lost and kept."""
+        if not self._ends_window(step):
+            return
+        with self._comm.ledger.clock.region(self._region):
+            for gradient in gradients:
+                residual = self._aggregator.residual(gradient.name)
+                if residual is None or residual.dim() < 2:
+                    continue
+                self._errors.add(gradient.name, residual, self._defined(gradient), step)
+                if self._policy.spectrum:
+                    spectrum = self._aggregator.spectrum(gradient.name)
+                    assert spectrum is not None, "what has a residual was compressed"
+                    self._spectra[gradient.name] = spectrum
+
+    def _defined(self, average: NamedTensor) -> Tensor:
+        """What this rank has of an average: all of it, or what it owns, flat and maybe empty."""
+        layout = self._aggregator.layout
+        if not isinstance(layout, Sharded):
+            return average.tensor
+        flat = average.tensor.view(-1)
+        for piece in layout.owned(self._comm.rank, [average.name]):
+            return flat[piece.start : piece.stop]
+        return flat[:0]
+
+    def exchanged(self, bucket: Sequence[NamedTensor], decision: Decision) -> None:
+        """Count what a bucket sends, if the policy reads how long that takes."""
+        if self._policy.ladder:
+            self._wire.exchanged(bucket, decision)
+
+    def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None) -> None:
+        """Count one step's backward time of a micro-batch, and its regions' seconds."""
+        self._backward.append(backward_seconds)
+        if self._policy.ladder and seconds is not None:
+            self._wire.timed(seconds)
+
+    def end_step(self, step: int, loss: Tensor | None) -> Observation | None:
+        """Count the step's loss (the last stage's matters). The window's observation, if it ends here: collective."""
+        if self._policy.window and loss is not None:
+            self._loss = self._loss + loss.detach().double()
+        if not self._ends_window(step):
+            return None
+        with self._comm.ledger.clock.region(self._region):
+            errors = self._errors.take(AGREE if self._policy.spectrum else OBSERVE)
+        with self._comm.ledger.clock.region(ENTROPY):
+            observation = replace(self._agreed(step, errors), **self._wire_time())
+        self._begin_window()
+        self._spectra, self._tables = {}, {}
+        return observation
+
+    def _wire_time(self) -> dict[str, Any]:
+        """What an `Observation` says of it. Collective if the policy reads it."""
+        if not self._policy.ladder or (found := self._wire.take(self.device, AGREE)) is None:
+            return {}
+        return found._asdict() | {"ladder_bytes": self._wire.price(self._policy.ladder, self._shapes)}
+
+    def _agreed(self, step: int, errors: dict[str, float]) -> Observation:
+        window, sampling = self._policy.window, self._policy.sampling
+        assert window is not None
+        samples = math.ceil(window / sampling.every) if sampling else 1
+        entropies, spectra = dict(sorted(self._entropy.items())), dict(sorted(self._spectra.items()))
+        backward = median(self._backward or [0.0])  # a first step, or a disturbed one, takes far longer
+        first = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values()]
+        scalars = torch.stack([value.to(self.device, torch.float64).reshape(()) for value in first])
+        scalars[2:] /= samples
+        squares = [s.to(self.device, torch.float64).square() for s in spectra.values()]
+        sums, tables = dict(sorted(self._squares.items())), dict(sorted(self._tables.items()))
+        norms = [each.to(self.device) / window for each in sums.values()]
+        means = torch.cat([scalars, *squares, *norms, *tables.values()]) / self._agreement.size
+        self._agreement.all_reduce(means, tag=AGREE).wait()
+        agreed = torch.cat([means, means.new_tensor(list(errors.values()))])
+        self._agreement.broadcast(agreed, tag=AGREE).wait()
+        values = iter(agreed.tolist())
+
+        def taken(count: int) -> list[float]:
+            return [*islice(values, count)]
+
+        (loss, seconds), nats = taken(2), taken(len(entropies))
+        entropy = {name: value for name, value in zip(entropies, nats, strict=True) if not math.isnan(value)}
+        spectrum = {name: tuple(map(math.sqrt, taken(len(spectra[name])))) for name in spectra}
+        norm = {name: math.sqrt(*taken(1)) for first in sums for name in self._normed[first]}
+        squared_error = {name: tuple(taken(len(table))) for name, table in tables.items()}
+        own = [_mean(entropy), loss, seconds, *([math.hypot(*norm.values())] if self._policy.norms else [])]
+        by_stage = self._all_stages(own)
+        return Observation(
+            step,
+            entropy=entropy,
+            relative_error=dict(zip(errors, taken(len(errors)), strict=True)),
+            spectrum=spectrum,
+            norm=norm,
+            squared_error=squared_error,
+            payload={name: self._payload[name] for name in tables},
+            loss=by_stage[-1][1],  # only the last stage has one
+            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, *_ in by_stage),
+            stage_norm=tuple(norms[0] for _, _, _, *norms in by_stage if norms),
+            backward_seconds=tuple(seconds for _, _, seconds, *_ in by_stage),
+        )
+
+    def _all_stages(self, numbers: list[float]) -> list[list[float]]:
+        if self._stages is None:
+            return [numbers]
+        own = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        everywhere = own.new_empty(self._stages.size, len(numbers))
+        self._stages.all_gather(everywhere, own, tag=AGREE).wait()
+        return everywhere.tolist()
+
+    @property
+    def _region(self) -> Region:
+        return ENTROPY if self._policy.spectrum else OBSERVE
+
+    def _ends_window(self, step: int) -> bool:
+        return bool(self._policy.window) and (step + 1) % self._policy.window == 0  # type: ignore[operator]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The window so far."""
+        norms = {"squares": dict(self._squares)} if self._policy.norms else {}
+        wire = {"wire": self._wire.state_dict()} if self._policy.ladder else {}
+        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)} | norms | wire
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._entropy, self._loss = dict(state["entropy"]), state["loss"]
+        self._backward = list(state["backward"])
+        self._squares = dict(state.get("squares", {}))
+        if "wire" in state:
+            self._wire.load_state_dict(state["wire"])
+
+
+def _mean(values: dict[str, float]) -> float:
+    return sum(values.values()) / len(values) if values else math.nan

@@ -1,0 +1,91 @@
+"""Every exchange that a run may come to make, made once before its first step.
+
+On a GPU a first exchange takes longer: kernels are compiled for its ranks, and memory is laid out. None of that belongs
+to a step that is timed, nor may it decide what a policy makes of timings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.comm import Communicator
+from edgc.core.exchange.entropy import sampled_entropy
+from edgc.core.exchange.observation import AGREE
+from edgc.core.exchange.turns import UnderWay
+from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.policy import Decision, Policy
+
+SMALLEST = 16  #: ranks up to this one share their kernels: `tl.dot` takes no smaller tiles
+WIDEST = 128  #: columns of factors that a program multiplies with
+
+
+def rehearse(
+    aggregator: Aggregator,
+    policy: Policy,
+    steps: Sequence[int],
+    buckets: Sequence[Sequence[NamedTensor]],
+    shapes: Mapping[str, tuple[int, ...]],
+    comm: Communicator,
+) -> None:
+    """Exchange all buckets at every amount whose kernels differ. Collective over `comm`.
+
+    Args:
+        aggregator: made for this alone; its state is of no use afterwards.
+        steps: 0-based steps whose decisions are known beforehand.
+        buckets: the tensors that the run will exchange, all 0; they are 0 afterwards.
+        shapes: of these the policy decides.
+    """
+    for number, decided in enumerate(decisions(policy, steps)):
+        amounts = {name: aggregator.effective(shape, decided.amount(name)) for name, shape in shapes.items()}
+        for step in range(number * aggregator.period, (number + 1) * aggregator.period):
+            for bucket in buckets:
+                UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, step)).wait()
+    for bucket in buckets:
+        observed = [tensor for tensor in bucket if tensor.name in shapes]
+        if policy.sampling is not None:
+            sampled_entropy(observed, policy.sampling)
+        if policy.candidates and observed:
+            aggregator.squared_errors(observed, policy.candidates, comm, 0, AGREE)
+
+
+def decisions(policy: Policy, steps: Sequence[int]) -> Iterator[Decision]:
+    """Those of `steps`, and one of every kind that the policy may come to; growing, so that factors are extended."""
+    for step in steps:
+        yield policy.decide(step)
+    if policy.span is not None:
+        span = ladder(*policy.span)
+        yield from map(Decision, span if isinstance(span[0], Rank) else [*dict.fromkeys([*span, *policy.candidates])])
+
+
+def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
+    """Amounts from lowest to highest with which every kernel is met that any in between needs.
+
+    Of ranks those that have a kind of launch which none above has. Rows of factors are read four at a time where the
+    rank is a multiple of 4. Factors of more than `WIDEST` columns are multiplied by blocks of so many.
+    """
+    if not isinstance(lowest, Rank) or not isinstance(highest, Rank):
+        return [lowest, highest]
+    found: list[Amount] = []
+    met: set[tuple[int, ...]] = set()
+    for rank in range(highest, lowest - 1, -1):
+        if new := kinds(rank) - met:
+            met |= new
+            found.append(Rank(rank))
+    return found[::-1]
+
+
+def kinds(rank: int) -> set[tuple[int, ...]]:
+    """What launches differ in: of a block of columns, and of all of them.
+
+    Encode and project take blocks: whether others come before, or after, how many columns, if in fours. Decode, and
+    what repairs an orthonormal factor, take a factor whole: how many columns, if in fours. Up to `WIDEST` columns are
+    also made orthonormal by a kernel.
+    """
+    begins, fours = range(0, rank, WIDEST), rank % 4 == 0
+    blocks = {(b > 0, b + WIDEST < rank, _padded(min(rank - b, WIDEST)), fours) for b in begins}
+    return blocks | {(_padded(rank), fours)}
+
+
+def _padded(columns: int) -> int:
+    return max(SMALLEST, 1 << (columns - 1).bit_length())

@@ -1,0 +1,75 @@
+"""The three matrix products of a PowerSGD step, in torch, for all matrices of a bucket one after another.
+
+M = G + E lies in E's memory, or in G's where E is kept in a lower precision, or is G without error feedback.
+In place, with no copy of M: on a CPU that is faster than batches, and than blocks of rows that would stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgc.core.base.lazy import torch
+from edgc.core.ops.noise.reference import round_bf16
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def encode(
+    grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
+) -> list[Tensor]:
+    """M = G + E (m×n) and `outs` ← M Q (m×r). Returns each M, which overwrites its error or gradient (see the module).
+
+    Args:
+        errors: all of one precision, or all None.
+        factors: Q, n×r each.
+    """
+    wholes = []
+    for grad, error, factor, out in zip(grads, errors, factors, outs, strict=True):
+        whole, other = (grad, error) if error is None or error.dtype != factor.dtype else (error, grad)
+        if other is not None:
+            whole.add_(other)
+        torch.mm(whole.to(factor.dtype), factor, out=out)
+        wholes.append(whole)
+    return wholes
+
+
+def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+    """`outs` ← Mᵀ P̂ (n×r)."""
+    for whole, basis, out in zip(wholes, bases, outs, strict=True):
+        torch.mm(whole.to(basis.dtype).mT, basis, out=out)
+
+
+def decode(
+    bases: Sequence[Tensor],
+    factors: Sequence[Tensor],
+    wholes: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    errors: Sequence[Tensor | None],
+    seed: int,
+    streams: Sequence[int],
+    norms: bool = False,
+) -> Tensor | None:
+    """G ← Ĝ = P̂ Qᵀ and E ← M − Ĝ, both in place; `wholes` are what `encode` returned.
+
+    Ĝ is what the gradient's precision holds of it, so that its rounding stays in E, too. An E in bf16 is rounded
+    stochastically by the bits of `seed` and the matrix's stream. Returns ‖E‖ of each matrix before such rounding,
+    with `norms`.
+    """
+    found = []
+    for basis, factor, whole, grad, error, stream in zip(bases, factors, wholes, grads, errors, streams, strict=True):
+        if error is None or whole is error:
+            if grad.dtype == basis.dtype:
+                torch.mm(basis, factor.mT, out=grad)
+            else:
+                grad.copy_(basis @ factor.mT)
+            lost = None if error is None else error.sub_(grad)
+        else:
+            sent = (basis @ factor.mT).to(grad.dtype)
+            lost = grad.to(basis.dtype) - sent
+            grad.copy_(sent)
+            error.copy_(round_bf16(lost, seed, stream))
+        if norms and lost is not None:
+            found.append(lost.norm())
+    return torch.stack(found) if norms else None

@@ -1,0 +1,10 @@
+"""The k largest elements of gradient plus error."""
+
+from edgc.core.ops.backend import dispatched
+from edgc.core.ops.select import reference
+from edgc.core.ops.select.above import above
+from edgc.core.ops.select.reference import Pool, Selection, chosen_by, largest
+
+select = dispatched(reference.select, of=lambda pools: [grad for pool in pools for grad in pool.grads])
+
+__all__ = ["Pool", "Selection", "above", "chosen_by", "largest", "select"]

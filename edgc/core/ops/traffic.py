@@ -1,0 +1,224 @@
+"""What a launch of each kernel reads, writes and multiplies: closed forms of its sizes, counted in bytes.
+
+`read` and `written` are what the programs ask for: elements, masked ones left out, and what they look up in the tables
+that tell them about their tensors. `read_once` and `written_once` count every element once, however many programs ask
+for it: the memory moves no less. Atomic additions to histograms are left out: how many there are depends on the data.
+`tests/ops/test_traffic.py` holds all of it against counts in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+from edgc.core.ops.moments import RUN
+
+FP32, INT32, INT64 = 4, 4, 8  # bytes
+TOLD = 2 * INT32  #: what a program reads of `tiles`
+SECTOR = 32  #: bytes that a memory gives at a time
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes; and operations of matrix products: two a multiplication, padding included."""
+
+    read: int = 0
+    written: int = 0
+    read_once: int = 0
+    written_once: int = 0
+    flops: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Launched(NamedTuple):
+    """A launch, as its arguments tell it."""
+
+    programs: int
+    constants: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Sequence[int]]]  #: rows of int64
+    sizes: Mapping[str, int]  #: elements of the other tensors
+
+    def bytes(self, constant: str) -> int:
+        """Of an element whose precision a constant names; 0: there is none."""
+        kind = self.constants[constant]
+        return kind.primitive_bitwidth // 8 if kind is not None else 0
+
+
+def traffic(kernel: str, launched: Launched) -> Traffic:
+    """Of one launch. Raises `KeyError` for a kernel without a closed form."""
+    return FORMULAS[kernel](launched)
+
+
+def encode(m: int, n: int, rank: int, c: Launched, pieces: int = 1) -> Traffic:
+    """P ← (G + E) Q: G and E once, M written once; Q by every tile of rows; P by every piece of the columns."""
+    tiles, whole = -(-m // c.constants["BLOCK_M"]), c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD")
+    given = m * n * (c.bytes("GRAD") + c.bytes("ERROR"))
+    kept = m * n * whole if c.bytes("ERROR") else 0
+    products = pieces * m * rank * FP32
+    told = _told(tiles * pieces, 9 + bool(c.bytes("ERROR"))) + tiles * (pieces - 1) * INT64
+    flops = 2 * _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"]) * c.constants["RANK"]
+    factor = n * rank * FP32
+    return Traffic(given + tiles * factor + told, kept + products, given + factor, kept + products, flops)
+
+
+def project(m: int, n: int, rank: int, c: Launched, pieces: int = 1) -> Traffic:
+    """Q ← Mᵀ P̂: M once; P̂ by every tile of columns; Q by every piece of the rows."""
+    tiles, whole = -(-n // c.constants["BLOCK_N"]), m * n * c.bytes("WHOLE")
+    told = _told(tiles * pieces, 9) + tiles * (pieces - 1) * INT64
+    flops = 2 * _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"]) * c.constants["RANK"]
+    products, factor = pieces * n * rank * FP32, m * rank * FP32
+    return Traffic(whole + tiles * factor + told, products, whole + factor, products, flops)
+
+
+def decode(m: int, n: int, rank: int, c: Launched) -> Traffic:
+    """G ← P̂ Qᵀ and E ← M − Ĝ: M, E and G once; P̂ by every column of tiles, Q by every row of tiles."""
+    down, across = -(-m // c.constants["BLOCK_M"]), -(-n // c.constants["BLOCK_N"])
+    error, rounds = c.bytes("ERROR"), bool(c.bytes("ERROR")) and not c.constants["IN_ERROR"]
+    whole = m * n * c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD") if error else 0
+    written = m * n * (c.bytes("GRAD") + error) + (down * across * FP32 if c.constants["NORMS"] else 0)
+    told = _told(down * across, 6 + bool(error) + rounds)
+    asked = whole + (across * m + down * n) * rank * FP32 + told
+    padded = _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"])
+    flops = 2 * padded * c.constants["RANK"] * c.constants["BLOCKS"]
+    return Traffic(asked, written, whole + (m + n) * rank * FP32, written, flops)
+
+
+def add(numel: int, pieces: int, c: Launched) -> Traffic:
+    """A product's other pieces on top of its first."""
+    read, written = pieces * numel * FP32, numel * FP32
+    return Traffic(read + _told(-(-numel // c.constants["BLOCK"]), 6), written, read, written)
+
+
+def gram(m: int, rank: int, c: Launched) -> Traffic:
+    """P W, where `WEIGHTED`, and PᵀP of every tile, where `GRAM`: P once; the weights by every block of rows."""
+    k = c.constants
+    tiles, weighted, grams = -(-m // (k["STEPS"] * k["BLOCK_M"])), k["WEIGHTED"], k["GRAM"]
+    square, factor = k["RANK"] ** 2 * FP32, m * rank * FP32
+    read = factor + (tiles * k["STEPS"] * square if weighted else 0) + _told(tiles, 4)
+    written = (factor if weighted else 0) + (tiles * square if grams else 0)
+    flops = (weighted + grams) * 2 * tiles * k["STEPS"] * k["BLOCK_M"] * k["RANK"] ** 2
+    return Traffic(read, written, factor + (square if weighted else 0), written, flops)
+
+
+def repair(c: Launched) -> Traffic:
+    """Of matrices with nothing to repair, as nearly all are."""
+    return Traffic(c.programs * (4 * INT64 + FP32), 0, c.programs * FP32)
+
+
+def part(count: int, stride: int, c: Launched) -> Traffic:
+    """Five numbers in float64 a block of a sample."""
+    blocks = -(-count // c.constants["BLOCK"])
+    read, once, told = _sampled(count, stride, blocks, c)
+    return Traffic(read + told, blocks * 40, once, blocks * 40)
+
+
+def merge(c: Launched) -> Traffic:
+    """The blocks' five numbers together, tensor by tensor."""
+    parts = c.sizes["parts"] * 8
+    return Traffic(parts + c.programs * 2 * INT64, c.programs * 40, parts, c.programs * 40)
+
+
+def histogram(count: int, stride: int, c: Launched) -> Traffic:
+    """A sample, between the limits that `moments` found."""
+    read, once, told = _sampled(count, stride, blocks := -(-count // c.constants["BLOCK"]), c)
+    return Traffic(read + told + blocks * 16, 0, once)
+
+
+def digit(numel: int, c: Launched) -> Traffic:
+    """A tensor, and its error, which their sum overwrites, where `ADD`."""
+    blocks, added = -(-numel // c.constants["BLOCK"]), numel * FP32 * c.constants["ADD"]
+    read = numel * c.bytes("KIND") + added
+    return Traffic(read + _told(blocks, 3 + c.constants["ADD"]) + blocks * INT32, added, read, added)
+
+
+def threshold(c: Launched) -> Traffic:
+    """One histogram a pool."""
+    read = c.programs * (INT32 << c.constants["BITS"])
+    return Traffic(read + c.programs * 2 * INT32, c.programs * 2 * INT32, read, c.programs * 2 * INT32)
+
+
+def count(numel: int, c: Launched) -> Traffic:
+    """A tensor; eight bytes a block."""
+    blocks, read = -(-numel // c.constants["BLOCK"]), numel * c.bytes("KIND")
+    return Traffic(read + _told(blocks, 3) + blocks * INT32, blocks * INT64, read, blocks * INT64)
+
+
+def compact(c: Launched) -> Traffic:
+    """All tensors; index and value of what is kept, which is cleared where `CLEAR`."""
+    read = sum(row[2] for row in c.tables["table"]) * c.bytes("KIND")
+    kept = c.sizes["values"] * (FP32 + INT64 + (c.bytes("KIND") if c.constants["CLEAR"] else 0))
+    behind = c.programs - min((begin for _, begin in c.tables["pools"] if begin), default=c.programs)
+    told = _told(c.programs, 7 + c.constants["CLEAR"]) + c.programs * 2 * INT32
+    return Traffic(read + told + (c.programs - 1 + behind) * INT64, kept, read, kept)
+
+
+def scale(numel: int, c: Launched) -> Traffic:
+    """A tensor; four bytes a block."""
+    blocks, read = -(-numel // c.constants["BLOCK"]), numel * c.bytes("KIND")
+    return Traffic(read + _told(blocks, 2), blocks * FP32, read, blocks * FP32)
+
+
+def pack(numel: int, c: Launched) -> Traffic:
+    """A tensor, and its bytes."""
+    blocks, read, packed = -(-numel // c.constants["BLOCK"]), numel * c.bytes("KIND"), -(-numel // c.constants["EACH"])
+    told = _told(blocks, 3 + (c.constants["EACH"] != 8)) + blocks * FP32
+    return Traffic(read + told, packed, read, packed)
+
+
+def unpack(numel: int, c: Launched) -> Traffic:
+    """A byte an element is asked for."""
+    blocks, packed, written = (
+        -(-numel // c.constants["BLOCK"]),
+        -(-numel // c.constants["EACH"]),
+        numel * c.bytes("KIND"),
+    )
+    return Traffic(numel + _told(blocks, 3) + blocks * FP32, written, packed, written)
+
+
+def _told(programs: int, entries: int) -> int:
+    """Bytes of tables that programs read."""
+    return programs * (TOLD + entries * INT64)
+
+
+def _padded(size: int, block: int) -> int:
+    return -(-size // block) * block
+
+
+def _sampled(count: int, stride: int, blocks: int, c: Launched) -> tuple[int, int, int]:
+    """What a sample asks for, what the memory gives of its tensor, and what programs are told."""
+    size = c.bytes("KIND")
+    once = count * size if stride == 1 else -(-count // RUN) * max(RUN * size, SECTOR)
+    return count * size, once, _told(blocks, 2 if c.constants["ALL"] else 3)
+
+
+def _sum(each: Callable[..., Traffic], *columns: int, table: str = "table") -> Callable[[Launched], Traffic]:
+    """Of a launch: that of all rows of its table, in whose `columns` the sizes are."""
+    return lambda c: reduce(Traffic.__add__, (each(*(row[k] for k in columns), c) for row in c.tables[table]))
+
+
+def _split(each: Callable[..., Traffic], m: int, n: int, rank: int, pieces: int) -> Callable[[Launched], Traffic]:
+    return _sum(lambda *row: each(*row[:3], row[4], row[3]), m, n, rank, pieces)
+
+
+FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
+    "encode_kernel": _split(encode, 4, 5, 7, 8),
+    "project_kernel": _split(project, 3, 4, 6, 7),
+    "decode_kernel": _sum(decode, 4, 5, 6),
+    "add_kernel": _sum(add, 1, 4),
+    "gram_kernel": _sum(gram, 2, 3),
+    "repair_kernel": repair,
+    "part_kernel": _sum(part, 1, 2),
+    "merge_kernel": merge,
+    "histogram_kernel": _sum(histogram, 1, 2),
+    "digit_kernel": _sum(digit, 2),
+    "threshold_kernel": threshold,
+    "count_kernel": _sum(count, 2),
+    "compact_kernel": compact,
+    "scale_kernel": _sum(scale, 1),
+    "pack_kernel": _sum(pack, 1),
+    "unpack_kernel": _sum(unpack, 1),
+}

@@ -1,0 +1,96 @@
+"""EDGC's rank rule: the entropy of the gradients decides the rank (arXiv 2511.10333).
+
+After warm-up (edgc/core/policies/windowed.py) the rank is r_max, and from the next window on the one at which the
+low-rank error stays what it was at the reference (CQM, edgc/core/policies/rank_model.py), given the window's mean
+sampled entropy (GDS, edgc/core/exchange/entropy.py).
+
+The reference is fixed by default: the window that ended warm-up, at r_max. With `reference: previous` each
+window refers to the one before; then what a clamp cuts off is forgotten, and a rank that fell to r_min is
+back at r_max before entropy is back where it was. The paper does not settle which is meant.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from edgc.core.policies.policy import Context
+from edgc.core.policies.rank_model import rank_for
+from edgc.core.policies.windowed import Windowed
+from edgc.core.policies.windowed_settings import AlignedSettings
+
+
+class EdgcSettings(AlignedSettings):
+    """The paper's method; each of its parts can be switched off."""
+
+    name: Literal["edgc"]
+    reference: Literal["warmup", "previous"] = Field(
+        "warmup",
+        description="What the error is held equal to. warmup: the window that ended warm-up, at r_max; "
+        "previous: the window before, at its rank",
+    )
+    granularity: Literal["stage", "matrix"] = Field(
+        "stage", description="One rank for a pipeline stage (the paper), or one for every matrix"
+    )
+
+    @model_validator(mode="after")
+    def _stages_align(self) -> EdgcSettings:
+        if self.alignment and self.granularity != "stage":
+            raise ValueError(
+                f"alignment true needs granularity stage, not {self.granularity}: it aligns one rank a stage"
+            )
+        return self
+
+
+class Edgc(Windowed):
+    """GDS, CQM and DAC: the low-rank error stays constant while the gradients' entropy moves."""
+
+    Settings = EdgcSettings
+
+    def __init__(self, settings: EdgcSettings, context: Context) -> None:
+        super().__init__(settings, context, by_matrix=settings.granularity == "matrix")
+        self._moves_reference = settings.reference == "previous"
+        self._references: dict[str, tuple[float, int]] = {}  # by group: (H₀, r₀)
+
+    def _begin(self) -> None:
+        super()._begin()
+        for group in self._groups:
+            self._refer(group)
+
+    def _apply_rule(self) -> None:
+        """CQM's rank for every group's entropy."""
+        for group in self._groups:
+            entropy = self._group_entropy(group)
+            if entropy is None:
+                continue
+            before, rank = self._references.setdefault(group, (entropy, self._ranks[group]))
+            self._move(group, round(rank_for(self._shapes(group), rank, before, entropy)))
+            if self._moves_reference:
+                self._refer(group)
+
+    def _refer(self, group: str) -> None:
+        entropy = self._group_entropy(group)
+        if entropy is not None:
+            self._references[group] = (entropy, self._ranks[group])
+
+    def _group_entropy(self, group: str) -> float | None:
+        if self._settings.aligned:
+            return self._signal
+        seen = [self._entropy[name] for name in self._groups[group] if name in self._entropy]
+        return fmean(seen) if seen else None
+
+    def _shapes(self, group: str) -> list[tuple[int, ...]]:
+        context = self._context
+        if self._settings.aligned and context.stage:
+            return list(context.lead_shapes.values())
+        return [context.shapes[name] for name in self._groups[group]]
+
+    def state_dict(self) -> dict[str, Any]:
+        references = {group: list(reference) for group, reference in self._references.items()}
+        return super().state_dict() | {"references": references}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._references = {group: (entropy, rank) for group, (entropy, rank) in state["references"].items()}

@@ -1,0 +1,136 @@
+"""EDGC's rule on bits: quantisation error stays constant while the gradients' entropy moves. Ours, after 2511.10333.
+
+EDGC holds the absolute error of a rank: g(r₁) = e^{H₀−H₁}·g(r₀). A quantiser with b bits an element leaves a root mean
+square error of about ε = c·σ·2^−b, where c depends on the shape of the distribution only: its step is proportional to
+σ, and each bit halves it. A Gaussian's entropy H is ln σ plus a constant, so ε stays the same where
+
+    σ₁·2^−b₁ = σ₀·2^−b₀      →      b₁ = b₀ + (H₁ − H₀) / ln 2.
+
+Falling entropy asks for fewer bits, as it asks for a lower rank. b₁ is rounded up to the next width that codes have,
+so that by this law no error is above the reference's, and it is not rounded from window to window: it does not drift.
+
+Where it means something, and where not. The law needs codes whose step follows σ: `few_bits` with a scale a block, for
+2 bits and more; one bit is off it (for normal data √(1 − 2/π) = .60σ, while Lloyd's 2 bits leave .34σ, and not .30σ).
+With the widths 1, 2, 4 and 8 the rule is coarse: entropy must fall by ln 2 = .69 nats from 2 bits to 1, by 1.39 from 4
+to 2, 2.77 from 8 to 4; on this project's runs window means move by .3 to .5 nats after their first fall, so that bits
+often never change. And it holds the *absolute* error: it lets the relative one grow while gradients shrink, as EDGC's
+own does. Adam divides by the gradient's scale, so whether that is harmless is for a measurement to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import Amount, AmountKind, Bits
+from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings, Sampling
+from edgc.core.policies.windowed_settings import Estimator
+
+STAGE = "stage"  #: the one group where all of a stage's parameters have the same bits
+
+
+class EdgcBitsSettings(PolicySettings):
+    """GDS as in `edgc`; a reference, and the widths to choose among."""
+
+    name: Literal["edgc_bits"]
+    bits: int = Field(8, ge=1, le=32, description="b₀: bits at the reference, the first window after warm-up")
+    widths: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="Widths that there are codes of")
+    window: int = Field(1000, ge=1, description="w: steps between changes of the bits")
+    warmup_fraction: float = Field(
+        0.10, ge=0, lt=1, description="Share of the steps before which nothing is compressed"
+    )
+    alpha: float = Field(0.10, gt=0, le=1, description="α: share of a window's steps whose entropy is sampled")
+    beta: float = Field(0.25, gt=0, le=1, description="β: share of a gradient's elements in a sample, at most")
+    estimator: Estimator = "gaussian"
+    granularity: Literal["stage", "parameter"] = Field(
+        "stage", description="The same bits for all of a stage, or for every parameter its own"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> EdgcBitsSettings:
+        if list(self.widths) != sorted({*self.widths}) or self.widths[0] < 1:
+            raise ValueError(f"widths {list(self.widths)}: give rising whole numbers from 1")
+        if self.bits not in self.widths:
+            raise ValueError(f"bits {self.bits} must be one of widths {list(self.widths)}")
+        if self.estimator == "histogram":
+            raise ValueError("estimator histogram does not see the gradient's scale, which the rule follows")
+        if round(1 / self.alpha) > self.window:
+            raise ValueError(f"window {self.window} holds no sample; raise alpha to {1 / self.window:g}")
+        return self
+
+    @property
+    def amounts(self) -> tuple[Amount, ...]:
+        """All widths."""
+        return tuple(Bits(width) for width in self.widths)
+
+    @property
+    def decides(self) -> AmountKind:
+        return Bits
+
+    @property
+    def largest(self) -> Amount:
+        return Bits(self.widths[-1])
+
+
+class EdgcBits(Policy):
+    """Dense until warm-up ends, then b₀, and from the next window on the bits that hold the error."""
+
+    Settings = EdgcBitsSettings
+
+    def __init__(self, settings: EdgcBitsSettings, context: Context) -> None:
+        first = math.ceil(max(1, settings.warmup_fraction * context.iterations) / settings.window) * settings.window
+        if first >= context.iterations:
+            raise UserError(
+                f"method.policy.window = {settings.window}: nothing is compressed before step {first}, but the run "
+                f"has {context.iterations} exchanges; make the window or the warm-up shorter, or the run longer"
+            )
+        self._settings = settings
+        self.window = settings.window
+        self.sampling = Sampling(round(1 / settings.alpha), settings.beta, settings.estimator)
+        names = sorted(context.shapes)
+        self._first = first  # exchanges before the reference
+        self._groups = {name: [name] for name in names} if settings.granularity == "parameter" else {STAGE: names}
+        self._references: dict[str, float] = {}  # H₀ by group; empty during warm-up
+        self._bits: dict[str, int] = {}
+
+    @property
+    def span(self) -> tuple[Amount, Amount]:
+        """The fewest and the most bits."""
+        return Bits(self._settings.widths[0]), Bits(self._settings.widths[-1])
+
+    def observe(self, observation: Observation) -> None:
+        """Take in a window; groups without a finite entropy keep their bits."""
+        if observation.step + 1 < self._first:
+            return
+        for group, names in self._groups.items():
+            seen = [observation.entropy[n] for n in names if math.isfinite(observation.entropy.get(n, math.nan))]
+            if seen:
+                before = self._references.setdefault(group, fmean(seen))
+                self._bits[group] = width_for(self._settings.bits, before, fmean(seen), self._settings.widths)
+
+    def decide(self, step: int) -> Decision:
+        """Bits by parameter; what was never measured travels dense."""
+        return Decision(by_parameter={n: Bits(b) for g, b in self._bits.items() for n in self._groups[g]})
+
+    def explain(self) -> Mapping[str, Any]:
+        """`clamp`: warmup, or r_min and r_max for the fewest and the most bits."""
+        ends = {self._settings.widths[-1]: "r_max", self._settings.widths[0]: "r_min"}
+        clamps = {g: ends.get(self._bits[g]) if g in self._bits else "warmup" for g in self._groups}
+        return {"clamp": {name: clamps[group] for group, names in self._groups.items() for name in names}}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"references": dict(self._references), "bits": dict(self._bits)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._references, self._bits = dict(state["references"]), dict(state["bits"])
+
+
+def width_for(bits: int, entropy_before: float, entropy_after: float, widths: tuple[int, ...]) -> int:
+    """The fewest of rising `widths` with at least `bits` + (after − before)/ln 2; the most where none has."""
+    needed = bits + (entropy_after - entropy_before) / math.log(2)
+    return next((width for width in widths if width >= needed - 1e-9), widths[-1])

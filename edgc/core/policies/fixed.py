@@ -1,0 +1,72 @@
+"""The same amount for every parameter, from a given step on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from edgc.core.policies.amounts import ON, Amount, AmountKind, Bits, On, Rank, Ratio
+from edgc.core.policies.policy import Context, Decision, Policy, PolicySettings
+
+
+class FixedSettings(PolicySettings):
+    """A rank, a ratio, bits, or none of them (for aggregators that have nothing left to decide)."""
+
+    name: Literal["fixed"]
+    rank: int | None = Field(None, ge=1, description="Rank of every matrix")
+    ratio: float | None = Field(None, gt=0, le=1, description="Share of the elements that travel")
+    bits: int | None = Field(
+        None, ge=1, le=32, exclude_if=lambda bits: bits is None, description="Bits of every element; 32 travels dense"
+    )
+    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> FixedSettings:
+        given = [name for name in ("rank", "ratio", "bits") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give one of rank, ratio and bits, not {' and '.join(given)}")
+        return self
+
+    @property
+    def amount(self) -> Rank | Ratio | Bits | On:
+        """What travels from `start_step` on."""
+        if self.rank is not None:
+            return Rank(self.rank)
+        if self.bits is not None:
+            return Bits(self.bits)
+        return ON if self.ratio is None else Ratio(self.ratio)
+
+    @property
+    def decides(self) -> AmountKind:
+        return type(self.amount)
+
+    @property
+    def largest(self) -> Amount:
+        return self.amount
+
+    @property
+    def adapts(self) -> bool:
+        return False
+
+    @property
+    def changes(self) -> Sequence[int]:
+        return (self.start_step,) if self.start_step else ()
+
+    @property
+    def dense_before(self) -> int:
+        return self.start_step
+
+
+class Fixed(Policy):
+    """PowerSGD's and Top-K's own policy: nothing is observed, nothing changes."""
+
+    Settings = FixedSettings
+
+    def __init__(self, settings: FixedSettings, context: Context) -> None:
+        self._settings = settings
+
+    def decide(self, step: int) -> Decision:
+        """The fixed amount, dense before `start_step`."""
+        return Decision() if step < self._settings.start_step else Decision(self._settings.amount)

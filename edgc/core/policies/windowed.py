@@ -1,0 +1,274 @@
+"""What EDGC's variants share: windows, warm-up, limits of the rank, and ranks that let all stages end together (DAC).
+
+At the end of every window of w steps a variant sees means of that window:
+
+- *Warm-up*, all dense: until `warmup_fraction` of all steps have passed and what the variant follows (its stage's
+  mean entropy, or the loss) is stable, that is, it changed by less than `stability` relative to the window before.
+  `warmup_limit` ends it anyway.
+- *Then* the rank is r_max, and from the next window on what the variant's own rule says, rounded, clamped to
+  [r_min, r_max], and moved by at most s. A window without anything new that is finite changes no rank.
+- *r_max by timing*, without `max_rank`: the rank above which compression does not pay on this link, from exchanges
+  that were timed before training. A stage where it never pays stays dense, and `note` says so.
+- *DAC*, with `alignment`: every stage decides the first stage's rank r_0, from the first stage's entropy and
+  shapes, and then computes its own from r_0. The limits, the step limit too, are r_0's; a stage's own rank keeps
+  to its own [r_min, r_max] and otherwise moves as far as r_0 makes it, for else the stages would not end together.
+  Backward times are the medians over warm-up's windows, so that later ranks do not follow the timings' noise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from statistics import fmean, median
+from typing import Any, ClassVar, Literal
+
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.policy import Context, Decision, Observation, Policy
+from edgc.core.policies.stage_alignment import ExchangeCost, aligned_rank, paying_rank
+from edgc.core.policies.windowed_settings import WindowedSettings
+
+Clamp = Literal["r_min", "r_max", "step", "warmup", "dense", "never_pays"]
+Shapes = Mapping[str, tuple[int, ...]]
+STAGE = "stage"  #: the one group where all of a stage's matrices have the same rank
+
+
+class Windowed(Policy):
+    """A policy with windows and warm-up; a subclass gives the rule.
+
+    Raises `UserError` if the run is too short to ever compress, or if stages should follow one that exchanges
+    nothing; `ValueError` if the settings need costs and the context has none.
+    """
+
+    even: ClassVar[bool] = False  #: whether ranks are made even
+
+    def __init__(self, settings: WindowedSettings, context: Context, by_matrix: bool = False) -> None:
+        _check(settings, context)
+        self._settings, self._context = settings, context
+        self.window = settings.window
+        self.sampling = settings.sampling
+        self.spectrum = settings.reads_spectrum
+        names = sorted(context.shapes)
+        self._groups = {name: [name] for name in names} if by_matrix or not names else {STAGE: names}
+        #: (r_min, r_max) of this stage, and of the stage whose rank is decided; None: it never compresses
+        self._own_limits = self._limits_of(context.stage, context.shapes)
+        leads = context.stage == 0 or not settings.aligned
+        self._limits = self._own_limits if leads else self._limits_of(0, context.lead_shapes)
+        self.note = "" if self._own_limits or not names else self._never_pays()
+        self._entropy: dict[str, float] = {}  # by parameter, of the last window that had any; smoothed
+        self._signal: float | None = None  # what is followed, of the last window that had it: see `_take`
+        self._before: float | None = None  # the same of the window before that
+        self._warmed_up = False  # whether warm-up is over
+        self._ranks: dict[str, int] = {}  # by group; empty during warm-up
+        self._clamps: dict[str, Clamp | None] = {}
+        self._backward: list[list[float]] = []  # seconds by stage, of warm-up's windows
+        self._slack = 0.0  # seconds from the end of this stage's backward to that of the first one's
+
+    def observe(self, observation: Observation) -> None:
+        """Take in a window; what is not finite is left out."""
+        before, fresh = self._signal, self._take(observation)
+        if fresh:
+            self._before = before
+        if self._warmed_up:
+            if fresh and self._ranks:
+                self._apply_rule()
+            return
+        self._backward.append([*observation.backward_seconds])
+        if self._warm_up_ends(observation.step + 1, fresh):
+            self._warmed_up = True
+            self._slack, self._backward = self._slack_seconds(), []
+            if self._limits:
+                self._begin()
+
+    @property
+    def span(self) -> tuple[Amount, Amount] | None:
+        """r_min and r_max of this stage."""
+        return None if self._own_limits is None else (Rank(self._own_limits[0]), Rank(self._own_limits[1]))
+
+    def decide(self, step: int) -> Decision:
+        """One rank per matrix, or dense; changes with observations only."""
+        if not self._warmed_up or not self._own_limits:
+            return Decision()
+        ranks = {group: self._own_rank(group)[0] for group in self._groups}
+        amounts = {group: DENSE if rank is None else Rank(rank) for group, rank in ranks.items()}
+        return Decision(DENSE, {n: amounts[group] for group, names in self._groups.items() for n in names})
+
+    def explain(self) -> Mapping[str, Any]:
+        """`entropy` (nats by parameter), `stage_entropy` (their mean, or None) and `clamp` (by parameter)."""
+        clamps = {group: self._own_rank(group)[1] for group in self._groups}
+        return {
+            "entropy": dict(self._entropy),
+            "stage_entropy": fmean(self._entropy.values()) if self._entropy else None,
+            "clamp": {n: clamps[group] for group, names in self._groups.items() for n in names},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "entropy": dict(self._entropy),
+            "signal": self._signal,
+            "before": self._before,
+            "warmed_up": self._warmed_up,
+            "ranks": dict(self._ranks),
+            "clamps": dict(self._clamps),
+            "backward": [list(window) for window in self._backward],
+            "slack": self._slack,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._entropy, self._warmed_up = dict(state["entropy"]), state["warmed_up"]
+        self._signal, self._before = state["signal"], state["before"]
+        self._ranks, self._clamps = dict(state["ranks"]), dict(state["clamps"])
+        self._backward, self._slack = [list(window) for window in state["backward"]], state["slack"]
+
+    def _take(self, observation: Observation) -> bool:
+        """Take in entropy, the signal being the stage's mean, or the first stage's; whether anything was new."""
+        fresh = {
+            name: self._smoothed(self._entropy.get(name), nats)
+            for name, nats in observation.entropy.items()
+            if name in self._context.shapes and math.isfinite(nats)
+        }
+        self._entropy |= fresh
+        if self._settings.aligned:
+            return self._follow(observation.stage_entropy[0] if observation.stage_entropy else None)
+        if fresh:
+            self._signal = fmean(self._entropy.values())
+        return bool(fresh)
+
+    def _follow(self, value: float | None) -> bool:
+        """Make `value`, smoothed, the signal; whether there was a finite one."""
+        if value is None or not math.isfinite(value):
+            return False
+        self._signal = self._smoothed(self._signal, value)
+        return True
+
+    def _smoothed(self, before: float | None, now: float) -> float:
+        past = self._settings.smoothing or 0.0
+        return now if before is None else past * before + (1 - past) * now
+
+    @property
+    def _change(self) -> float | None:
+        """How much the signal changed between its last two windows; None: there were not two."""
+        return None if self._signal is None or self._before is None else abs(self._signal - self._before)
+
+    def _warm_up_ends(self, steps: int, fresh: bool) -> bool:
+        settings, iterations = self._settings, self._context.iterations
+        if steps < settings.warmup_fraction * iterations:
+            return False
+        if steps >= settings.warmup_limit * iterations:
+            return True
+        if not fresh or self._before is None or self._change is None:
+            return False
+        return self._change < settings.stability * abs(self._before)
+
+    def _begin(self) -> None:
+        """The first ranks after warm-up: r_max."""
+        for group in self._groups:
+            low, high = self._bounds(group)
+            self._ranks[group], self._clamps[group] = self._evened(high, low, high), None
+
+    @abstractmethod
+    def _apply_rule(self) -> None:
+        """The rule: move every group's rank, by `_move`."""
+
+    def _bounds(self, group: str) -> tuple[int, int]:
+        """(r_min, r_max) of a group's rank."""
+        assert self._limits is not None
+        return self._limits
+
+    def _move(self, group: str, target: int) -> None:
+        """Bring a group's rank to `target` as far as the limits let it."""
+        (low, high), rank, limit = self._bounds(group), self._ranks[group], self._settings.step_limit
+        inside = min(max(target, low), high)
+        lowest, highest = max(low, rank - limit), min(high, rank + limit)
+        reached = min(max(inside, lowest), highest)
+        self._ranks[group] = self._evened(reached, lowest, highest)
+        self._clamps[group] = (
+            "step" if reached != inside else "r_min" if target < low else "r_max" if target > high else None
+        )
+
+    def _evened(self, rank: int, low: int, high: int) -> int:
+        """`rank`, where ranks are even the next lower even one, or the next higher, if the limits have one."""
+        if not self.even or rank % 2 == 0:
+            return rank
+        return rank - 1 if rank > low else rank + 1 if rank < high else rank
+
+    def _own_rank(self, group: str) -> tuple[int | None, Clamp | None]:
+        """This stage's own rank of a group (None: dense), and what bounds it."""
+        if not self._own_limits:
+            return None, "never_pays"
+        if not self._warmed_up:
+            return None, "warmup"
+        if not self._settings.aligned or self._context.stage == 0:
+            return self._ranks[group], self._clamps[group]
+        return self._aligned(self._ranks.get(group), self._clamps.get(group))
+
+    def _aligned(self, lead_rank: int | None, lead_clamp: Clamp | None) -> tuple[int | None, Clamp | None]:
+        """DAC: this stage's rank from the first one's (None: that one never compresses)."""
+        lead, own = self._context.costs[0], self._context.costs[self._context.stage]
+        assert lead is not None
+        assert own is not None
+        assert self._own_limits is not None
+        target = self._align(lead_rank, lead, own)
+        if target is None:
+            return None, "dense"
+        low, high = self._own_limits
+        rank = self._evened(round(min(max(target, low), high)), low, high)
+        return rank, "r_min" if target < low else "r_max" if target > high else lead_clamp
+
+    def _align(self, lead_rank: int | None, lead: ExchangeCost, own: ExchangeCost) -> float | None:
+        return aligned_rank(lead_rank, lead, own, self._slack)
+
+    def _slack_seconds(self) -> float:
+        """What the stages before this one still need for a micro-batch's backward; 0 for one that was never timed."""
+        timed = ([w[j] for w in self._backward if j < len(w)] for j in range(self._context.stage))
+        positive = ([s for s in seconds if math.isfinite(s) and s > 0] for seconds in timed)
+        return sum(median(seconds) for seconds in positive if seconds)
+
+    def _limits_of(self, stage: int, shapes: Shapes) -> tuple[int, int] | None:
+        """(r_min, r_max) of a stage; None where compression never pays, or nothing is exchanged."""
+        high = self._settings.max_rank
+        if self._settings.needs_costs:
+            cost = self._context.costs[stage]
+            if cost is None or not shapes:
+                return None
+            if high is None:
+                pays = paying_rank(cost)
+                if pays is None:
+                    return None
+                high = int(min(pays, max(min(shape) for shape in shapes.values())))
+        assert high is not None
+        return self._settings.lowest_below(high), high
+
+    def _never_pays(self) -> str:
+        stage = self._context.stage
+        cost = self._context.costs[stage]
+        if cost is None:
+            return f"stage {stage} exchanges nothing that could be compressed: it stays dense"
+        rank, seconds = cost.points[0]
+        return (
+            f"stage {stage}: compression never pays on this link, it stays dense: an exchange takes "
+            f"{1e3 * cost.dense:.3g} ms uncompressed and {1e3 * seconds:.3g} ms at rank {rank}"
+        )
+
+
+def _check(settings: WindowedSettings, context: Context) -> None:
+    first = math.ceil(max(1, settings.warmup_fraction * context.iterations) / settings.window)
+    if first * settings.window >= context.iterations:
+        raise UserError(
+            f"method.policy.window = {settings.window}: with warmup_fraction {settings.warmup_fraction} "
+            f"nothing is compressed before step {first * settings.window}, but the run has "
+            f"{context.iterations} iterations; make the window or the warm-up shorter, or the run longer"
+        )
+    if not settings.needs_costs:
+        return
+    if len(context.costs) != context.num_stages:
+        raise ValueError(
+            f"Context.costs has {len(context.costs)} of {context.num_stages} stages: with max_rank null or alignment "
+            "on, exchanges must be timed before the policy is made (edgc/core/exchange/costs.py)"
+        )
+    if settings.aligned and context.costs[0] is None and any(context.costs):
+        raise UserError(
+            "method.policy.alignment = true: the first stage has nothing to compress that later ones could be aligned "
+            "with; set it to false, or let method.placement include the first stage's matrices"
+        )

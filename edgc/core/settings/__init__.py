@@ -1,0 +1,1 @@
+"""A method's settings, and the YAML files they are read from."""

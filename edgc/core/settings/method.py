@@ -1,0 +1,184 @@
+"""What a method is: synchronisation × aggregator × policy × placement, and pipeline traffic. configs/methods/."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, model_validator
+
+from edgc.core.aggregators import AGGREGATORS, CONTROLS
+from edgc.core.exchange.link_codecs import PipelineTraffic
+from edgc.core.policies import POLICIES
+from edgc.core.policies.amounts import IN_WORDS
+from edgc.core.settings.reading import Named
+from edgc.core.settings.settings import Settings
+from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.core.synchronisation.every_step import EveryStepSettings
+from edgc.core.synchronisation.synchronisation import Moment
+
+MECHANISMS = AGGREGATORS | CONTROLS
+AggregatorUnion = Annotated[reduce(or_, (m.Settings for m in MECHANISMS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+
+SynchronisationUnion = Annotated[
+    reduce(or_, (s.Settings for s in SYNCHRONISATIONS.values())),  # type: ignore[valid-type]
+    Field(discriminator="name"),
+]
+#: The floor exchanges nothing; dense methods average everything in every step, uncompressed.
+Role = Literal["floor", "dense", "other"]
+EVERY_STEP = EveryStepSettings(name="every_step")
+
+
+class Placement(Settings):
+    """Which gradients a method may compress; all others travel dense."""
+
+    stages: tuple[NonNegativeInt, ...] | None = Field(
+        None, min_length=1, description="Pipeline stages that compress, from 0; null: all"
+    )
+    exclude: tuple[str, ...] = Field(
+        (),
+        description="Substrings of parameter names that always travel dense; the last stage's copy of "
+        "embedding.word_embeddings is output_layer",
+    )
+
+
+class Method(Named):
+    """synchronisation × aggregator × policy × placement (configs/methods/)."""
+
+    folder: ClassVar[str] = "methods"
+
+    name: str = Field(description="Name of the method, equal to the file's")
+    title: str = Field(description="As printed in tables and figures")
+    source: str = Field(description="Paper or code that defines it")
+    summary: str = Field(description="What it does, in a sentence")
+    aggregator: AggregatorUnion = Field(description="How a gradient crosses the network")  # type: ignore[valid-type]
+    policy: PolicyUnion = Field(description="How much and when to compress")  # type: ignore[valid-type]
+    synchronisation: SynchronisationUnion = Field(  # type: ignore[valid-type]
+        EVERY_STEP, description="What is exchanged, and when, relative to the optimizer"
+    )
+    placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
+    optimizer: Literal["adamw", "muon"] | None = Field(
+        None,
+        exclude_if=lambda optimizer: optimizer is None,
+        description="The training.optimizer that it is made for, and trained with; null: any",
+    )
+    overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")
+    pipeline: PipelineTraffic = Field(
+        PipelineTraffic(),  # type: ignore[call-arg]
+        description="How the traffic between pipeline stages is compressed",
+    )
+    fused_embedding: bool = Field(
+        False,
+        description="Average the tied embedding's gradient over data-parallel ranks and sum its two stages' copies in "
+        "one uncompressed all-reduce, in the place of two exchanges (Optimus-CC)",
+    )
+
+    @property
+    def control(self) -> bool:
+        """Whether it is there to be timed only: nothing can be trained with it."""
+        return self.aggregator.name in CONTROLS  # type: ignore[attr-defined]
+
+    @property
+    def floor(self) -> bool:
+        """Whether nothing is exchanged at all: what is left of a step's time."""
+        return not MECHANISMS[self.aggregator.name].exchanges  # type: ignore[attr-defined]
+
+    @property
+    def adapts(self) -> bool:
+        """Whether how much it sends, or when, depends on what it observes: nobody knows it beforehand."""
+        return self.policy.adapts or self.synchronisation.paced  # type: ignore[attr-defined]
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it averages everything in every step, uncompressed: others are held against it."""
+        return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
+
+    @property
+    def role(self) -> Role:
+        """What it is to others that it is timed with."""
+        return "floor" if self.floor else "dense" if self.baseline else "other"
+
+    @property
+    def in_every_step(self) -> bool:
+        """Whether every step ends in an exchange whose average that step uses."""
+        when = self.synchronisation
+        late = when.late or when.moment is Moment.NEXT_STEP  # type: ignore[attr-defined]
+        return not (self.floor or late or when.paced or when.period > 1)  # type: ignore[attr-defined]
+
+    @model_validator(mode="after")
+    def _policy_fits(self) -> Method:
+        wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]
+        gives = self.policy.decides  # type: ignore[attr-defined]
+        if wants is not gives:
+            raise ValueError(
+                f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
+                f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
+            )
+        for amount in self.policy.amounts:  # type: ignore[attr-defined]
+            if why := self.aggregator.refuses(amount):  # type: ignore[attr-defined]
+                raise ValueError(why)
+        if self.policy.reads_errors and not self.aggregator.tells_errors:  # type: ignore[attr-defined]
+            raise ValueError(
+                f"policy {self.policy.name} decides by what each amount would lose, which aggregator "  # type: ignore[attr-defined]
+                f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "  # type: ignore[attr-defined]
+                "granularity: tensor do"
+            )
+        if self.policy.reads_spectrum:  # type: ignore[attr-defined]
+            telling = [name for name, kind in AGGREGATORS.items() if kind.tells_spectrum]
+            if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
+                    f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
+                )
+        if self.policy.aligned and 0 not in (self.placement.stages or (0,)):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
+                f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _synchronisation_fits(self) -> Method:
+        chosen = self.synchronisation
+        during_backward = chosen.moment is Moment.BACKWARD  # type: ignore[attr-defined]
+        for setting, wrong, why in (
+            ("aggregator", self.control, "is a control: timed as it is, or not at all"),
+            ("overlap: true", self.overlap, "starts exchanges during backward"),
+            ("fused_embedding: true", self.fused_embedding, "sums the tied embedding's gradient in the same step"),
+            ("policy.alignment: true", self.policy.aligned, "aligns exchanges with the ends of stages' backward"),  # type: ignore[attr-defined]
+        ):
+            if wrong and not during_backward:
+                raise ValueError(
+                    f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "  # type: ignore[attr-defined]
+                    "or use synchronisation: {name: every_step}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _seconds_are_seen(self) -> Method:
+        policy, chosen = self.policy, self.synchronisation
+        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}  # type: ignore[attr-defined]
+        for how, hides in hidden.items():
+            if policy.reads_seconds and hides:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "  # type: ignore[attr-defined]
+                    "false and an exchange within the step, or another policy"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _synchronisation_takes_the_parts(self) -> Method:
+        chosen = self.synchronisation
+        if chosen == EVERY_STEP:
+            return self
+        if self.control:
+            raise ValueError(
+                f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "  # type: ignore[attr-defined]
+                f"{chosen.name}; use synchronisation: {{name: every_step}}"  # type: ignore[attr-defined]
+            )
+        laws = MECHANISMS[self.aggregator.name](self.aggregator).laws  # type: ignore[attr-defined]
+        if why := chosen.refuses(self.aggregator, laws, self.policy):  # type: ignore[attr-defined]
+            raise ValueError(f"synchronisation {chosen.name} {why}")  # type: ignore[attr-defined]
+        return self

@@ -1,0 +1,145 @@
+"""Reading the YAML files under configs/."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import yaml
+
+from edgc.core.base.errors import UserError
+from edgc.core.settings.settings import Settings, cut, merge, shown, validate
+
+CONFIGS = Path("configs")
+
+
+class Named(Settings):
+    """What a file of its own defines: `configs/<folder>/<name>.yaml`."""
+
+    folder: ClassVar[str]
+
+    name: str
+
+    @classmethod
+    def settled(cls, values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """What becomes of the values of a file that is `of` another, of which it says `own` itself."""
+        return values
+
+
+N = TypeVar("N", bound=Named)
+
+
+def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
+    """Names that can be loaded for `kind`, sorted."""
+    return sorted(path.stem for path in (configs / kind.folder).glob("*.yaml"))
+
+
+def load(kind: type[N], name: str, configs: Path = CONFIGS, wanted_by: str = "") -> N:
+    """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid."""
+    path, there = configs / kind.folder / f"{name}.yaml", available(kind, configs)
+    if name not in there:
+        raise UserError(
+            f"{wanted_by}{kind.__name__.lower()} {shown(name)}: no file {cut(str(path), 200)}; there are: "
+            f"{', '.join(there)}"
+        )
+    loaded = read(kind, path)
+    if loaded.name != name:
+        raise UserError(f"{path}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
+    return loaded
+
+
+def read(kind: type[N], path: Path) -> N:
+    """Read a file that may lie anywhere. Raises `UserError` if it cannot be read or is not valid."""
+    own = _values(path)
+    if not isinstance(own.get("of"), str) or "of" not in kind.model_fields:
+        return validate(kind, own, str(path))
+    values = kind.settled(_inherited(own, path, (path.stem,)), own)
+    return validate(kind, values, f"{path} of {own['of']}")
+
+
+def _inherited(values: dict[str, Any], path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
+    """The values laid over those of the file beside it that they are `of`, if they say so."""
+    base = values.get("of")
+    if not isinstance(base, str):
+        return values
+    if base in chain:
+        raise UserError(f"{path}: of {base!r}: {' of '.join((*chain, base))} never ends")
+    there = sorted(other.stem for other in path.parent.glob("*.yaml"))
+    found = path.parent / f"{base}.yaml"
+    if base not in there:
+        raise UserError(f"{path}: of = {shown(base)}: no file {cut(str(found), 200)}; there are: {', '.join(there)}")
+    return merge(_inherited(_values(found), found, (*chain, base)), values)
+
+
+def parse(text: str) -> Any:
+    """What a YAML text says. Raises what PyYAML's own reader raises, whose messages show the line.
+
+    libyaml reads the same six times faster, where PyYAML has it. What it refuses is read again for the message.
+    """
+    if hasattr(yaml, "CSafeLoader"):
+        with contextlib.suppress(Exception):
+            return yaml.load(text, Loader=yaml.CSafeLoader)
+    return yaml.safe_load(text)
+
+
+def _values(path: Path) -> dict[str, Any]:
+    """What the file says, as plain values."""
+    try:
+        values = parse(path.read_text(encoding="utf-8"))
+        _check_plain(values)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deep: {LEVELS} levels are allowed") from None
+    except _NotPlain as error:
+        raise UserError(f"{path}: {cut(str(error), 500)}") from None
+    except Exception as error:  # YAMLError, and whatever else its reader raises: for no date, number, UTF-8 …
+        raise UserError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        is_now = "empty" if values is None else f"a {type(values).__name__}"
+        raise UserError(f"{path}: is {is_now}; must hold settings, lines of `name: value`")
+    return values
+
+
+LEVELS = 20  # the deepest setting is on the sixth
+VALUES = 100_000  # aliases of aliases make a small file as large as they like
+WHOLE = 2**63  # beyond it no integer fits into a seed, a tensor, or a frame
+TINY, HUGE = 1e-100, 1e100  # beyond them what is computed of a number overflows
+UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
+
+
+class _NotPlain(Exception):
+    """What JSON could not say, or nobody could hold."""
+
+
+def _check_plain(values: Any) -> None:
+    """Raise `_NotPlain` unless all keys are text and all values are text, numbers, yes or no, null, lists, groups."""
+    ahead = [(values, "", 0)]
+    count = 0
+    while ahead:
+        value, place, level = ahead.pop()
+        count += 1
+        if level > LEVELS or count > VALUES:
+            top = place.split(".")[0]
+            raise _NotPlain(
+                f"{top or 'settings'}: must not be deeper than {LEVELS} levels, over {VALUES} values or in itself"
+            )
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise _NotPlain(f"{place or 'settings'}: key {shown(key)} must be text; put it into quotes")
+            ahead += [(key, place, level) for key in value]
+            ahead += [(each, f"{place}.{key}".lstrip("."), level + 1) for key, each in value.items()]
+        elif isinstance(value, list):
+            ahead += [(each, place, level + 1) for each in value]
+        elif isinstance(value, int) and abs(value) >= WHOLE:
+            raise _NotPlain(f"{place}: an integer must be below {WHOLE}")
+        elif isinstance(value, float) and value and math.isfinite(value) and not TINY < abs(value) < HUGE:
+            raise _NotPlain(f"{place} = {value}: a number other than 0 must be between {TINY} and {HUGE}")
+        elif isinstance(value, str) and UNPRINTABLE.search(value):
+            raise _NotPlain(f"{place}: text must be Unicode without NUL characters, but is {shown(value)}")
+        elif not isinstance(value, str | int | float | None):
+            raise _NotPlain(f"{place}: {shown(value)} is a {type(value).__name__}; if it is meant as text, quote it")

@@ -1,0 +1,23 @@
+"""What ranks exchange, and when, relative to the optimizer: one file per synchronisation, one line for each here."""
+
+from edgc.core.synchronisation.delayed import Delayed
+from edgc.core.synchronisation.differences import Differences
+from edgc.core.synchronisation.dion import Dion
+from edgc.core.synchronisation.every_step import EveryStep
+from edgc.core.synchronisation.frozen_variance import FrozenVariance
+from edgc.core.synchronisation.gossip import Gossip
+from edgc.core.synchronisation.outer import Outer
+from edgc.core.synchronisation.paced import Paced
+from edgc.core.synchronisation.sign import Sign
+
+SYNCHRONISATIONS = {
+    "every_step": EveryStep,
+    "delayed": Delayed,
+    "outer": Outer,
+    "paced": Paced,
+    "differences": Differences,
+    "dion": Dion,
+    "frozen_variance": FrozenVariance,
+    "gossip": Gossip,
+    "sign": Sign,
+}

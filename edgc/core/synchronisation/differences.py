@@ -1,0 +1,82 @@
+"""CD-Adam: ranks exchange how gradients differ from what is known of them (arXiv 2111.00705), in any code.
+
+The optimizer sees ĝ, which all ranks keep: ĝ ← ĝ + mean of C(Gᵢ − ĝᵢ). With `memory: own` each rank's ĝᵢ is what all
+know of its gradient, the paper's Markov compression sequence: ĝᵢ ← ĝᵢ + C(Gᵢ − ĝᵢ), and ĝ is the mean of all ĝᵢ. So
+Gᵢ − ĝᵢ = (Gᵢ − its gradient of the step before) + what that step did not send of it, and this is what an aggregator
+with error feedback makes of the first term. With `memory: common` ĝᵢ is ĝ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.core.policies.policy import PolicySettings
+from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, held
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DifferencesSettings(InPlaceSettings):
+    """What gradients are compared with."""
+
+    name: Literal["differences"]
+    memory: Literal["own", "common"] = Field(
+        "own",
+        description="What a gradient is compared with. own: with what is known of this rank's, for aggregators that "
+        "lose nothing or have error feedback; common: with the average ĝ, for aggregators without error feedback",
+    )
+    no_hook: ClassVar[str] = "keeps gradients from step to step, which no hook does"
+
+    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+        if self.memory == "own" and Law.CONSERVES not in laws:
+            return "with memory: own adds up what an aggregator loses; use error_feedback: true, or memory: common"
+        if self.memory == "common" and aggregator.keeps_residual:
+            return "with memory: common makes up for what is lost itself; use error_feedback: false, or memory: own"
+        return None
+
+    def kernels(self, elements: int) -> tuple[Kernel, ...]:
+        """The difference, with own gradients also the copy for the next; ĝ, and its copy."""
+        return passes(elements, 5 if self.memory == "own" else 3), passes(elements, 3), passes(elements, 2)
+
+    def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """ĝ; with `memory: own` also this rank's gradient of the step before."""
+        return (8 if self.memory == "own" else 4) * elements([*shapes.values()])
+
+
+class Differences(InPlace):
+    """The optimizer is as it is, clipping included: it clips a copy of ĝ."""
+
+    Settings = DifferencesSettings
+    settings: DifferencesSettings
+
+    def __init__(self, settings: DifferencesSettings, exchange: Any, iterations: int) -> None:
+        super().__init__(settings, exchange, iterations)
+        self._average: dict[str, Tensor] = {}  # ĝ
+        self._before: dict[str, Tensor] = {}  # this rank's gradients of the step before
+
+    def prepare(self, gradients: Sequence[NamedTensor]) -> None:
+        for t in gradients:
+            average = held(self._average, t)
+            if self.settings.memory == "common":
+                t.tensor.sub_(average)
+                continue
+            before, own = held(self._before, t), t.tensor.clone()
+            t.tensor.sub_(before)
+            before.copy_(own)
+
+    def take(self, gradients: Sequence[NamedTensor]) -> None:
+        for t in gradients:
+            t.tensor.copy_(self._average[t.name].add_(t.tensor))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"average": dict(self._average), "before": dict(self._before)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._average = {name: value.clone() for name, value in state["average"].items()}
+        self._before = {name: value.clone() for name, value in state["before"].items()}

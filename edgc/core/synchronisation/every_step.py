@@ -1,0 +1,35 @@
+"""Gradients are averaged in every step, before the optimizer: data parallelism as everybody knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm import Work
+from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class EveryStepSettings(SynchronisationSettings):
+    """No option."""
+
+    name: Literal["every_step"]
+    moment: ClassVar[Moment] = Moment.BACKWARD
+
+
+class EveryStep(Synchronisation):
+    """A bucket's exchange starts where backward made it ready, and ends before the optimizer."""
+
+    Settings = EveryStepSettings
+
+    def begin_step(self, step: int, replica: Replica) -> None:
+        self.exchange.begin_step(step)
+
+    def bucket(self, gradients: Sequence[NamedTensor]) -> Work:
+        return self.exchange.start(gradients)
+
+    def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
+        return self.exchange.end_step(loss)

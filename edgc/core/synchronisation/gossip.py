@@ -1,0 +1,231 @@
+"""Replicas never meet as a group: after the optimizer each draws nearer to its ring neighbours, in any linear code.
+
+xᵢ ← xᵢ + γ w Σⱼ C(xⱼ − xᵢ) over the neighbours j. With C one half-step of power iteration a matrix, warm-started on
+each edge (aggregator alternating, without error feedback), it is PowerGossip (Vogels et al. 2020, arXiv 2008.01425);
+with C = 1 (aggregator dense) it is D-PSGD (Lian et al. 2017, arXiv 1705.09056). Both ends of an edge hand ± their own
+parameters to an average of two, so a linear code sends products of own parameters, and gives C of the difference.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.aggregators.workload import Kernel, Phase, Workload, passes
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Communicator, ReduceOp
+from edgc.core.exchange.observation import AGREE
+from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
+from edgc.core.policies.policy import PolicySettings
+from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class GossipSettings(SynchronisationSettings):
+    """How often, and how far."""
+
+    name: Literal["gossip"]
+    rounds: int = Field(1, ge=1, description="Exchanges with every neighbour after each step of the optimizer")
+    consensus: float = Field(
+        1.0, gt=0, le=1, description="γ: share of the way to the mean of a rank and its neighbours that a round goes"
+    )
+    moment: ClassVar[Moment] = Moment.OPTIMIZER
+    local: ClassVar[bool] = True
+    no_hook: ClassVar[str] = "changes parameters after the optimizer, and a hook sees gradients only"
+
+    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+        if aggregator.keeps_residual:
+            return (
+                "finds what an exchange lost in the parameters' next difference, and error feedback would add it "
+                "twice; use error_feedback: false"
+            )
+        if Law.LINEAR not in laws:
+            return (
+                "sends differences of parameters by linear codes only; use aggregator alternating, lowrank, projection "
+                "or dense, all in fp32"
+            )
+        if policy.adapts:
+            return (
+                "has no group that could agree on what a policy observes; use one that decides by the step alone, as "
+                "policy: {name: fixed, …}"
+            )
+        return None
+
+    def exchanges(self, iterations: int) -> int:
+        return self.rounds * iterations
+
+    def equal_after(self, step: int, iterations: int) -> bool:
+        return step + 1 == iterations
+
+    def aggregators(self, ranks: int) -> int:
+        return len(edges(0, ranks))
+
+    def kernels(self, elements: int) -> tuple[Kernel, ...]:
+        """± parameters for two edges; the sum of what they give; the parameters."""
+        return (passes(self.rounds * elements, 6),) + (passes(self.rounds * elements, 4),) * 2
+
+    def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
+        """All edges' exchanges at once, as often as there are rounds."""
+        own, count = of(2), self.aggregators(ranks)
+        phases = [
+            Phase(phase.kernels * count, tuple(replace(message, pair=True) for message in phase.messages) * count)
+            for phase in own.phases
+        ]
+        decode = own.decode * count
+        again = [Phase((*decode, *phases[0].kernels), phases[0].messages), *phases[1:]] if phases else []
+        return Workload((*phases, *again * (self.rounds - 1)), decode)
+
+
+def edges(rank: int, ranks: int) -> list[tuple[int, int]]:
+    """A rank's edges on a ring of `ranks`, each with the rank at its other end; two ranks have one edge.
+
+    Edge e joins e and e + 1. Even ones come first, for all ranks alike: so nobody waits in a circle.
+    """
+    ring = range(ranks if ranks > 2 else ranks - 1)
+    own = [(edge, (edge + 1) % ranks if rank == edge else edge) for edge in ring if rank in (edge, (edge + 1) % ranks)]
+    return sorted(own, key=lambda each: (each[0] % 2, each[0]))
+
+
+class Gossip(Synchronisation):
+    """w = 1 / (1 + neighbours): a third on a ring as in the authors' code, a half of two ranks.
+
+    Gradients and the optimizer's state are a rank's own. Evaluation and export mean the mean of all replicas, as the
+    authors' code evaluates it, and the last step leaves it to all. The authors' code can also run a round beside
+    backward, on the parameters before the update; here it follows the optimizer.
+    """
+
+    Settings = GossipSettings
+    settings: GossipSettings
+
+    def __init__(self, settings: GossipSettings, exchange: Any, iterations: int) -> None:
+        super().__init__(settings, exchange, iterations)
+        comm: Communicator = exchange.comm
+        self._edges = [(edge, comm.pair(peer)) for edge, peer in edges(comm.rank, comm.size)]
+        exchange.along(self._edges, settings.exchanges(iterations))
+        #: How early the first gradient that was not finite came, on any rank heard of: 2 in the run's last step, 3 in
+        #: the one before; 1: all were finite. Not 0, as a host reads 1 from a device without data (docs/cluster.md)
+        self._alarm: Any = 1.0
+        self._met = False
+
+    def agreed_norm(self, step: int, norm: float) -> float:
+        """This rank's own, until a rank's that was not finite has been told to all, from neighbour to neighbour.
+
+        All learn of it by the same step, half a ring later, and then stop. Until then that rank leaves out its steps.
+        """
+        comm = self.exchange.comm
+        self._alarm = max(float(self._alarm), 1.0 if math.isfinite(norm) else self._iterations - step + 1.0)
+        if step + 1 == self._iterations:
+            worst = self._told()
+            comm.all_reduce(worst, op=ReduceOp.MAX, tag=AGREE).wait()
+            return math.inf if float(worst) > 1 else norm
+        if self._alarm > 1 and step >= self._iterations + 1 - self._alarm + comm.size // 2:
+            return math.inf
+        return norm if math.isfinite(norm) else sys.float_info.max
+
+    def _told(self) -> Tensor:
+        return torch.full((1,), self._alarm, dtype=torch.float64, device=self._device)
+
+    def begin_step(self, step: int, replica: Replica) -> None:
+        self._device = replica.buckets[0][0].tensor.device
+
+    def after_optimizer(self, step: int, replica: Replica) -> None:
+        told = [self._told() for _ in self._edges]
+        heard = [
+            pair.all_reduce(alarm, op=ReduceOp.MAX, tag=AGREE)
+            for (_, pair), alarm in zip(self._edges, told, strict=True)
+        ]
+        for number in range(step * self.settings.rounds, (step + 1) * self.settings.rounds):
+            self._round(number, replica)
+        for work in heard:
+            work.wait()
+        self._alarm = torch.stack(told).max() if told else self._alarm
+        if step + 1 == self._iterations:
+            self._meet(replica)
+            self._met = True
+
+    def _round(self, number: int, replica: Replica) -> None:
+        if not self._edges:
+            return
+        clock, under_way = self.exchange.clock, []
+        self.exchange.begin_step(number)
+        for channel, (_, pair) in enumerate(self._edges):
+            with clock.region("optimizer"):
+                buckets = [_signed(bucket, replica, -1 if pair.rank else 1, channel > 0) for bucket in replica.buckets]
+            started = [self.exchange.start(bucket, launch_previous=False, channel=channel) for bucket in buckets]
+            under_way.append((buckets, started))
+        for _, started in under_way:
+            for bucket in started:
+                bucket.wait()
+        step = 2 * self.settings.consensus / (1 + len(self._edges))  # of half a difference
+        with clock.region("optimizer"):
+            for channel, (_, pair) in enumerate(self._edges):
+                for into, bucket in zip(replica.buckets, under_way[channel][0], strict=True):
+                    for total, t in zip(into, bucket, strict=True):
+                        t.tensor.mul_(step if pair.rank else -step)
+                        if channel:
+                            total.tensor.add_(t.tensor)
+            replica.tie()
+            with torch.no_grad():
+                for t in (t for bucket in replica.buckets for t in bucket):
+                    replica.parameters[t.name].add_(t.tensor)
+                replica.changed()
+
+    def _meet(self, replica: Replica) -> None:
+        """Parameters ← their mean over all replicas. Collective."""
+        comm: Communicator = self.exchange.comm
+        if comm.size == 1:
+            return
+        with torch.no_grad(), self.exchange.clock.region("gather"):
+            for bucket in replica.buckets:
+                flat = torch.cat([replica.parameters[t.name].reshape(-1) for t in bucket])
+                comm.all_reduce(flat, tag=PARAMETERS).wait()
+                parts = flat.div_(comm.size).split([t.tensor.numel() for t in bucket])
+                for t, part in zip(bucket, parts, strict=True):
+                    t.tensor.copy_(part.view(t.tensor.shape))
+            replica.tie()
+            for t in (t for bucket in replica.buckets for t in bucket):
+                replica.parameters[t.name].copy_(t.tensor)
+            replica.changed()
+
+    def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
+        return []
+
+    @contextmanager
+    def synchronised(self, replica: Replica) -> Iterator[None]:
+        """The mean of all replicas. Collective."""
+        if self._met:
+            yield
+            return
+        names = [t.name for bucket in replica.buckets for t in bucket]
+        own = {name: replica.parameters[name].detach().clone() for name in names}
+        self._meet(replica)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, value in own.items():
+                    replica.parameters[name].copy_(value)
+                replica.changed()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"alarm": float(self._alarm), "met": self._met}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._alarm, self._met = state["alarm"], state["met"]
+
+
+def _signed(bucket: Sequence[NamedTensor], replica: Replica, sign: int, elsewhere: bool) -> list[NamedTensor]:
+    """± parameters in the gradients' memory, or elsewhere."""
+    made = [NamedTensor(t.name, torch.empty_like(t.tensor) if elsewhere else t.tensor) for t in bucket]
+    for t in made:
+        torch.mul(replica.parameters[t.name], sign, out=t.tensor)
+    return made

@@ -1,0 +1,73 @@
+"""What all synchronisations share that exchange something else in the gradients' place, at the gradients' time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.base.lazy import torch
+from edgc.core.comm import Work
+from edgc.core.synchronisation.every_step import EveryStep
+from edgc.core.synchronisation.synchronisation import Moment, Replica, SynchronisationSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class InPlaceSettings(SynchronisationSettings):
+    """Base of their settings."""
+
+    moment: ClassVar[Moment] = Moment.BACKWARD
+
+
+class InPlace(EveryStep):
+    """A subclass says what becomes of a bucket before its exchange, and after it: both in the gradients' memory.
+
+    What it leaves there must be linear in what ranks hold: what two pipeline stages have of a tied parameter is
+    summed afterwards. Whatever is not linear belongs into `update`.
+    """
+
+    _replica: Replica
+
+    def begin_step(self, step: int, replica: Replica) -> None:
+        super().begin_step(step, replica)
+        self._replica = replica
+
+    def bucket(self, gradients: Sequence[NamedTensor]) -> Work:
+        with self.exchange.clock.region("encode"):
+            self.prepare(gradients)
+        return _Then(super().bucket(gradients), lambda: self._taken(gradients))
+
+    def _taken(self, gradients: Sequence[NamedTensor]) -> None:
+        with self.exchange.clock.region("decode"):
+            self.take(gradients)
+
+    @abstractmethod
+    def prepare(self, gradients: Sequence[NamedTensor]) -> None:
+        """This rank's gradients ← what is exchanged."""
+
+    def take(self, gradients: Sequence[NamedTensor]) -> None:
+        """The average of what was exchanged ← what the optimizer, or `update`, sees."""
+
+
+class _Then:
+    """A bucket under way, and what follows on it. `wait` is idempotent."""
+
+    def __init__(self, work: Work, then: Callable[[], None]) -> None:
+        self._work, self._then = work, then
+        self._done = False
+
+    def wait(self) -> None:
+        if not self._done:
+            self._done = True
+            self._work.wait()
+            self._then()
+
+
+def held(memory: dict[str, Tensor], like: NamedTensor) -> Tensor:
+    """What is kept under this tensor's name, zeros at first, on its device: a checkpoint is read to the host."""
+    found = memory.get(like.name)
+    memory[like.name] = torch.zeros_like(like.tensor) if found is None else found.to(like.tensor.device)
+    return memory[like.name]

@@ -1,0 +1,1 @@
+"""The exchange in anybody's training loop: DDP and FSDP2."""

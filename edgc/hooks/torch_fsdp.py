@@ -1,0 +1,292 @@
+"""The exchange inside FSDP2's reduce-scatter, for anybody's training loop.
+
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    exchange = edgc.fsdp.compress(model, method="int4", iterations=600)
+
+With `between`, it is between islands: FSDP2 shards within an island as ever, and the exchange averages what every rank
+holds with the ranks of the other islands that hold the same. README.md beside this file has a complete script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+
+from edgc.core.aggregators.aggregator import NamedTensor, forget
+from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.base.errors import UserError
+from edgc.core.comm import Communicator, ReduceOp, TorchCommunicator
+from edgc.core.comm.layout import cut_rows
+from edgc.core.exchange.gradient_exchange import GradientExchange
+from edgc.core.exchange.observation import AGREE
+from edgc.core.exchange.parameter_gather import ParameterWire, gather
+from edgc.core.settings.method import Method
+from edgc.hooks.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
+
+
+def compress(
+    model: FSDPModule,
+    method: MethodLike = "int4",
+    *,
+    iterations: int,
+    seed: int = 0,
+    between: dist.ProcessGroup | None = None,
+    parameter_wire: ParameterWire | None = None,
+    costs: Costs | None = None,
+    **changes: Any,
+) -> FSDPExchange:
+    """Let a method average `model`'s gradients from now on, in place of FSDP2's reduce-scatter. Collective.
+
+    Args:
+        model: the root that `fully_shard` was called on last, sharded over one mesh dimension.
+        method: a name in configs/methods, a YAML file's path, or the method itself. Its `overlap` is not read: a
+            module's exchange ends where FSDP2 calls it.
+        iterations: backward passes that synchronise in the whole run, of which warm-up is a share.
+        seed: of random first factors; equal on all ranks.
+        between: the ranks of all islands that hold the same shards; gradients are then averaged without loss within an
+            island, and by the method between islands. Parameters must be equal to begin with.
+        parameter_wire: how parameters travel for forward and backward; the shards stay as they are. None: as FSDP2
+            gathers them, which no ledger counts.
+        costs: of an earlier start of the same run (`FSDPExchange.costs`), so that its policy does not time exchanges
+            anew. None: exchanges are timed where the policy needs it.
+        changes: laid over the method's settings: `policy={"rank": 8}`.
+
+    Raises:
+        UserError: the method does not exist, is not valid or needs pipeline stages; the model is no FSDP2 module, is
+            sharded in a way that this cannot serve, or has this exchange already.
+    """
+    chosen = find_method(method, changes)
+    check_method(chosen, iterations, "FSDP2")
+    units = list(_units(model))
+    group, device = _shards_over(units), units[0].device
+    shapes = {p.name: (p.own_shape if between else p.shape) for unit in units for p in unit.parameters}
+    held = {name: shape for name, shape in shapes.items() if prod(shape)}
+    built, costs = build_exchange(between or group, device, chosen, held, iterations, seed, costs)
+    exchange = FSDPExchange(built, chosen, costs)
+    shards = TorchCommunicator(group, exchange.ledger)
+    if between is None:
+        whole = {p.name: p.shape for unit in units for p in unit.parameters}
+        built.aggregator.layout = cut_rows(whole, dist.get_world_size(group))
+    for unit in units:
+        if between is None:
+            unit.module.set_custom_reduce_scatter(_ReduceScatter(exchange, unit))
+        else:
+            unit.module.set_all_reduce_hook(exchange.between(unit))
+        if parameter_wire is not None:
+            unit.module.set_custom_all_gather(_AllGather(shards, parameter_wire))
+    return exchange
+
+
+class FSDPExchange(LoopExchange):
+    """A GradientExchange driven by FSDP2. A step is a backward pass that synchronises (`set_requires_gradient_sync`).
+
+    FSDP2 takes what a module's reduce-scatter returns at once, so that every module's exchange ends in its call. Calls
+    come in the order of backward, equal on all ranks.
+    """
+
+    def __init__(self, exchange: GradientExchange, method: Method, costs: Costs) -> None:
+        super().__init__(exchange, method, costs)
+        self._under_way = False
+        self._remembers = bool(exchange.aggregator.state_dict())
+        self._sums: dict[tuple[str, ...], Tensor] = {}  # of what this rank has of averages, by their names
+
+    def average(self, gradients: Sequence[NamedTensor]) -> None:
+        """Put the average into these tensors; with the first ones of a backward pass, begin a step."""
+        if not self._under_way:
+            self._under_way = True
+            self._sums = {}
+            self._begin_step()
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # after FSDP2's own, which is first
+        with torch.autocast(gradients[0].tensor.device.type, enabled=False):
+            self._exchange.start(gradients).wait()
+
+    def averaged(self, gradients: Sequence[NamedTensor], own: Tensor) -> None:
+        """`own`: what this rank has of their averages."""
+        if self._remembers:
+            self._sums[tuple(g.name for g in gradients)] = own.sum(dtype=compute_dtype(own))
+
+    def _finish(self) -> None:
+        self._under_way = False
+        self._forget_overflows()
+        self._end_step()
+
+    def _forget_overflows(self) -> None:
+        """Forget the state of modules whose average is not finite on some rank: it must not stay in it for ever."""
+        if not self._sums:
+            return
+        broken = torch.stack([*self._sums.values()]).isfinite().logical_not().float()
+        self._exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
+        names = [name for unit, flag in zip(self._sums, broken.tolist(), strict=True) if flag for name in unit]
+        if names:
+            forget(self._exchange.aggregator, names)
+
+    def between(self, unit: _Unit) -> Callable[[Tensor], None]:
+        """The hook for what a rank holds after the reduce-scatter within its island."""
+
+        def average(held: Tensor) -> None:
+            unit.check(held.numel(), shares=1)
+            parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(held)]
+            self.average(parts)
+            self.averaged(parts, held)
+
+        return average
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A parameter of a unit, and its rows on a rank: `rows` for every rank, of which the last ones may have fewer."""
+
+    name: str
+    shape: tuple[int, ...]
+    ranks: int
+    rank: int
+
+    @property
+    def rows(self) -> int:
+        return -(-self.shape[0] // self.ranks)
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return prod(self.shape[1:])
+
+    def range(self, rank: int) -> tuple[int, int]:
+        """What a rank holds of the flattened parameter."""
+        first, last = (min(self.shape[0], (rank + more) * self.rows) for more in (0, 1))
+        return first * self.row, last * self.row
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        start, stop = self.range(self.rank)
+        return ((stop - start) // self.row, *self.shape[1:])
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A module that FSDP2 shards as one: its flat gradients have a part for each rank, of every parameter's rows."""
+
+    module: FSDPModule
+    device: torch.device
+    group: dist.ProcessGroup
+    parameters: tuple[_Held, ...]
+
+    def check(self, numel: int, shares: int) -> None:
+        """Raise `UserError` unless the flat gradients are those of all parameters."""
+        expected = shares * sum(p.rows * p.row for p in self.parameters)
+        if numel != expected:
+            raise UserError(
+                f"FSDP2 module of {', '.join(p.name for p in self.parameters)}: {numel} gradient elements in place of "
+                f"{expected}: not all of its parameters took part in backward; use all of them, or call the model's "
+                "set_reduce_scatter_unused_params(True)"
+            )
+
+    def own_parts(self, part: Tensor) -> Iterator[tuple[_Held, Tensor]]:
+        """Views of every parameter in what one rank holds, without padding. None is empty."""
+        at = 0
+        for p in self.parameters:
+            if prod(p.own_shape):
+                yield p, part[at : at + prod(p.own_shape)].view(p.own_shape)
+            at += p.rows * p.row
+
+
+class _ReduceScatter(ReduceScatter):
+    """Averages a unit's whole gradients, and gives the rank its rows."""
+
+    def __init__(self, exchange: FSDPExchange, unit: _Unit) -> None:
+        self._exchange, self._unit = exchange, unit
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> None:
+        ranks, unit = group.size(), self._unit
+        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
+            raise UserError(
+                f"FSDP2 asks for the reduction {op}, and a method only averages; leave set_gradient_divide_factor out"
+            )
+        unit.check(input_tensor.numel(), ranks)
+        by_rank, at, whole = input_tensor.view(ranks, -1), 0, []
+        for p in unit.parameters:
+            rows = by_rank[:, at : at + p.rows * p.row].reshape(ranks * p.rows, *p.shape[1:])
+            whole.append(NamedTensor(p.name, rows[: p.shape[0]].contiguous()))
+            at += p.rows * p.row
+        self._exchange.average(whole)
+        averages = {each.name: each.tensor.view(-1) for each in whole}
+        output_tensor.zero_()
+        for p, own in unit.own_parts(output_tensor):
+            own.view(-1).copy_(averages[p.name][slice(*p.range(p.rank))])
+        self._exchange.averaged(whole, output_tensor)
+        if op == dist.ReduceOp.SUM:
+            output_tensor.mul_(ranks)
+
+
+class _AllGather(AllGather):
+    """Gathers parameters in fewer bytes. All ranks compute with the rounded ones; shards stay as they are."""
+
+    def __init__(self, comm: Communicator, wire: ParameterWire) -> None:
+        self._comm = comm
+        self._wire: ParameterWire = wire
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> None:
+        gather(output_tensor, input_tensor, self._comm, self._wire)
+
+
+def _units(model: Any) -> list[_Unit]:
+    """The modules of `model` that FSDP2 shards and that have something to train, in the model's order."""
+    if not isinstance(model, FSDPModule):
+        raise UserError(f"model: {type(model).__name__} is no FSDP2 module; call fully_shard on it first")
+    names = {id(parameter): name for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
+    found = []
+    for module in model.modules():  # type: ignore[attr-defined]
+        for group in module._get_fsdp_state()._fsdp_param_groups if isinstance(module, FSDPModule) else ():
+            found += _of(module, group, names)
+    if not found:
+        raise UserError("model: FSDP2 shards none of its parameters that are trained")
+    return found
+
+
+def _of(module: FSDPModule, group: Any, names: dict[int, str]) -> list[_Unit]:
+    trained = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
+    if not trained:
+        return []
+    label = names.get(id(trained[0].sharded_param), "its parameters")
+    mesh = group.mesh_info
+    if isinstance(group._reduce_scatter_comm, _ReduceScatter) or group._all_reduce_hook is not None:
+        raise UserError(f"FSDP2 module of {label}: has an exchange already; call compress once, on a new model")
+    if type(mesh) is not FSDPMeshInfo:
+        raise UserError(
+            f"FSDP2 module of {label}: its mesh is {mesh.mesh}; use one mesh dimension, that of an island, and give "
+            "compress the ranks that hold the same shards as `between`"
+        )
+    if any(p.fsdp_placement.dim for p in trained):
+        raise UserError(
+            f"FSDP2 module of {label}: shards another dimension than the first; leave shard_placement_fn out"
+        )
+    ranks, rank = mesh.shard_mesh_size, mesh.shard_mesh_rank
+    held = tuple(_Held(names[id(p.sharded_param)], tuple(p._orig_size), ranks, rank) for p in trained)
+    return [_Unit(module, group.device, mesh.shard_process_group, held)]
+
+
+def _shards_over(units: Sequence[_Unit]) -> dist.ProcessGroup:
+    ranks = {tuple(dist.get_process_group_ranks(unit.group)) for unit in units}
+    if len(ranks) != 1:
+        raise UserError(f"model: its modules are sharded over different ranks: {sorted(ranks)}; use one mesh for all")
+    return units[0].group

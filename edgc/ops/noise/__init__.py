@@ -1,5 +1,0 @@
-"""Counter-based random bits, the same in torch and in Triton, and stochastic rounding with them."""
-
-from edgc.ops.noise.reference import bits, round_bf16, uniform
-
-__all__ = ["bits", "round_bf16", "uniform"]

@@ -1,0 +1,99 @@
+"""The error that a rank leaves of a gradient, from its measured spectrum, beside the law that EDGC's rule assumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from edgc.core.policies.rank_model import Array, error_curve
+from edgc.report.study import Line, Study
+
+#: Ranks whose error is told.
+RANKS = (4, 8, 16, 32)
+
+KEY = ["run_id", "seed", "stage", "step"]
+
+
+def true_curve(singular_values: Sequence[float]) -> Array:
+    """‖M − M_r‖ at r = 0, 1, …, min(m, n) for the best rank-r M_r: the root of the energy below the r-th value."""
+    energy = np.square(np.asarray(singular_values, dtype=float))
+    return np.sqrt(np.append(np.cumsum(energy[::-1])[::-1], 0.0))
+
+
+def spectra(line: Line, study: Study) -> pd.DataFrame:
+    """The line's rows of the frame `spectra` whose gradient was finite and not zero: KEY, parameter, rows, columns,
+    deviation, kurtosis, iterations, window, and `curve`, the array that `true_curve` gives."""
+    rows = line.of(study.frames.spectra)
+    rows = rows[rows["deviation"] > 0]
+    runs = line.runs.set_index("run_id")
+    wanted = {"iterations": "spec.training.iterations", "window": "spec.training.probe.window"}
+    known = {name: rows["run_id"].map(runs[column]).astype(float) for name, column in wanted.items() if column in runs}
+    curves = [true_curve(json.loads(values)) for values in rows["singular_values"]]
+    return rows.assign(**known, curve=pd.Series(curves, index=rows.index, dtype=object))
+
+
+def each(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, one by one."""
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+
+
+def moments_of_training(steps: pd.Series) -> list[int]:
+    """Of these steps the first, those nearest to a tenth and to a half of the last, and the last."""
+    known = sorted(steps.unique())
+    wanted = [0.0, 0.1, 0.5, 1.0] if known else []
+    return sorted({min(known, key=lambda step: abs(step - share * known[-1])) for share in wanted})
+
+
+def errors(rows: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
+    """Of rows that `spectra` gave, one row per matrix, step and rank: `error` ‖M − M_r‖, `relative` to ‖M‖, `iid` the
+    relative error under the law of Marchenko and Pastur. Ranks that leave nothing are left out."""
+    found = []
+    for row in each(rows):
+        law, curve = error_curve(row["rows"], row["columns"]), row["curve"]
+        common = {name: row[name] for name in (*KEY, "parameter")}
+        for rank in (r for r in ranks if r < len(law) - 1):
+            left = {"error": curve[rank], "relative": curve[rank] / curve[0], "iid": law[rank] / law[0]}
+            found.append(common | {"rank": rank} | left)
+    return pd.DataFrame(found, columns=[*KEY, "parameter", "rank", "error", "relative", "iid"])
+
+
+def largest_value(curve: Array) -> float:
+    """The largest singular value of the matrix that left `curve`."""
+    return float(np.sqrt(curve[0] ** 2 - curve[1] ** 2))
+
+
+def law_singular_values(rows: int, columns: int) -> Array:
+    """Expected singular values of an i.i.d. matrix with unit variance, falling: from the law's error curve."""
+    return np.sqrt(-np.diff(error_curve(rows, columns) ** 2))
+
+
+def log_errors(curves: Sequence[Array]) -> Array:
+    """Mean over matrices of ln ‖M − M_r‖ at r = 0, 1, … up to the last rank that leaves something of every matrix.
+
+    Entropy is averaged over matrices too, and a normal one's is ln σ plus a constant: by the law of Marchenko and
+    Pastur this moves with the mean entropy, nat by nat.
+    """
+    ranks = min(int(np.count_nonzero(curve > 0)) for curve in curves)
+    return np.mean([np.log(curve[:ranks]) for curve in curves], axis=0)
+
+
+def rank_that_leaves(log_error: float, curve: Array) -> float:
+    """The rank at which a curve of `log_errors` is `log_error`; linear between integers, 0 beyond its start."""
+    return float(np.interp(log_error, curve[::-1], np.arange(len(curve))[::-1]))
+
+
+def cosines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of rows of the frame `spectra`, one row per pair of matrices: KEY, parameter, other (None: the same matrix at the
+    last look), cosine, and chance, the mean |cosine| of two independent random matrices of that shape."""
+    found = []
+    for row in each(rows):
+        alike: Mapping[str | None, float | None] = {None: row["previous"], **json.loads(row["alike"])}
+        common = {name: row[name] for name in (*KEY, "parameter")}
+        chance = np.sqrt(2 / (np.pi * row["rows"] * row["columns"]))
+        found += [common | {"other": other, "cosine": cosine, "chance": chance} for other, cosine in alike.items()]
+    table = pd.DataFrame(found, columns=[*KEY, "parameter", "other", "cosine", "chance"])
+    return table.astype({"cosine": float}).dropna(subset=["cosine"])

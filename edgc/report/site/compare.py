@@ -1,0 +1,171 @@
+"""Two methods of one experiment side by side, from its tables: `edgc compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from edgc.core.base.errors import UserError
+from edgc.report.render import NOTHING, cell, percent
+from edgc.report.site.kept import Kept
+from edgc.report.tables.links import TWO_ERRORS
+from edgc.report.timed_steps import spoken
+
+HERE = ("links", "accuracy", "forecast", "time_to_loss", "time", "latency")  #: tables that are compared, in this order
+MOST = 8  #: rows that are shown
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure of both methods, and how the second differs from the first."""
+
+    what: str
+    one: str
+    other: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the tables say of two methods."""
+
+    experiment: str
+    one: str
+    other: str
+    titles: tuple[str, str]
+    rows: tuple[Row, ...]
+    sentence: str
+
+    def plain(self) -> dict[str, Any]:
+        """For scripts."""
+        return asdict(self)
+
+
+def compare(one: str, other: str, kept: Kept) -> Comparison:
+    """Raises `UserError` for a method that the experiment's tables do not have."""
+    tables = {name: table for name in HERE if (table := kept.numbers(name)) is not None and "method" in table}
+    known = list(dict.fromkeys(method for table in tables.values() for method in table["method"]))
+    for method in (one, other):
+        if method not in known:
+            raise UserError(f"method {method!r}: experiment {kept.name} has {', '.join(known) or 'no methods'}")
+    rows = [row for name, table in tables.items() for row in MAKERS[name](table, one, other)]
+    titles = {str(row["method"]): str(row["title"]) for table in tables.values() for _, row in table.iterrows()}
+    return Comparison(kept.name, one, other, (titles[one], titles[other]), tuple(rows), _sentence(rows, titles[other]))
+
+
+def _sentence(rows: list[Row], other: str) -> str:
+    """How often the second takes less time, and what both lose."""
+    timed = [row for row in rows if row.what.startswith(("Step", "Forecast"))]
+    less = sum("less time" in row.difference for row in timed)
+    more = sum("more time" in row.difference for row in timed)
+    told = f"{other} takes less time in {less} and more in {more} of {len(timed)} comparisons. " if timed else ""
+    gaps = [row for row in rows if row.what.startswith("Loss gap")]
+    return told + (f"Loss gaps: {gaps[0].one} against {gaps[0].other}." if gaps else "No loss gap was published here.")
+
+
+def _pairs(table: pd.DataFrame, one: str, other: str) -> tuple[pd.Series, pd.Series] | None:
+    """The rows of both methods, if both have one."""
+    rows = [table[table["method"] == method] for method in (one, other)]
+    return None if any(own.empty for own in rows) else (rows[0].iloc[0], rows[1].iloc[0])
+
+
+def _row(what: str, pair: Iterable[pd.Series], tell: Callable[[pd.Series], str], difference: str) -> Row:
+    one, other = map(tell, pair)
+    return Row(what, one, other, difference)
+
+
+def _less(one: float, other: float, what: str) -> str:
+    if pd.isna(one) or pd.isna(other) or not one:
+        return NOTHING
+    saved = 100 * (1 - other / one)
+    return f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} {what}"
+
+
+def _steps(one: pd.Series, other: pd.Series) -> str:
+    """How medians of steps differ, with two standard errors of that, from their 20–80 % widths."""
+    errors = [TWO_ERRORS * (row["step_s_p80"] - row["step_s_p20"]) / np.sqrt(row["steps"]) for row in (one, other)]
+    noise = 100 * float(np.hypot(*errors)) / one["step_s"]
+    if abs(100 * (1 - other["step_s"] / one["step_s"])) <= noise:
+        return f"the same within {percent(noise)}"
+    told = f" (± {noise:.1f})" if np.isfinite(noise) else ""
+    return _less(one["step_s"], other["step_s"], "time") + told
+
+
+def _links(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+    last = None
+    for rate in table["rate"].unique():
+        last = _pairs(table[(table["rate"] == rate) & (table["steps"] > 0)], one, other)
+        if last:
+            yield _row(f"Step, {spoken(str(rate))}", last, _judged, _steps(*last))
+    if last is not None and "gap" in table:
+        yield _row("Loss gap (nats)", last, _gap, NOTHING)
+
+
+def _judged(row: pd.Series) -> str:
+    return f"{_milliseconds(row)} ({row['verdict']})"
+
+
+def _milliseconds(row: pd.Series) -> str:
+    return f"{cell(1e3 * row['step_s'])} ms"
+
+
+def _gap(row: pd.Series) -> str:
+    if pd.isna(row["gap"]):
+        return "not known"
+    return f"{row['gap']:+.4f} ± {row['gap_sd']:.4f} (n = {row['gap_n']:.0f})".replace("-", "−")
+
+
+def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+    if pair := _pairs(table, one, other):
+        a, b = pair
+        yield Row("Validation loss", f"{a['loss']:.4f}", f"{b['loss']:.4f}", _signed(b["loss"] - a["loss"]))
+        yield _row("Loss gap (nats)", pair, _interval, _signed(b["gap"] - a["gap"]))
+        yield _row("Quality", pair, lambda row: f"{row['verdict']} (n = {row['pairs']})", NOTHING)
+
+
+def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+    if pair := _pairs(table, one, other):
+        yield _row("Step (median)", pair, _milliseconds, _steps(*pair))
+
+
+def _signed(value: float) -> str:
+    return NOTHING if pd.isna(value) else f"{value:+.4f}".replace("-", "−")
+
+
+def _interval(row: pd.Series) -> str:
+    span = "" if pd.isna(row["gap_low"]) else f" ({row['gap_low']:+.4f} to {row['gap_high']:+.4f})"
+    return (_signed(row["gap"]) + span).replace("-", "−")
+
+
+def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+    for (_, assumption), rows in table.groupby(["model", "assumption"], sort=False):
+        if pair := _pairs(rows, one, other):
+            less = _less(pair[0]["iteration_s"], pair[1]["iteration_s"], "time")
+            yield _row(f"Forecast: {assumption}", pair, _saving, less)
+
+
+def _saving(row: pd.Series) -> str:
+    return f"{cell(row['iteration_s'])} s, saves {percent(row['saving_percent'])}"
+
+
+def _amount(column: str, what: str, unit: str, of: str) -> Callable[..., Iterator[Row]]:
+    def make(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+        if pair := _pairs(table, one, other):
+            less = _less(pair[0][column], pair[1][column], of)
+            yield _row(what, pair, lambda row: f"{cell(row[column])} {unit}", less)
+
+    return make
+
+
+MAKERS: dict[str, Callable[..., Iterator[Row]]] = {
+    "links": _links,
+    "accuracy": _accuracy,
+    "forecast": _forecast,
+    "time_to_loss": _amount("seconds", "To the baseline's loss", "s", "time"),
+    "time": _time,
+    "latency": _amount("wire_mb", "Bytes on the wire", "MB a step", "bytes"),
+}

@@ -1,0 +1,218 @@
+"""What an experiment's folder holds, as the page shows it. Every number comes from a CSV in that folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from edgc.core.base import files
+from edgc.report import manifests
+from edgc.report.render import NOTHING, cell
+from edgc.report.site.folders import some
+from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
+
+#: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.
+STUDIES = {"lossless": "lossless_table", "sketches": "sketch_table", "owners": "owner_table", "noise": "noise_table"}
+#: What folders that are no experiment of configs/experiments show.
+TITLES = {
+    "lossless": "What an entropy coder gets out of gradients",
+    "sketches": "Do sketches of gradients pay?",
+    "owners": "Bringing gradients to the ranks that own them",
+    "ops-cpu": "How long an exchange's operations take on a CPU",
+    "ops-cuda": "How long an exchange's operations take on a GPU",
+    "gpu-dry/paper-h100": "The paper's H100 set-up, executed on a device without data",
+    "gpu-dry/paper-v100": "The paper's V100 set-up, executed on a device without data",
+}
+MOST_ROWS, MOST_PLAIN_ROWS = 150, 40  #: that the page shows of a table, and of one that no module words; a file has all
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table as it is read, and where it came from."""
+
+    name: str
+    title: str
+    words: tuple[str, ...]  #: what the numbers say, a sentence each
+    shown: pd.DataFrame  #: text
+    methods: tuple[str, ...]  #: the method of each row; empty where rows are no methods
+    caption: Mapping[str, str]  #: what each column is
+    csv: Path
+    numbers: pd.DataFrame
+    rows: int  #: that the page shows at most
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: what is plotted, and the published drawing."""
+
+    name: str
+    title: str
+    data: pd.DataFrame
+    csv: Path
+    svg: Path
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one experiment published, or what its own folder holds."""
+
+    name: str
+    folder: Path
+    experiment: Experiment | None  #: None: a study that has no file in configs/experiments
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.name)
+
+    @property
+    def mode(self) -> str:
+        """train, time, simulate or study."""
+        return self.experiment.mode if self.experiment else "study"
+
+    @property
+    def title(self) -> str:
+        return self.experiment.title if self.experiment else TITLES.get(self.name, self.name)
+
+    @property
+    def shows(self) -> str:
+        return self.experiment.shows if self.experiment else ""
+
+    @property
+    def margin(self) -> float:
+        """Loss gap (nats) up to which this experiment calls quality preserved; NaN for a study."""
+        return self.experiment.judgement.margin_nats if self.experiment else np.nan
+
+    def numbers(self, table: str) -> pd.DataFrame | None:
+        """The numbers of a table; None if there is none."""
+        path = self.folder / "tables" / f"{table}.csv"
+        return pd.read_csv(path) if path.is_file() else None
+
+    @cached_property
+    def tables(self) -> tuple[ShownTable, ...]:
+        """Tables, in the order of the files' names, the judged ones first."""
+        paths = sorted((self.folder / "tables").glob("*.csv"), key=lambda path: (_rank(path.stem), path.stem))
+        return tuple(_table(path, self.experiment) for path in [*paths, *sorted(self.folder.glob("*.csv"))])
+
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """Figures, in the order of the files' names."""
+        drawn = sorted((self.folder / "figures").glob("*.csv"))
+        return tuple(_picture(path) for path in drawn if path.with_suffix(".svg").is_file())
+
+    @property
+    def manifests(self) -> list[dict[str, Any]]:
+        """Manifests of its runs, or of the study; empty if it has none."""
+        places = ("manifest.json", "*.manifest.json", "runs/*/manifest.json")
+        alone = [files.read_json(path) for place in places for path in sorted(self.folder.glob(place))]
+        together = (manifests.read(path) for path in self.folder.glob(manifests.NAME))
+        return [*alone, *(records["manifest"] for runs in together for records in runs.values())]
+
+
+def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
+    """Everything under `results/published`, by name. Raises `UserError` if there is nothing."""
+    return [one(folder, name, configs) for name, folder in some(root).items()]
+
+
+def one(folder: Path, name: str, configs: Path = CONFIGS) -> Kept:
+    """One experiment's folder."""
+    known = name in available(Experiment, configs)
+    return Kept(name, folder, load_experiment(name, configs) if known else None)
+
+
+def _rank(table: str) -> int:
+    first = ("links", "accuracy", "forecast", "predicted", "variants", "parts", "time_to_loss", "observations")
+    return first.index(table) if table in first else len(first)
+
+
+def _table(path: Path, experiment: Experiment | None) -> ShownTable:
+    """The table of a CSV: by the module that made it, else column by column."""
+    name, numbers = path.stem, pd.read_csv(path)
+    module = _module(name, path)
+    shown = _present(module, numbers) if module else None
+    if shown is None:
+        shown, module = _plain(numbers), None
+    return ShownTable(
+        name=name,
+        title=getattr(module, "TITLE", name.replace("_", " ").capitalize()),
+        words=tuple(_words(module, numbers)),
+        shown=_informative(shown),
+        methods=tuple(numbers["method"].astype(str)) if "method" in numbers and len(shown) == len(numbers) else (),
+        caption=_caption(module, experiment),
+        csv=path,
+        numbers=numbers,
+        rows=MOST_ROWS if module else MOST_PLAIN_ROWS,
+    )
+
+
+def _module(name: str, path: Path) -> ModuleType | None:
+    own = STUDIES.get(name) if path.parent.name != "tables" else f"tables.{name}"
+    if own is None or util.find_spec(f"edgc.report.{own}") is None:
+        return None
+    return import_module(f"edgc.report.{own}")
+
+
+def _present(module: ModuleType, numbers: pd.DataFrame) -> pd.DataFrame | None:
+    """As its module shows it. A column that is younger than the file has no value; None if that does not do."""
+    for _ in range(len(numbers.columns) + 20):
+        try:
+            return module.present(numbers)
+        except KeyError as missing:
+            if str(missing.args[0]) in numbers:
+                return None
+            numbers = numbers.assign(**{str(missing.args[0]): np.nan})
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
+def _words(module: ModuleType | None, numbers: pd.DataFrame) -> list[str]:
+    """What the numbers say, as the module words it; nothing where the file lacks a column that this needs."""
+    try:
+        if hasattr(module, "paragraph"):
+            return module.paragraph(numbers).splitlines()  # type: ignore[union-attr]
+        return module.answers(numbers) if hasattr(module, "answers") else []  # type: ignore[union-attr]
+    except KeyError:
+        return []
+
+
+def _caption(module: ModuleType | None, experiment: Experiment | None) -> Mapping[str, str]:
+    if module is None:
+        return {}
+    if experiment is not None and hasattr(module, "caption"):
+        return module.caption(experiment)
+    return module.CAPTION
+
+
+def _plain(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Every column of a file, its numbers rounded."""
+    shown = {
+        str(column).replace("_", " "): numbers[column].map(cell)
+        if pd.api.types.is_float_dtype(numbers[column])
+        else numbers[column]
+        for column in numbers
+    }
+    return pd.DataFrame(shown)
+
+
+def _informative(shown: pd.DataFrame) -> pd.DataFrame:
+    """As text, without the columns that have no value, and with `Model` and `Hardware` only where rows differ."""
+    text = shown.map(lambda value: NOTHING if value is None or pd.isna(value) else str(value))
+    same = [name for name in ("Model", "Hardware", "Status") if name in text and text[name].nunique() <= 1]
+    empty = [name for name in text if text[name].isin((NOTHING, "nan", "")).all()]
+    return text.drop(columns=[*dict.fromkeys([*same, *empty])])
+
+
+def _picture(path: Path) -> Picture:
+    found = util.find_spec(f"edgc.report.figures.{path.stem}")
+    module = import_module(f"edgc.report.figures.{path.stem}") if found else None
+    title = getattr(module, "TITLE", path.stem.replace("_", " ").capitalize())
+    return Picture(path.stem, title, pd.read_csv(path), path, path.with_suffix(".svg"))

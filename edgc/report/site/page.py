@@ -1,0 +1,234 @@
+"""The page: published results put into one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import write_text
+from edgc.report.site import answers, charts
+from edgc.report.site.kept import Kept, Picture, ShownTable, one, published
+from edgc.report.site.made import made
+from edgc.report.site.paper_claims import claims
+from edgc.report.site.question import form
+from edgc.suite.config import CONFIGS
+
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = 8  #: that a table shows at once
+IDENTITY = ("Rate", "Method", "Assumptions", "Claim", "Premise", "Ranks", "Model", "method", "model", "stage")
+TO_FILTER = 6  #: rows from which on a table has a filter
+LONG = 60  #: characters of a cell from which on its column gets room for sentences
+MOST_BYTES = 5_000_000  #: of a page
+#: What carries an experiment's answer, the first that it has; `links` is a table, the others are figures.
+LEADS = ("predicted_measured", "links", "time_to_loss", "gap_bytes", "parts", "pareto_bytes", "who_wins_where")
+LEADS += ("saving_by_link", "error_prediction", "sampling_error", "window_correlation", "loss_bytes", "ops")
+
+
+def write_site(results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
+    """Write `<results>/site/index.html` of everything under `<results>/published`. Returns it, and its headline."""
+    every = published(results / "published", configs)
+    timing = answers.lead(every)
+    first = answers.of_timing(timing) if timing else None
+    target = results / "site" / "index.html"
+    context = {
+        "title": "Does compressing gradients pay?",
+        "answer": first,
+        "timing": timing and _timing(timing),
+        "form": form(results / "published", every, configs),
+        "claims": _box("claims", "The paper's claims", claims(every)),
+        "experiments": [_experiment(each) for each in every],
+        "made": _box("made", "What made each number", made(every)),
+        "single": False,
+    }
+    return _write(target, context), first.sentence if first else "No timing was published."
+
+
+def write_page(experiment: str, results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
+    """Write `<results>/<experiment>/index.html` of what that folder holds. Returns it, and its headline.
+
+    Raises `UserError` if the folder has no tables.
+    """
+    kept = one(results / experiment, experiment, configs)
+    if not kept.tables:
+        raise UserError(f"{kept.folder / 'tables'}: no table; run the experiment first, see `edgc experiments`")
+    answer = answers.headline(kept)
+    judged = answers.lead([kept])
+    target = kept.folder / "index.html"
+    context = {
+        "title": kept.title,
+        "answer": answer,
+        "timing": judged and _timing(judged),
+        "form": None,
+        "claims": _box("claims", "The paper's claims", claims([kept])),
+        "experiments": [_experiment(kept)],
+        "made": _box("made", "What made each number", made([kept])),
+        "single": True,
+    }
+    return _write(target, context), answer.sentence if answer else kept.shows
+
+
+def _write(target: Path, context: Mapping[str, Any]) -> Path:
+    around = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    around.filters |= {"json": _json, "pack": _pack, "kind": answers.verdict_kind}
+    text = around.get_template("page.html.j2").render(context, bundle=_bundle(), asset=_asset)
+    size = len(text.encode())
+    if size > MOST_BYTES:
+        raise UserError(f"{target}: {size} bytes, but a page may have {MOST_BYTES}; publish fewer or smaller figures")
+    write_text(target, text)
+    return target
+
+
+def _bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, out of a package: nothing is loaded."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub forgets that the snippet may be left out
+
+
+def _asset(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """For a script element: nothing in it can end the element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _experiment(kept: Kept) -> dict[str, Any]:
+    """What the template shows of an experiment."""
+    shown = [_picture(each) for each in kept.pictures] + [
+        {"name": "links", "title": "Step time saved, by rate of the links", "spec": charts.chart("links", each.numbers)}
+        for each in kept.tables
+        if each.name == "links"
+    ]
+    ranked = sorted(shown, key=lambda each: LEADS.index(each["name"]) if each["name"] in LEADS else len(LEADS))
+    return {
+        "name": kept.name,
+        "slug": kept.slug,
+        "title": kept.title,
+        "shows": kept.shows,
+        "mode": kept.mode,
+        "answer": answers.headline(kept),
+        "command": f"snakemake --cores all --config experiment={kept.name}" if kept.experiment else None,
+        "lead": ranked[0] if ranked else None,
+        "pictures": ranked[1:],
+        "tables": [_table(each, kept) for each in kept.tables],
+    }
+
+
+def _picture(picture: Picture) -> dict[str, Any]:
+    """A chart, or where there is none for it the published drawing."""
+    own = {"name": picture.name, "title": picture.title, "csv": picture.csv.read_text(encoding="utf-8")}
+    spec = charts.chart(picture.name, picture.data)
+    return own | ({"drawing": picture.svg.read_text(encoding="utf-8")} if spec is None else {"spec": spec})
+
+
+def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
+    box = _box(f"{kept.slug}-{table.name}", table.title, table.shown.head(table.rows), table.methods)
+    missing = max(0, len(table.shown) - table.rows)
+    csv = table.csv.read_text(encoding="utf-8")
+    return box | {
+        "words": table.words,
+        "caption": table.caption,
+        "csv": csv,
+        "file": table.csv.name,
+        "missing": missing,
+    }
+
+
+def _box(name: str, title: str, shown: pd.DataFrame, methods: Sequence[str] = ()) -> dict[str, Any]:
+    """A table for the template: which columns stay, and which belong to which group."""
+    fixed = _fixed(list(shown.columns))
+    size = max(1, COLUMNS - fixed)
+    groups = [None if i < fixed else (i - fixed) // size for i in range(shown.shape[1])]
+    last = max((group for group in groups if group is not None), default=0)
+    return {
+        "name": name,
+        "title": title,
+        "columns": list(zip(shown.columns, groups, strict=True)),
+        "groups": [_span(shown.columns, groups, group) for group in range(last + 1)] if last else [],
+        "rows": [
+            {"cells": list(zip(row, groups, shown.columns, strict=True)), "swatch": _swatch(methods, index)}
+            for index, row in enumerate(shown.itertuples(index=False, name=None))
+        ],
+        "long": [column for column in shown if shown[column].astype(str).str.len().max() > LONG],
+        "filter": len(shown) >= TO_FILTER,
+    }
+
+
+def _fixed(columns: list[str]) -> int:
+    """How many columns at the beginning say what a row is."""
+    for count, column in enumerate(columns):
+        if column not in IDENTITY:
+            return max(1, count)
+    return len(columns)
+
+
+def _span(columns: Iterable[str], groups: Sequence[int | None], group: int) -> str:
+    own = [column for column, of in zip(columns, groups, strict=True) if of == group]
+    return own[0] if len(own) == 1 else f"{own[0]} … {own[-1]}"
+
+
+def _swatch(methods: Sequence[str], index: int) -> str | None:
+    return charts.swatch(methods[index]) if index < len(methods) else None
+
+
+def _pack(text: str) -> str:
+    """Compressed, as the page's script unpacks it: a page holds the files that it was made from."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _timing(timing: Kept) -> dict[str, Any]:
+    """The first answer: by rate, and by method and rate."""
+    cells = list(answers.cells(timing))
+    links = timing.numbers("links")
+    assert links is not None
+    rates = list(dict.fromkeys(cell.rate for cell in cells))
+    methods = list(dict.fromkeys((each.method, each.title) for each in cells))
+    method = "edgc" if any(name == "edgc" for name, _ in methods) else cells[0].method
+    best = [each.method for each in answers.by_rate(timing)]
+    return {
+        "name": timing.name,
+        "slug": timing.slug,
+        "spec": charts.chart("links", links),
+        "by_rate": answers.by_rate(timing),
+        "cells": [_cell(each) for each in cells],
+        "methods": methods,
+        "rates": [(rate, answers.spoken(rate)) for rate in rates],
+        "method": method,
+        "other": next((name for name in best if name != method), methods[-1][0]),
+        "rate": rates[len(rates) // 2],
+        "side_by_side": _side_by_side(cells, rates),
+    }
+
+
+def _cell(cell: answers.Cell) -> dict[str, str]:
+    answer = cell.answer
+    words = {"sentence": answer.sentence, "verdict": answer.verdict, "kind": answer.kind, "sure": answer.sure}
+    return {"method": cell.method, "rate": cell.rate} | words
+
+
+def _side_by_side(cells: Sequence[answers.Cell], rates: Sequence[str]) -> dict[str, Any]:
+    """Methods down, rates across: step time saved against the fastest dense method, then the loss gap."""
+    methods = list(dict.fromkeys(each.method for each in cells))
+    found = {(each.method, each.rate): each for each in cells}
+    rows = []
+    for method in methods:
+        own = [found[method, rate] for rate in rates if (method, rate) in found]
+        saved = {
+            f"Saved {answers.at(rate)}": f"{found[method, rate].saved} ({found[method, rate].answer.verdict})"
+            for rate in rates
+            if (method, rate) in found
+        }
+        rows.append({"Method": own[0].title} | saved | {"Loss gap (nats)": own[0].gap})
+    return _box("methods-table", "Methods side by side", pd.DataFrame(rows), methods)

@@ -1,0 +1,182 @@
+"""What a table or figure is built from, and the few operations on it that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from edgc.report.collect import NOT_RUN
+from edgc.report.frames import Frames
+from edgc.report.reference_values import TAGC, Reference, load_reference
+from edgc.suite.config import CONFIGS, Experiment, load_experiment
+
+#: Steps at the start of a run that no timing counts: they pay for first touches of memory, thread pools,
+#: connections and, on GPUs, compilation and autotuning. Five is past all of them in every run seen so far.
+WARMUP_STEPS = 5
+
+#: What an experiment published of its losses: at the end, and at every evaluation.
+ACCURACY, CURVES = "tables/accuracy.csv", "figures/loss_step.csv"
+
+#: The band of a distribution that is printed beside its median.
+LOW, HIGH = 0.2, 0.8
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment, its measurements, and the paper it is held against."""
+
+    experiment: Experiment
+    frames: Frames
+    reference: Reference
+    gaps: pd.DataFrame | None = None  #: tables `accuracy` that others published; see `judgement.gaps_from`
+    replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
+    others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
+    curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
+
+
+def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
+    """Read an experiment's collected frames (`edgc collect` wrote them) with what they are judged by."""
+    frames = Frames.read(results / experiment / "frames")
+    loaded = load_experiment(experiment, configs)
+    paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
+    published = results / "published"
+    elsewhere = {
+        load_experiment(name, configs).parallel.data: table
+        for name in loaded.judgement.replicas_from
+        if (table := _published(published / name / ACCURACY)) is not None
+    }
+    gaps, curves = (
+        _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
+    )
+    return Study(loaded, frames, paper, gaps, elsewhere, others, curves)
+
+
+def _published(*paths: Path) -> pd.DataFrame | None:
+    """The rows of all these tables that exist, in order; None if none does: nothing is published so far."""
+    tables = [pd.read_csv(path) for path in paths if path.is_file()]
+    return pd.concat(tables) if tables else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: the runs of a method on a model that were measured on one kind of hardware."""
+
+    model: str
+    method: str
+    title: str
+    device: str | None  #: None: nothing was measured
+    runs: pd.DataFrame
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """Runs that left measurements, however they ended."""
+        return self.runs[self.runs["status"] != NOT_RUN]
+
+    @property
+    def done(self) -> pd.DataFrame:
+        """Runs that ended as they should."""
+        return self.runs[self.runs["status"] == "done"]
+
+    @property
+    def status(self) -> str:
+        """`done` or, e.g., `2 done, 1 diverged`."""
+        counts = self.runs["status"].value_counts()
+        if len(counts) == 1:
+            return str(counts.index[0])
+        order = sorted(counts.index, key=lambda s: (s != "done", s))
+        return ", ".join(f"{counts[s]} {s}" for s in order)
+
+    @property
+    def identity(self) -> dict[str, str | None]:
+        """The columns every table begins with."""
+        return {
+            "model": self.model,
+            "method": self.method,
+            "title": self.title,
+            "device": self.device,
+            "status": self.status,
+        }
+
+    def of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of another frame that belong to this line."""
+        return frame[frame["run_id"].isin(self.runs["run_id"])]
+
+
+def lines(runs: pd.DataFrame) -> Iterator[Line]:
+    """The lines of a table, in the experiment's order. Hardware is never mixed in one line."""
+    for (model, method, title), group in runs.groupby(["model", "method", "title"], sort=False):
+        devices = list(group["device"].dropna().unique())
+        for number, device in enumerate(devices or [None]):
+            own = group["device"] == device if device else group["device"].isna()
+            rest = group["device"].isna() if number == 0 else False  # what was not run is told once
+            yield Line(str(model), str(method), str(title), device, group[own | rest])
+
+
+def baseline_of(line: Line, study: Study) -> Line | None:
+    """The baseline on the same model and hardware; None if it was not run there."""
+    return baseline_among(line, study.frames.runs, study.experiment.judgement.baseline)
+
+
+def baseline_among(line: Line, runs: pd.DataFrame, baseline: str) -> Line | None:
+    """The line among these runs that is of the method `baseline`, on the same model and hardware as `line`."""
+    return next(
+        (
+            other
+            for other in lines(runs)
+            if other.method == baseline
+            and other.model == line.model
+            and other.device == line.device
+            and line.device is not None
+        ),
+        None,
+    )
+
+
+def steady(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps whose time counts: all but each run's first `WARMUP_STEPS`."""
+    return steps[steps["step"] > WARMUP_STEPS]
+
+
+def band(values: pd.Series) -> tuple[float, float, float]:
+    """Median, 20 % and 80 % quantile; NaN without values."""
+    if values.empty:
+        return (np.nan, np.nan, np.nan)
+    return (float(values.median()), float(values.quantile(LOW)), float(values.quantile(HIGH)))
+
+
+def central(steps: pd.DataFrame, column: str = "t_step") -> pd.DataFrame:
+    """Steps whose time lies within the 20–80 % band: their means are robust and, unlike medians, add up."""
+    _, low, high = band(steps[column])
+    return steps[steps[column].between(low, high)]
+
+
+def reduction_percent(own: float, reference: float) -> float:
+    """How much less `own` is than `reference`, in percent; NaN where the reference is 0 or missing."""
+    return 100 * (1 - own / reference) if reference and np.isfinite(reference) else np.nan
+
+
+def paired(own: pd.Series, reference: pd.Series) -> pd.DataFrame:
+    """Two series by seed, only the seeds that both have: columns own, reference."""
+    return pd.concat({"own": own, "reference": reference}, axis=1).dropna()
+
+
+def hardware(runs: pd.DataFrame) -> str:
+    """What was measured on, for captions: what several kinds of hardware share is told once."""
+    parts = [part for device in sorted(runs["device"].dropna().unique()) for part in device.split("; ")]
+    return "; ".join(dict.fromkeys(parts)) or "nothing was measured"
+
+
+def counts(runs: pd.DataFrame) -> str:
+    """How many runs a picture or table rests on, for captions: `n = 3 seeds` or `n = 2 to 3 seeds`."""
+    measured = runs[runs["status"] != NOT_RUN]
+    numbers = measured.groupby(["model", "method"])["seed"].nunique()
+    if numbers.empty:
+        return "n = 0"
+    least, most = int(numbers.min()), int(numbers.max())
+    seeds = f"{most} seed{'s' if most > 1 else ''}"
+    return f"n = {seeds} a method" if least == most else f"n = {least} to {seeds} a method"

@@ -1,0 +1,180 @@
+"""Quality: validation loss against the baseline, with a verdict, and zero-shot accuracy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from edgc.report import sequential, verdicts
+from edgc.report.collect import NOT_RUN
+from edgc.report.pooled import pooled
+from edgc.report.render import cell
+from edgc.report.study import Line, Study, baseline_of, lines
+from edgc.suite.config import Experiment, UntilDecided
+
+TITLE = "Accuracy"
+BEATEN = "beaten"
+
+SPARED = (
+    ". “open, beaten by …”: it gets no more seeds, for the named method sends fewer bytes and has a lower loss (the "
+    "same kind of interval, of their difference, lies above 0)"
+)
+
+CAPTION = {
+    "Seeds": "runs that finished, on any model of CPU: it changes how sums round, not what is computed",
+    "Validation loss": "final, in nats a token: mean ± standard deviation over seeds",
+    "Perplexity": "exponential of the validation loss, mean over seeds",
+    "Gap to baseline": "loss less the baseline's of the same seed: mean and 95 % confidence interval (Student's t)",
+    "Verdict": "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: below "
+    f"minus the margin; “{verdicts.TOO_FEW}”: the interval straddles the margin, or rests on fewer than "
+    f"{verdicts.MIN_SEEDS} pairs",
+    "Tasks": "accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), mean over seeds; "
+    "n: examples; chance: what guessing gets",
+}
+
+
+def caption(experiment: Experiment) -> dict[str, str]:
+    """`CAPTION`, and of seeds that are added until verdicts are decided, by which rule."""
+    until = experiment.until_decided
+    if until is None:
+        return CAPTION
+    level = f"{100 * verdicts.confidence(until):.2f} %"
+    return CAPTION | {
+        "Gap to baseline": "loss less the baseline's of the same seed: mean and an interval that is valid at any "
+        f"number of seeds from {until.first} to {until.most}: Student's t at {level} each, so that with at least "
+        f"{100 * (1 - sequential.ERROR):g} % all of them hold the true gap (Pocock 1977; Jennison and Turnbull 1989)",
+        "Verdict": "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: "
+        "below minus the margin; n: pairs of seeds. A method gets seeds until its verdict is “decided”, or “open at "
+        f"most”: open at {until.most} seeds, the most. At most {100 * sequential.ERROR:g} % of such verdicts are "
+        "false, however often one looks" + (SPARED if until.spare_beaten else ""),
+    }
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per line: seeds, loss (nats) with loss_sd, perplexity, gap with gap_low, gap_high, verdict; tasks.
+
+    Where seeds are added until verdicts are decided: also gap_sd, `decided`: decided | beaten | open | open at most,
+    and `beaten_by`, the title of the method that sends fewer bytes and has a clearly lower loss.
+
+    A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
+    guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run. Models of CPU are pooled.
+    """
+    study = pooled(study)
+    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+
+
+def _row(line: Line, study: Study) -> dict[str, object]:
+    losses = line.done["validation_loss"].dropna()
+    baseline = baseline_of(line, study)
+    gaps = verdicts.gaps_to(line, baseline)
+    until = study.experiment.until_decided
+    gap, low, high = verdicts.interval(gaps, until)
+    row: dict[str, object] = {**line.identity, "seeds": len(losses)}
+    row |= {"loss": losses.mean(), "loss_sd": losses.std(), "perplexity": np.exp(losses).mean()}
+    row |= {"pairs": len(gaps), "gap": gap, "gap_low": low, "gap_high": high}
+    row["verdict"] = verdicts.judge(line, gaps, study.experiment.judgement.margin_nats, baseline, until)
+    if until:
+        row |= {"gap_sd": gaps.std(), **_decided(str(row["verdict"]), line, study, until)}
+    for task in study.experiment.tasks:
+        row |= _task(line, task, study)
+    return row
+
+
+def _decided(verdict: str, line: Line, study: Study, until: UntilDecided) -> dict[str, str | None]:
+    """Whether a verdict by need is decided, and by what an open one is beaten; None for what is no such verdict."""
+    if verdict != verdicts.OPEN:
+        return {"decided": "decided" if verdict in verdicts.DECIDED else None, "beaten_by": None}
+    if len(line.runs) >= until.most:
+        return {"decided": "open at most", "beaten_by": None}
+    frames = study.frames
+    better = verdicts.beaten_by(line, lines(frames.runs), frames, until) if until.spare_beaten else None
+    return {"decided": BEATEN if better else verdicts.OPEN, "beaten_by": better.title if better else None}
+
+
+def _task(line: Line, task: str, study: Study) -> dict[str, object]:
+    results = line.of(study.frames.zero_shot)
+    results = results[results["task"] == task]
+    reasons = results["reason"].dropna()
+    results = results[results["status"] == "done"]
+    columns = {"": results["value"], "_stderr": results["stderr"], "_n": results["n"], "_chance": results["chance"]}
+    measured: dict[str, object] = {f"{task}{suffix}": values.mean() for suffix, values in columns.items()}
+    return measured | {f"{task}_reason": reasons.iloc[0] if len(reasons) else None}
+
+
+def tasks_of(table: pd.DataFrame) -> list[str]:
+    """The task columns of a built table."""
+    return [column.removesuffix("_stderr") for column in table.columns if column.endswith("_stderr")]
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read; what was not run says so."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
+    shown["Hardware"] = table["device"]
+    shown["Seeds"] = table["seeds"]
+    shown["Validation loss"] = [_loss(row) for _, row in table.iterrows()]
+    shown["Perplexity"] = table["perplexity"].map(cell)
+    shown["Gap to baseline"] = [gap(row) for _, row in table.iterrows()]
+    shown["Verdict"] = [verdict_in_words(row) for _, row in table.iterrows()]
+    for task in tasks_of(table):
+        shown[_heading(table, task)] = [_accuracy(row, task) for _, row in table.iterrows()]
+    return shown
+
+
+def _loss(row: pd.Series) -> str:
+    if not row["seeds"]:
+        return str(row["status"])
+    spread = f" ± {row['loss_sd']:.4f}" if row["seeds"] > 1 else ""
+    return f"{row['loss']:.4f}{spread}"
+
+
+def gap(row: pd.Series) -> str:
+    """A row's gap (nats) with its interval; a dash for the baseline."""
+    if row["verdict"] == "baseline" or np.isnan(row["gap"]):
+        return "–"
+    return signed(row["gap"], row["gap_low"], row["gap_high"])
+
+
+def signed(mean: float, low: float = np.nan, high: float = np.nan) -> str:
+    """A difference of losses (nats), with its interval if it has one."""
+    bounds = f" ({low:+.4f}, {high:+.4f})" if np.isfinite(low) else ""
+    return f"{mean:+.4f}{bounds}".replace("-", "−")
+
+
+def verdict_in_words(row: pd.Series) -> str:
+    """The verdict; with seeds until decided, whether it is, and by how many pairs: `worse (decided, n = 5)`.
+
+    Or by what it is beaten: `open, beaten by PowerSGD (n = 3)`.
+    """
+    decided = row.get("decided")
+    if decided is None or pd.isna(decided):
+        return str(row["verdict"])
+    words = f"{row['verdict']} (decided, " if decided == "decided" else f"{decided} ("
+    if decided == BEATEN:
+        words = f"open, beaten by {row['beaten_by']} ("
+    return f"{words}n = {row['pairs']})"
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """How many verdicts are decided, and which are not; nothing where seeds are given."""
+    judged = table[table["decided"].notna()] if "decided" in table else table[:0]
+    if judged.empty:
+        return ""
+    beaten = judged["decided"] == BEATEN
+    left = judged[(judged["decided"] != "decided") & ~beaten]
+    told = [f"{row['title']} ({row['decided']}, n = {row['pairs']})" for _, row in left.iterrows()]
+    share = f"{(judged['decided'] == 'decided').sum()} of {len(judged)} verdicts are decided"
+    if beaten.any():
+        share += f", {beaten.sum()} more left open, as a method that sends fewer bytes is better"
+    return f"{share}; left: {', '.join(told)}." if told else f"{share}."
+
+
+def _heading(table: pd.DataFrame, task: str) -> str:
+    chance = table[f"{task}_chance"].mean()
+    return f"{task} (%)" if np.isnan(chance) else f"{task} (%; chance {100 * chance:.1f})"
+
+
+def _accuracy(row: pd.Series, task: str) -> str:
+    if np.isnan(row[task]):
+        return NOT_RUN
+    error = f" ± {100 * row[f'{task}_stderr']:.1f}" if np.isfinite(row[f"{task}_stderr"]) else ""
+    return f"{100 * row[task]:.1f}{error} (n = {row[f'{task}_n']:.0f})"

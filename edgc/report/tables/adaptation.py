@@ -1,0 +1,182 @@
+"""What it is worth to follow links that change: by trace and method, what adapts against what does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from edgc.report.render import NOTHING, cell, percent
+from edgc.report.study import Line, Study, lines, paired
+from edgc.report.tables.clamps import UNITS, adaptive, counted, in_force
+from edgc.report.timed_steps import spoken
+from edgc.report.verdicts import gaps_to, interval
+from edgc.suite.config import Trace
+
+TITLE = "What adaptation to changing links gains"
+
+STEP, STEPS = "step_s_at_", "steps_at_"  #: columns by Mbit/s
+LOCAL = "local steps"
+TRACE = "spec.cluster.links.trace"
+
+CAPTION = {
+    "Trace": "what the links' rates followed",
+    "Seconds": "of training of a finished run, without start-up, evaluations and checkpoints: mean over seeds",
+    "At …": "milliseconds of a step while the slowest link had this rate, and after × how many steps a run took then: "
+    "means over seeds. A step in which the rate changed counts where its mean rate is nearest",
+    "Wire": "gradient bytes that all ranks sent in a run; MB = 10⁶ bytes",
+    "Loss": "final validation loss in nats a token: mean over seeds",
+    "Amount": "what the method decided, lowest to highest: rank, share of elements, bits, or local steps between two "
+    "exchanges",
+    "Control": "the method that does not adapt and is otherwise the same (the experiment names it)",
+    "Time saved": "against the control on the same trace with the same seed: geometric mean over seeds and its 95 % "
+    "interval. Below 0: it took longer",
+    "Loss gap": "loss less the control's of the same seed, in nats: mean over seeds and its 95 % interval",
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per trace and line: seconds, wire_bytes, loss, amounts, and `saved_percent` and `gap` with _low, _high.
+
+    `step_s_at_<Mbit/s>` and `steps_at_<Mbit/s>` for every rate that the slowest link has on the trace.
+    """
+    table = pd.DataFrame([_row(*each, study) for each in _lines(study)])
+    columns = ["trace", "model", "method", "title", "device", "status", "seconds", "wire_bytes", "loss", "low_amount"]
+    columns += ["high_amount", "unit", "control", "pairs"]
+    columns += [f"{name}{end}" for name in ("saved_percent", "gap") for end in ("", "_low", "_high")]
+    levels = sorted((c for c in table.columns if c.startswith((STEP, STEPS))), key=lambda c: (-_level(c), c))
+    return table.reindex(columns=[*columns[:7], *levels, *columns[7:]])
+
+
+def _lines(study: Study) -> Iterator[tuple[Trace, Line, list[Line]]]:
+    """Every line with its trace and all lines on it; the experiment's order."""
+    runs = study.frames.runs
+    if f"{TRACE}.name" not in runs:
+        return
+    for _, own in runs.groupby(f"{TRACE}.name", sort=False):
+        trace, there = _trace(own.iloc[0]), list(lines(own))
+        yield from ((trace, line, there) for line in there)
+
+
+def _trace(run: pd.Series) -> Trace:
+    own = {name: run[f"{TRACE}.{name}"] for name in ("name", "title", "clock")}
+    repeat = run.get(f"{TRACE}.repeat")
+    changes = json.loads(run[f"{TRACE}.changes"])
+    return Trace.model_validate(own | {"changes": changes, "repeat": None if pd.isna(repeat) else float(repeat)})
+
+
+def _row(trace: Trace, line: Line, there: list[Line], study: Study) -> dict[str, object]:
+    steps = line.of(study.frames.steps)
+    control = study.experiment.judgement.controls.get(line.method)
+    other = next((o for o in there if (o.model, o.method, o.device) == (line.model, control, line.device)), None)
+    row: dict[str, object] = {"trace": trace.title, **line.identity}
+    row |= {"seconds": line.done["training_seconds"].mean(), "loss": line.done["validation_loss"].mean()}
+    row["wire_bytes"] = steps.groupby("run_id")["wire_bytes"].sum().mean() if len(steps) else np.nan
+    row |= _by_level(steps, trace.levels) | _amounts(line, steps, study)
+    row["control"] = other.title if other else None
+    faster, gaps = log_speedups(line, other), gaps_to(line, other)
+    row["pairs"] = len(faster)
+    saved = 100 * (1 - np.exp(-np.array(interval(faster))))
+    for name, (mean, low, high) in (("saved_percent", saved), ("gap", interval(gaps))):
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+    return row
+
+
+def log_speedups(line: Line, control: Line | None) -> pd.Series:
+    """Logarithm of the control's time over a run's of the same seed, by seed: 0 is as fast.
+
+    Intervals are made of logarithms, so that none of them ends above 100 % of time saved.
+    """
+    if control is None:
+        return pd.Series(dtype=float)
+    pairs = paired(*(each.done.set_index("seed")["training_seconds"] for each in (line, control)))
+    return (pairs["reference"] / pairs["own"]).map(np.log)
+
+
+def _by_level(steps: pd.DataFrame, levels: tuple[float, ...]) -> dict[str, float]:
+    """A step's seconds and a run's steps at each of the trace's rates."""
+    known = steps.dropna(subset=["link_mbit"])
+    distance = np.abs(np.log(known["link_mbit"].to_numpy()[:, None]) - np.log(np.array(levels))[None])
+    nearest = np.array(levels)[distance.argmin(axis=1)] if len(known) else np.empty(0)
+    found: dict[str, float] = {}
+    for level in levels:
+        own = known[nearest == level]
+        found[f"{STEP}{level:g}"] = own["t_step"].mean()
+        found[f"{STEPS}{level:g}"] = len(own) / known["run_id"].nunique() if len(known) else np.nan
+    return found
+
+
+def _amounts(line: Line, steps: pd.DataFrame, study: Study) -> dict[str, object]:
+    """Lowest and highest amount of what is decided while a run trains; none of what never decides."""
+    periods = steps.dropna(subset=["local_steps"])
+    local = periods.loc[periods.duplicated("run_id", keep="last"), "local_steps"]  # a run's end cuts its last one short
+    if len(local):
+        return {"low_amount": local.min(), "high_amount": local.max(), "unit": LOCAL}
+    held = in_force(counted(adaptive(line.of(study.frames.decisions))), study.frames.runs)
+    if held["rank"].isna().all():
+        return {"low_amount": np.nan, "high_amount": np.nan, "unit": None}
+    return {"low_amount": held["rank"].min(), "high_amount": held["rank"].max(), "unit": held["unit"].iloc[0]}
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """What each method that adapts gained, trace by trace."""
+    judged = table[table["pairs"] > 0] if len(table) else table
+    if judged.empty:
+        return "Nothing can be said of adaptation: no method and its control finished on the same trace."
+    return "\n".join(_sentence(row) for _, row in judged.iterrows())
+
+
+def _sentence(row: pd.Series) -> str:
+    saved, low, high = (row[f"saved_percent{end}"] for end in ("", "_low", "_high"))
+    sure = f" (95 % interval {cell(low)} to {cell(high)})" if pd.notna(low) else " (one seed: no interval)"
+    unsure = ", which is not told apart from nothing" if low <= 0 <= high else ""
+    change = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} time"
+    return (
+        f"{row['trace'].capitalize()}: {row['title']} took {change} than {row['control']}{sure}{unsure}, and its loss "
+        f"differs by {_with_interval(row, 'gap', _signed)} nats."
+    )
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read; what no method does, and nobody adapted, has no column."""
+    rows = [row for _, row in table.iterrows()]
+    shown = pd.DataFrame({"Trace": table["trace"], "Model": table["model"], "Method": table["title"]})
+    shown["Status"], shown["Seconds"] = table["status"], table["seconds"].map(cell)
+    for column in (c for c in table.columns if c.startswith(STEP)):
+        level = column.removeprefix(STEP)
+        shown[f"At {spoken(float(level))} (ms)"] = [_steps(row[column], row[f"{STEPS}{level}"]) for row in rows]
+    shown["Wire (MB)"] = (table["wire_bytes"] / 1e6).map(cell)
+    shown["Loss"] = table["loss"].map(lambda loss: NOTHING if pd.isna(loss) else f"{loss:.4f}")
+    shown["Amount"] = [_amount(row) for row in rows]
+    shown["Control"] = table["control"]
+    shown["Time saved (%)"] = [_with_interval(row, "saved_percent", cell) for row in rows]
+    shown["Loss gap"] = [_with_interval(row, "gap", _signed) for row in rows]
+    return shown
+
+
+def _steps(seconds: float, steps: float) -> str:
+    return NOTHING if pd.isna(seconds) else f"{cell(1e3 * seconds)} × {cell(steps)}"
+
+
+def _amount(row: pd.Series) -> str:
+    if pd.isna(row["low_amount"]):
+        return NOTHING
+    unit = {UNITS["ratio"]: "%", UNITS["bits"]: "bits"}.get(row["unit"], row["unit"])
+    return f"{unit} {row['low_amount']:g}–{row['high_amount']:g}"
+
+
+def _with_interval(row: pd.Series, name: str, text: Callable[[float], str]) -> str:
+    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if pd.isna(mean):
+        return NOTHING
+    return f"{text(mean)}" if pd.isna(low) else f"{text(mean)} ({text(low)} to {text(high)})"
+
+
+def _signed(value: float) -> str:
+    return NOTHING if pd.isna(value) else f"{value:+.4f}".replace("-", "−")
+
+
+def _level(column: str) -> float:
+    return float(column.rsplit("_", 1)[1])

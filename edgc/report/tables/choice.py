@@ -1,0 +1,156 @@
+"""Which method a user should take on links of a rate, and how sure that is: a timing's steps beside measured losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from edgc.report import timed_steps as session
+from edgc.report.layouts import layout
+from edgc.report.render import NOTHING, cell, percent
+from edgc.report.study import Study
+from edgc.report.tables import links
+from edgc.report.taken import taken
+from edgc.report.timed_steps import Session
+
+TITLE = "Which method to take"
+
+CAPTION = {
+    "Layout": "how ranks share a model, where methods of several were timed. A user shards what does not fit, so every "
+    "layout has its own choice",
+    "Take": "of the methods that pay (table `links`) and whose loss gap is known to be within the margin the one with "
+    "the lowest median step; where none does, the fastest dense method, which is there without compression",
+    "Step": "its median",
+    "Fastest dense": links.CAPTION["Fastest dense"],
+    "Less than the fastest dense": "its step against the fastest dense method's ± two standard errors over rounds, in "
+    "points",
+    "Loss gap": "mean ± standard deviation over n pairs of seeds; – where none was measured",
+    "How sure": "“sure”: no other with a loss within the margin is as fast; “one of several”: others are as fast "
+    "within the noise; “dense”: nothing that is known to keep its loss pays",
+    "As fast": "those with a loss within the margin and a step that is longer by no more than two standard errors over "
+    "rounds",
+    "Faster at a loss": "the fastest of those with a shorter step and a loss gap that is not known to be within the "
+    "margin; – where none is",
+    "Lower loss": "the fastest of those whose loss gap is lower than the taken one's by more than the margin, with "
+    "intervals that lie apart; – where none is. Another optimizer may do that",
+}
+SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
+
+#: Columns of table `links`, of the method taken.
+OF_LINKS = ["method", "title", "step_s", "dense", "step_dense_percent", "step_dense_error", "gap", "gap_sd", "gap_n"]
+OF_CELL = ["model", "device", "layout", "rate"]  #: among whose methods a user chooses
+COLUMNS = [*OF_CELL, *OF_LINKS, "sure", "as_fast"]
+COLUMNS += [f"{other}{what}" for other in ("faster", "lower") for what in ("", "_gap", "_percent")]
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per model, hardware, layout and rate: which method, and `OF_LINKS` of it; sure, as_fast, faster, lower.
+
+    `as_fast`: titles, joined by `; `. `faster` and `lower`: titles, with `_gap` (nats) and `_percent`, how much shorter
+    a step is than the taken one's. They are missing where nothing is dense and nothing pays.
+    """
+    table, among = links.build(study), Session(study)
+    if table.empty:
+        return pd.DataFrame(columns=COLUMNS)
+    of_method = {(line.model, line.method): layout(line).name for line in among.lines}
+    table["layout"] = [of_method[cell] for cell in zip(table["model"], table["method"], strict=True)]
+    ended = table[(table["status"] == "done") & (table["steps"] > 0) & (table["role"] != session.FLOOR)]
+    groups = ended.groupby(OF_CELL, sort=False)
+    margin = study.experiment.judgement.margin_nats
+    rows = [_row(methods.sort_values("step_s", kind="stable"), among, margin) for _, methods in groups]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _row(rows: pd.DataFrame, among: Session, margin: float) -> dict[str, object]:
+    """`rows`: the methods of one rate and layout, the fastest first. `margin`: nats."""
+    first = rows.iloc[0]
+    row: dict[str, object] = {name: first[name] for name in OF_CELL}
+    take = taken(rows)
+    if take is None:
+        return row
+    by_round = {
+        line.method: session.by_round(among.steps(line, first["rate"]))
+        for line in among.lines
+        if (line.model, line.device) == (first["model"], first["device"])
+    }
+    as_fast = [
+        other["title"]
+        for _, other in rows[rows["preserved"] & (rows["method"] != take["method"])].iterrows()
+        if not _longer(by_round[other["method"]], by_round[take["method"]])
+    ]
+    row |= {column: take[column] for column in OF_LINKS}
+    row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
+    row["as_fast"] = "; ".join(as_fast)
+    faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"])]
+    apart = (rows["gap"] < take["gap"] - margin) & (rows["gap_high"] < take["gap_low"])
+    for name, others in (("faster", faster), ("lower", rows[apart])):
+        if len(others):
+            other = others.iloc[0]
+            row |= {name: other["title"], f"{name}_gap": other["gap"]}
+            row[f"{name}_percent"] = 100 * (1 - other["step_s"] / take["step_s"])
+    return row
+
+
+def _longer(own: pd.Series, reference: pd.Series) -> bool:
+    """Whether steps are longer than a reference's by more than the error over rounds; one round has none."""
+    found = session.reduction(own, reference)
+    return bool(-found.percent > found.error)
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """What to take, a sentence a rate."""
+    if table.empty:
+        return "No step was counted."
+    said = [name for name in ("model", "device", "layout") if table[name].nunique() > 1]
+    return "\n".join(
+        (f"{', '.join(row[said])}: " if said else "") + sentence
+        for _, row in table.iterrows()
+        for sentence in _sentences(row)
+    )
+
+
+def _sentences(row: pd.Series) -> Iterator[str]:
+    where = session.opening(row["rate"])
+    if pd.isna(row["title"]):
+        yield f"{where} nothing was measured that is dense, and nothing pays."
+        return
+    others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
+    told = f"{where} take {row['title']}, {cell(1e3 * row['step_s'])} ms a step"
+    if row["sure"] == DENSE:
+        yield f"{told}: nothing that is known to keep its loss pays.{others}"
+    else:
+        yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}.{others}"
+    for name in ("faster", "lower"):
+        if pd.notna(row.get(name)):
+            yield f"{row[name]} takes {_other(row, name)}."
+
+
+def _other(row: pd.Series, name: str) -> str:
+    gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{row[f'{name}_gap']:+.3f} nats".replace("-", "−")
+    shorter = row[f"{name}_percent"]
+    time = f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step"
+    if shorter < -100:
+        time = f"{1 - shorter / 100:.1f} times as long a step"
+    return f"{time}; its loss gap is {gap}"
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read: milliseconds."""
+    rows = [row for _, row in table.iterrows()]
+    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
+    shown["Hardware"] = table["device"]
+    if table["layout"].nunique() > 1:
+        shown["Layout"] = table["layout"]
+    words = table[["title", "dense", "sure", "as_fast"]].astype(object).replace("", None).fillna(NOTHING)
+    shown["Take"] = words["title"]
+    shown["Step (ms)"] = (table["step_s"] * 1e3).map(cell)
+    shown["Fastest dense"] = words["dense"]
+    shown["Less than the fastest dense"] = [links.reduced(row, "step_dense") for row in rows]
+    shown["Loss gap (nats)"] = [links.gap(row) for row in rows]
+    shown["How sure"] = words["sure"]
+    shown["As fast"] = words["as_fast"]
+    others = {"Faster at a loss": "faster"} | ({"Lower loss": "lower"} if table["lower"].notna().any() else {})
+    for heading, name in others.items():
+        shown[heading] = [NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}" for row in rows]
+    return shown

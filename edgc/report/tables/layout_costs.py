@@ -1,0 +1,87 @@
+"""What a layout costs and saves: bytes of gradients and of parameters a step, and the memory of a rank."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from edgc.core.comm.telemetry import HELD
+from edgc.report.frames import MEMORY
+from edgc.report.layouts import layout
+from edgc.report.render import cell
+from edgc.report.study import Line, Study, lines
+
+TITLE = "Bytes and memory by layout"
+
+CAPTION = {
+    "Layout": "DDP (plain loop) and megatron: a rank holds everything; ZeRO-1 (megatron's loop): a rank keeps the "
+    "optimizer's state of its share only; FSDP2 (plain loop): parameters and gradients, too",
+    "All bytes": "sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes. Links of "
+    "any rate have the same",
+    "Gradients: payload": "bytes that the method hands to collectives",
+    "Gradients: wire": "what ring algorithms send for them",
+    "Parameters: payload": "the same of parameters that their owners send to the others",
+    "Parameters: wire": "what is sent for them",
+    "All memory": "what a rank's tensors take after the last step, padding included; of the rank that holds most. "
+    "Activations and temporary buffers are gone by then and not in it",
+    "Memory: …": "of parameters; gradients; the optimizer's state; the method: error feedback above all, and warm "
+    "factors; other: buffers of the model",
+    "Memory: all": "their sum",
+}
+
+#: By column: heading, and the frame's column.
+BYTES = {
+    "gradient_payload": ("Gradients: payload", "payload_bytes"),
+    "gradient_wire": ("Gradients: wire", "wire_bytes"),
+    "parameters_payload": ("Parameters: payload", "parameters_payload_bytes"),
+    "parameters_wire": ("Parameters: wire", "parameters_bytes"),
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per line: layout; `<tag>_<payload|wire>_mb` a step; `memory_<category>_mb` and memory_mb of a rank."""
+    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+
+
+def _row(line: Line, study: Study) -> dict[str, object]:
+    steps = line.of(study.frames.steps)
+    if study.experiment.timing:
+        steps = steps[steps["counted"] == 1]
+    row: dict[str, object] = {**line.identity, "layout": layout(line).name}
+    row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, (_, column) in BYTES.items()}
+    memory = line.runs[list(MEMORY["largest"])].astype(float).max() / 1e6
+    row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY["largest"], strict=True)}
+    return row | {"memory_mb": memory.sum(min_count=1)}
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """Who holds least and most, and what of the bytes are parameters, by layout."""
+    known = table.dropna(subset=["memory_mb"]) if len(table) else table
+    if known.empty:
+        return "No run says what memory its ranks hold."
+    sentences = []
+    for model, rows in known.groupby("model", sort=False):
+        ordered = rows.sort_values("memory_mb", kind="stable")
+        least, most = ordered.iloc[0], ordered.iloc[-1]
+        sentences.append(
+            f"{model}: a rank holds least with {least['title']}, {cell(least['memory_mb'])} MB, and most with "
+            f"{most['title']}, {cell(most['memory_mb'])} MB."
+        )
+        for name, own in rows[rows["parameters_wire_mb"] > 0].groupby("layout", sort=False):
+            shares = 100 * own["parameters_wire_mb"] / (own["parameters_wire_mb"] + own["gradient_wire_mb"])
+            few, many = f"{shares.min():.0f}", f"{shares.max():.0f}"
+            share = few if few == many else f"{few} to {many}"
+            sentences.append(f"{model}: under {name} parameters are {share} % of the bytes sent.")
+    return "\n".join(sentences)
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read: megabytes."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
+    shown["Hardware"] = table["device"]
+    shown["Layout"] = table["layout"]
+    for name, (heading, _) in BYTES.items():
+        shown[f"{heading} (MB/step)"] = table[f"{name}_mb"].map(cell)
+    for what in HELD:
+        shown[f"Memory: {what} (MB)"] = table[f"memory_{what}_mb"].map(cell)
+    shown["Memory: all (MB)"] = table["memory_mb"].map(cell)
+    return shown

@@ -1,0 +1,67 @@
+"""What every method sent on links of each rate: our ledger beside what the network interfaces counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from edgc.report import timed_steps as session
+from edgc.report.frames import OTHER_BYTES
+from edgc.report.render import cell
+from edgc.report.study import Study
+from edgc.report.timed_steps import Session
+
+TITLE = "Bytes on links of several rates"
+
+CAPTION = {
+    "All numbers": "MB (10⁶ bytes) a counted step: mean over steps, sum over ranks",
+    "Payload": "gradient bytes handed to collectives",
+    "Wire": "what ring algorithms send for them",
+    "Ledger": "wire, and all other traffic that is charged, as it is sent: agreement, observation, tied embedding, "
+    "pipeline, sharded parameters",
+    "Interface": "what the ranks' network interfaces sent in packets, without the packets' headers",
+    "Ledger / interface": "1 where both agree; – where nothing was charged. The ledger does not count what gloo and "
+    "the framework send themselves; the floor's row shows how much that is",
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share."""
+    own = Session(study)
+    return pd.DataFrame([own.identity(line, rate) | _bytes(own.steps(line, rate)) for line, rate in own.cells()])
+
+
+def _bytes(steps: pd.DataFrame) -> dict[str, float]:
+    """MB a step. No share where nothing was charged to the ledger: no exchange, or PyTorch's own hook."""
+    means = steps[["payload_bytes", "wire_bytes", *OTHER_BYTES, "interface_bytes"]].astype(float).mean() / 1e6
+    ledger = means["wire_bytes"] + means[list(OTHER_BYTES)].sum()
+    sent = means["interface_bytes"]
+    compared = means["wire_bytes"] > 0 and sent > 0
+    return {
+        "payload_mb": means["payload_bytes"],
+        "wire_mb": means["wire_bytes"],
+        "ledger_mb": ledger if len(steps) else np.nan,
+        "interface_mb": sent,
+        "ledger_share": ledger / sent if compared else np.nan,
+    }
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """Where ledger and interfaces disagree most."""
+    shares = table["ledger_share"].dropna() if len(table) else pd.Series(dtype=float)
+    if shares.empty:
+        return "The ledger could not be held against the interfaces' bytes."
+    row = table.loc[(shares - 1).abs().idxmax()]
+    return (
+        f"Ledger and interfaces disagree most for {row['title']} {session.at(row['rate'])}: the ledger has "
+        f"{cell(row['ledger_share'])} times the bytes that the interfaces sent."
+    )
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read."""
+    shown = session.shown_identity(table)
+    for name in ("payload", "wire", "ledger", "interface"):
+        shown[f"{name.title()} (MB/step)"] = table[f"{name}_mb"].map(cell)
+    shown["Ledger / interface"] = table["ledger_share"].map(cell)
+    return shown

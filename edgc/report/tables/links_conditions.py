@@ -1,0 +1,64 @@
+"""How a timing session was measured: its fastest steps, what else the machine did, and the links."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from edgc.report import timed_steps as session
+from edgc.report.render import cell, percent
+from edgc.report.study import Study
+from edgc.report.timed_steps import Session
+
+TITLE = "Conditions on links of several rates"
+
+CAPTION = {
+    "Steps": "that count: without warm-up and settling",
+    "Lowest step": "the fastest of them",
+    "Exposed from minima": "the lowest step less the floor's lowest. The floor is the method without any exchange",
+    "Others' load": "largest share of the machine's cores that others used during a cell; “disturbed”: above the "
+    "experiment's limit",
+    "Cores' time": "for the same work, right before a cell: of the slowest core in the slowest cell, in units of the "
+    "session's best",
+    "Link": "what a rank sent in a plain dense all-reduce at this rate",
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `CAPTION`)."""
+    own = Session(study)
+    rows = []
+    for line, rate in own.cells():
+        steps, floor = own.steps(line, rate), own.steps(own.floor(line), rate)
+        row = own.identity(line, rate) | {"achieved_mbit": session.achieved(line, rate)}
+        row |= {"step_s_min": steps["t_step"].min(), "exposed_s_min": steps["t_step"].min() - floor["t_step"].min()}
+        row |= {"foreign_load": steps["foreign_load"].max(), "disturbed": disturbed(steps, study)}
+        rows.append(row | {"slower": steps["slower"].astype(float).max()})
+    return pd.DataFrame(rows)
+
+
+def disturbed(steps: pd.DataFrame, study: Study) -> bool:
+    """Whether others used more of the machine during these steps than the experiment allows."""
+    timing = study.experiment.timing
+    return bool(timing and steps["foreign_load"].max() > timing.foreign_load)
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """Whether others disturbed the session."""
+    many = int(table["disturbed"].sum()) if len(table) else 0
+    if not many:
+        return "Others used no more of the machine than allowed."
+    load = percent(100 * table["foreign_load"].max())
+    return f"Others used more of the machine than allowed in {many} of {len(table)} rows, up to {load}."
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read: milliseconds, and rounded."""
+    shown = session.shown_identity(table)
+    shown["Steps"] = table["steps"]
+    shown["Lowest step (ms)"] = (table["step_s_min"] * 1e3).map(cell)
+    shown["Exposed from minima (ms)"] = (table["exposed_s_min"] * 1e3).map(cell)
+    loads = zip(table["foreign_load"], table["disturbed"], strict=True)
+    shown["Others' load"] = [percent(100 * load) + (", disturbed" if much else "") for load, much in loads]
+    shown["Cores' time (× best)"] = table["slower"].map(cell)
+    shown["Link (Mbit/s)"] = table["achieved_mbit"].map(cell)
+    return shown

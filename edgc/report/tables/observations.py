@@ -1,0 +1,215 @@
+"""What a real run's gradients say about EDGC's premise, in numbers and in words.
+
+The premise has three parts: (a) entropy falls while a model trains, so that compression may grow; (b) a gradient is
+like a matrix of independent normal elements, so that the law of Marchenko and Pastur gives the error of a rank;
+(c) therefore entropy tells the rank that holds the error. Every measure has two limits, fixed here: beyond one it
+supports its part, beyond the other it contradicts it, between them it does so in part.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from edgc.report.low_rank import spectra
+from edgc.report.premise import RANK, by_window, late, movement, prediction, randomness
+from edgc.report.render import NOTHING, cell
+from edgc.report.study import Line, Study, lines
+from edgc.report.window_means import EARLY, trajectories
+
+TITLE = "The premise, observed"
+
+PARTS = {
+    "falls": "Entropy falls while the model trains",
+    "random": "A gradient is like a matrix of independent normal elements",
+    "predicts": "Entropy tells the rank that holds the error",
+}
+SUPPORTS, PARTLY, CONTRADICTS = "supports", "in part", "contradicts"
+SHARE = 2 / 3  #: of a part's verdicts that decides it
+
+CAPTION = {
+    "Premise": "one of its three parts",
+    "Stage": "of the pipeline; all: what the part's measures come to together",
+    "Measure": f"without a time: of the steps after the first {100 * EARLY:g} %",
+    "Value": "mean over seeds",
+    "Supports | contradicts": "limits, fixed in the code. Between them a measure supports its part in part",
+    "Verdict": "of this model, text and length of training only",
+    "In words": "the value in a sentence, made from it",
+    "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before the "
+    "exchange",
+    "Errors and spectra": "of the averaged gradient, exact, from its singular values",
+    "Random matrix": "an i.i.d. normal matrix of the same shape, by the law of Marchenko and Pastur",
+    "Windows": "those of the run's probe; a change is from one to the next",
+}
+
+
+class Measure(NamedTuple):
+    """One number about one part of the premise. Between the limits it supports that part partly."""
+
+    part: str
+    text: str
+    supports: float  #: at this value, and on the side away from `contradicts`, the part is supported
+    contradicts: float
+    words: str  #: what the number says; {value}
+
+    def verdict(self, value: float) -> str:
+        """SUPPORTS, PARTLY or CONTRADICTS."""
+        sign = 1 if self.supports > self.contradicts else -1
+        if sign * value >= sign * self.supports:
+            return SUPPORTS
+        return CONTRADICTS if sign * value <= sign * self.contradicts else PARTLY
+
+
+#: By the name that `edgc.report.premise` gives a number.
+MEASURES = {
+    "early": Measure(
+        "falls",
+        f"Change of entropy in the first {100 * EARLY:g} % of the steps (nats)",
+        -0.05,
+        0.05,
+        "{where}, entropy changes by {value:+.2f} nats in the beginning.",
+    ),
+    "late": Measure(
+        "falls",
+        "Change of entropy from there to the last tenth of the run (nats)",
+        -0.05,
+        0.05,
+        "{where}, entropy changes by {value:+.2f} nats from there to the end.",
+    ),
+    "late_histogram": Measure(
+        "falls",
+        "The same, by the released code's histogram (nats)",
+        -0.05,
+        0.05,
+        "{where}, the released code's histogram sees a change of {value:+.2f} nats in that time.",
+    ),
+    "ratio_8": Measure(
+        "random",
+        "Error of rank 8, divided by a random matrix's",
+        0.9,
+        0.5,
+        "{where}, rank 8 leaves {value:.2f} times the error that it would leave of a random matrix.",
+    ),
+    "ratio_32": Measure(
+        "random",
+        "Error of rank 32, divided by a random matrix's",
+        0.9,
+        0.5,
+        "{where}, rank 32 leaves {value:.2f} times the error that it would leave of a random matrix.",
+    ),
+    "edge": Measure(
+        "random",
+        "Largest singular value, divided by a random matrix's, median",
+        1.2,
+        2.0,
+        "{where}, the largest singular value is {value:.1f} times a random matrix's.",
+    ),
+    "kurtosis": Measure(
+        "random",
+        "Excess kurtosis of the elements, median",
+        1.0,
+        3.0,
+        "{where}, elements have an excess kurtosis of {value:.1f} (normal: 0).",
+    ),
+    "alike": Measure(
+        "random",
+        "Cosine of two matrices of one shape, mean size divided by chance's",
+        2.0,
+        10.0,
+        "{where}, cosines of two matrices of one shape are {value:.1f} times as large as chance makes them.",
+    ),
+    "changes": Measure(
+        "predicts",
+        f"Correlation of changes: entropy, log error of rank {RANK}",
+        0.7,
+        0.3,
+        "{where}, changes of entropy and of the log error have a correlation of {value:.2f}.",
+    ),
+    "relative_range": Measure(
+        "predicts",
+        f"Relative error of rank {RANK}, highest window divided by lowest",
+        1.1,
+        1.5,
+        "{where}, the relative error, a constant by the law, varies by a factor of {value:.2f}.",
+    ),
+    "rank_distance": Measure(
+        "predicts",
+        f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean",
+        2.0,
+        8.0,
+        "{where}, the rule's rank is on average {value:.0f} away from the one that holds the error.",
+    ),
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per line, measure and stage: part, measure, value (mean over seeds), limits, verdict, words.
+
+    The last row of a part has no stage: it is the part's verdict in words.
+    """
+    rows = []
+    for line in lines(study.frames.runs):
+        own = _by_stage(line, study)
+        found = [
+            {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text, "value": value}
+            | {"supports": measure.supports, "contradicts": measure.contradicts, "verdict": measure.verdict(value)}
+            | {"words": measure.words.format(where=f"On stage {stage}", value=value).replace("-", "−")}
+            for name, measure in MEASURES.items()
+            for stage, value in (own[name].dropna().items() if name in own else ())
+        ]
+        for part in dict.fromkeys(row["part"] for row in found):
+            verdicts = [row["verdict"] for row in found if row["part"] == part]
+            rows += [row for row in found if row["part"] == part]
+            rows.append({**line.identity, "part": part, "measure": "together", **conclusion(part, verdicts)})
+    columns = ["model", "method", "title", "device", "status", "part", "stage", "measure", "value"]
+    return pd.DataFrame(rows, columns=[*columns, "supports", "contradicts", "verdict", "words"])
+
+
+def conclusion(part: str, verdicts: list[str]) -> dict[str, str]:
+    """What a part's verdicts come to together. It is decided if at least `SHARE` of them agree."""
+    counts = {verdict: verdicts.count(verdict) for verdict in (SUPPORTS, PARTLY, CONTRADICTS)}
+    decided = next((v for v in (SUPPORTS, CONTRADICTS) if counts[v] >= SHARE * len(verdicts)), PARTLY)
+    found = {SUPPORTS: "these gradients support it", CONTRADICTS: "these gradients contradict it"}
+    told = found.get(decided, "these gradients support it in part")
+    shares = ", ".join(f"{count} × {verdict}" for verdict, count in counts.items() if count)
+    return {"verdict": decided, "words": f"“{PARTS[part]}”: {told} ({shares})."}
+
+
+def _by_stage(line: Line, study: Study) -> pd.DataFrame:
+    """Values by stage (index) and measure (columns), means over seeds; what was not probed is missing."""
+    entropy = {(t.run_id, t.stage, t.estimator): t for t in trajectories(line, study)}
+    found = []
+    for (run, stage), rows in spectra(line, study).groupby(["run_id", "stage"]):
+        own = late(rows)
+        if own.empty:
+            continue
+        values = randomness(own)
+        if gaussian := entropy.get((str(run), int(str(stage)), "gaussian")):
+            values |= movement(gaussian) | prediction(by_window(gaussian, own))
+        if histogram := entropy.get((str(run), int(str(stage)), "histogram")):
+            values["late_histogram"] = movement(histogram)["late"]
+        found.append({"stage": stage, **values})
+    return pd.DataFrame(found).groupby("stage").mean() if found else pd.DataFrame()
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read: a part's numbers, then what they come to."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Hardware": table["device"]})
+    shown["Premise"] = table["part"].map(PARTS)
+    shown["Stage"] = table["stage"].map(lambda stage: "all" if pd.isna(stage) else f"{stage:.0f}")
+    shown["Measure"] = table["measure"]
+    shown["Value"] = table["value"].map(cell)
+    shown["Supports | contradicts"] = [_limits(row) for _, row in table.iterrows()]
+    shown["Verdict"] = table["verdict"]
+    shown["In words"] = table["words"]
+    return shown
+
+
+def _limits(row: pd.Series) -> str:
+    if pd.isna(row["supports"]):
+        return NOTHING
+    signs = ("≥", "≤") if row["supports"] > row["contradicts"] else ("≤", "≥")
+    return " | ".join(
+        f"{sign} {row[kind]:g}".replace("-", "−") for sign, kind in zip(signs, ("supports", "contradicts"), strict=True)
+    )

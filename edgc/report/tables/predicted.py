@@ -1,0 +1,113 @@
+"""What the cluster model predicted of a timing, beside what was measured then."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from edgc.report import timed_steps as session
+from edgc.report.render import NOTHING, cell, percent, with_band
+from edgc.report.study import Line, Study, band, reduction_percent
+from edgc.report.timed_steps import Session
+
+TITLE = "Predicted and measured"
+
+CLEAR = 3.0  #: percent of a step; the sign of a smaller saving is not judged
+
+CAPTION = {
+    "Held out": "“no”: the calibration rests on this very point. It is made from the sessions that the experiment "
+    "names in `predict_from`",
+    "Predicted step": "by the cluster model, written down before anything here was measured. Adaptive methods and "
+    "links without a limit are not predicted",
+    "Measured step": "the fastest counted step, as in the calibration: disturbances only make a step longer",
+    "Median step": "of the counted steps (20–80 % quantiles)",
+    "Error": "how much longer the predicted step is than the measured one",
+    "Floor": "the same error for the step without any exchange of gradients, for methods whose stages send each other "
+    "what that step's do. Without pipeline stages the floor uses no network, so its error is the machine's drift "
+    "since it was calibrated (above zero: the machine is faster)",
+    "Predicted saving": "of the step, against the baseline's at the same rate",
+    "Measured saving": "the same of the fastest steps",
+    "Off by": "predicted less measured saving",
+    "Right sign": f"whether saving or loss was predicted; judged where it is more than {CLEAR:g} %",
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per model, method and rate that was predicted: seconds, percent, points."""
+    own, forecasts = Session(study), study.frames.forecasts
+    predicted = {
+        (row["model"], row["method"], row["rate"]): row
+        for row in forecasts[forecasts["sweep"] == "measured"].to_dict("records")
+    }
+    rows = []
+    for line in own.lines:
+        baseline = own.baseline(line)
+        for rate in own.rates:
+            if (said := predicted.get((line.model, line.method, rate))) is None:
+                continue
+            steps, theirs = own.steps(line, rate), own.steps(baseline, rate)
+            reference = predicted.get((line.model, study.experiment.judgement.baseline, rate), {})
+            row = {**line.identity, "rate": rate, "known": bool(said["known"]), "steps": len(steps)}
+            row |= {"predicted_s": said["iteration_s"], "measured_s": steps["t_step"].min()}
+            row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
+            row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
+            floor = own.floor(line)
+            alone = own.steps(floor if floor and _between_stages(floor) == _between_stages(line) else None, rate)
+            row["floor_error_percent"] = -reduction_percent(said["floor_s"], alone["t_step"].min())
+            row["saving_percent"] = reduction_percent(row["measured_s"], theirs["t_step"].min())
+            row["predicted_saving_percent"] = reduction_percent(
+                said["iteration_s"], reference.get("iteration_s", math.nan)
+            )
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    if not table.empty:
+        table["saving_error_points"] = table["predicted_saving_percent"] - table["saving_percent"]
+        judged = (table["saving_percent"].abs() > CLEAR) & table["predicted_saving_percent"].notna()
+        right = table["saving_percent"] * table["predicted_saving_percent"] > 0
+        table["right_sign"] = right.astype("boolean").where(judged)
+    return table
+
+
+def _between_stages(line: Line) -> list[object]:
+    """The codecs of what stages send each other."""
+    return [line.runs.iloc[0].get(f"spec.method.pipeline.{way}.name") for way in ("forward", "backward")]
+
+
+def paragraph(table: pd.DataFrame) -> str:
+    """How far off the model was where the calibration had no point."""
+    if table.empty:
+        return "Nothing was predicted."
+    held_out = table[~table["known"] & table["measured_s"].notna()]
+    if held_out.empty:
+        return "Nothing of what was held out was measured."
+    error, saving = held_out["error_percent"].abs(), held_out["saving_error_points"].abs()
+    floor = held_out["floor_error_percent"].dropna()
+    without = f"\nThe step without any exchange of gradients is off by {percent(floor.mean())} on average."
+    worst, judged = held_out.iloc[int(error.to_numpy().argmax())], held_out["right_sign"].dropna()
+    return (
+        f"Of {len(table)} points {len(held_out)} were held out.\n"
+        f"The predicted step is off by {percent(error.mean())} on average and by {percent(error.max())} at most "
+        f"({worst['title']} at {session.spoken(worst['rate'])}).\n"
+        f"What is saved of it is off by {cell(saving.mean())} points on average and by {cell(saving.max())} at most.\n"
+        f"Whether a method saves or loses was right in {int(judged.sum())} of {len(judged)}."
+        f"{'' if floor.empty else without}"
+    )
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """As it is read: milliseconds, and rounded."""
+    rows = [row for _, row in table.iterrows()]
+    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
+    shown["Method"], shown["Hardware"] = table["title"], table["device"]
+    shown["Held out"] = ["no" if known else "yes" for known in table["known"]]
+    shown["Predicted step (ms)"] = (1e3 * table["predicted_s"]).map(cell)
+    shown["Measured step (ms)"] = (1e3 * table["measured_s"]).map(cell)
+    shown["Median step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
+    shown["Error"] = table["error_percent"].map(percent)
+    shown["Floor"] = table["floor_error_percent"].map(percent)
+    shown["Predicted saving"] = table["predicted_saving_percent"].map(percent)
+    shown["Measured saving"] = table["saving_percent"].map(percent)
+    shown["Off by (points)"] = table["saving_error_points"].map(cell)
+    shown["Right sign"] = [NOTHING if pd.isna(right) else "yes" if right else "no" for right in table["right_sign"]]
+    return shown

@@ -1,0 +1,165 @@
+"""What sampling entropy costs, and how far off it is, by the share of the steps (α) and elements (β)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from edgc.report.probed import TIMED
+from edgc.report.render import NOTHING, cell, percent
+from edgc.report.study import Line, Study, lines, steady
+from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories
+
+TITLE = "Sampling of entropy"
+
+ALPHAS = (FULL, 0.5, 0.25, 0.1, 0.05)
+ERROR_LIMIT = 0.01  #: nats; ours: a tenth of the change of entropy that already moves a rank from limit to limit
+
+#: Of a trajectory's `followed`, what the table shows.
+COST = ("elements_percent", "sample_ms", "saved_percent")
+SHOWN = ("error", "correlation", "correlation_late", "means_correlation_late")
+
+CAPTION = {
+    "All numbers": "of the gradients of each pipeline stage's first data-parallel rank, before the exchange. Errors "
+    "are means over stages, correlations the lowest of a stage",
+    "Estimator": "of entropy",
+    "β": "share of the elements that is asked for",
+    "Elements": "share that is read, and so much of the memory: whole sectors of 32 bytes. It is less than β, "
+    "because the stride avoids the row length's divisors",
+    "α": "share of the steps that is sampled",
+    "Sample": "median time of one sample of all matrices, all stages together",
+    "Saved": "of the time that entropy of every element in every step takes",
+    "Timed shapes: …": "the same of the random matrices that the experiment names: too large to train here, timed "
+    "alone on the machine",
+    "Error of a matrix": "of one matrix in one step, against all its elements: mean of absolute values (bias: mean of "
+    "signed ones)",
+    "Window": "steps",
+    "Error of a window": "its mean of the stage's sampled entropy, against its mean of the full one",
+    "Correlation": "of the window's sampled mean with the full entropy of every step, over the whole run. The mean is "
+    "held over its window: a policy gets one number per window, so nothing is interpolated",
+    "Correlation, late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
+    "With full means, late": "of sampled with full means, one pair per window: leaves out what any window loses",
+    "Limits": "of the paper's α and β only. Limits of time and correlation are the paper's, that of the error of a "
+    f"matrix ({ERROR_LIMIT:g} nats) is ours",
+}
+
+
+def build(study: Study) -> pd.DataFrame:
+    """One row per line, estimator, β and α; errors in nats, sample_ms, shares in percent, `limits` in words."""
+    rows = []
+    for line in lines(study.frames.runs):
+        own = list(trajectories(line, study))
+        costs, matrices = sample_costs(line, study), matrix_errors(line, study)
+        timed = sample_costs(line, study, TIMED)
+        for (estimator, beta), of in matrices.groupby(["estimator", "rate"], sort=False):
+            same = [t for t in own if t.estimator == estimator]
+            rows += [
+                {**line.identity, "estimator": estimator, "beta": beta, "alpha": alpha}
+                | {"matrix_error": of["error"].mean(), "matrix_bias": of["bias"].mean()}
+                | _windows(same, alpha, float(str(beta)))
+                | _cost(costs, str(estimator), alpha, float(str(beta)))
+                | {
+                    f"timed_{name}": value
+                    for name, value in _cost(timed, str(estimator), alpha, float(str(beta))).items()
+                }
+                for alpha in ALPHAS
+                if all(interval(alpha) <= t.window for t in same)
+            ]
+    columns = ["model", "method", "title", "device", "status", "estimator", "beta", "alpha", *COST]
+    columns += [*(f"timed_{name}" for name in COST), "matrix_error", "matrix_bias", "window", "window_error"]
+    table = pd.DataFrame(rows, columns=[*columns, *SHOWN[1:]])
+    table["limits"] = [_limits(row, study) for _, row in table.iterrows()]
+    return table
+
+
+def sample_costs(line: Line, study: Study, of: str | None = None) -> pd.DataFrame:
+    """One row per estimator and rate: what a sample takes, all stages of a run together. First steps do not count.
+
+    seconds (median over steps) with seconds_p20, seconds_p80; elements; the full sample's full_seconds, full_elements.
+    `of` TIMED: of the matrices that were only timed.
+    """
+    entropies = steady(line.of(study.frames.entropies))
+    stages = entropies[entropies["parameter"] == of if of else entropies["parameter"].isna()]
+    by = stages.groupby(["estimator", "rate", "run_id", "step"], sort=False)[["seconds", "elements"]].sum()
+    by_rate = by.groupby(["estimator", "rate"], sort=False)
+    costs = by_rate.median().assign(
+        seconds_p20=by_rate["seconds"].quantile(0.2), seconds_p80=by_rate["seconds"].quantile(0.8)
+    )
+    table = costs.reset_index()
+    full = table[table["rate"] == FULL].set_index("estimator")
+    known = {f"full_{name}": table["estimator"].map(full[name]).astype(float) for name in ("seconds", "elements")}
+    return table.assign(**known)
+
+
+def matrix_errors(line: Line, study: Study) -> pd.DataFrame:
+    """By estimator, rate and matrix: mean over steps of the error in nats, absolute (`error`) and signed (`bias`)."""
+    entropies = line.of(study.frames.entropies)
+    keys = ["estimator", "run_id", "stage", "parameter", "step"]
+    by_rate = entropies.dropna(subset=["parameter", "entropy"]).pivot(index=keys, columns="rate", values="entropy")
+    off = by_rate.sub(by_rate[FULL], axis=0) if FULL in by_rate else by_rate
+    long = off.reset_index().melt(keys, var_name="rate", value_name="off").dropna(subset=["off"])
+    grouped = long.assign(error=long["off"].abs()).groupby(["estimator", "rate", "parameter"])
+    table = grouped.agg(error=("error", "mean"), bias=("off", "mean")).reset_index()
+    return table.sort_values(["estimator", "rate"], ascending=[True, False])
+
+
+def _windows(same: list[Trajectory], alpha: float, beta: float) -> dict[str, float]:
+    found = pd.DataFrame([followed(t, t.window, alpha, beta) for t in same])[list(SHOWN)]
+    lowest = found[list(SHOWN[1:])].min(skipna=False)
+    return {"window": same[0].window, "window_error": found["error"].mean(), **lowest}
+
+
+def _cost(costs: pd.DataFrame, estimator: str, alpha: float, beta: float) -> dict[str, float]:
+    found = costs[(costs["estimator"] == estimator) & (costs["rate"] == beta)]
+    if found.empty:
+        return dict.fromkeys(COST, np.nan)
+    own = found.iloc[0]
+    share, saved = own["elements"] / own["full_elements"], 1 - own["seconds"] / own["full_seconds"] / interval(alpha)
+    return dict(zip(COST, (100 * share, 1e3 * own["seconds"], 100 * saved), strict=True))
+
+
+def _limits(row: pd.Series, study: Study) -> str | None:
+    if (row["alpha"], row["beta"]) != (ALPHA, BETA):
+        return None
+    printed = {claim.id: claim.value for claim in study.reference.claims if claim.value is not None}
+    time, close = printed.get("sampler-time", np.nan), printed.get("window-correlation", np.nan)
+    limits = {
+        f"time saved ≥ {time:g} %": (row["saved_percent"], time),
+        "on the timed shapes": (row["timed_saved_percent"], time),
+        f"correlation with every step ≥ {close:g}": (row["correlation_late"], close),
+        f"with full means ≥ {close:g}": (row["means_correlation_late"], close),
+        f"error ≤ {ERROR_LIMIT:g} nats": (-row["matrix_error"], -ERROR_LIMIT),
+    }
+    known = {limit: own >= least for limit, (own, least) in limits.items() if not math.isnan(own + least)}
+    return "; ".join(f"{limit}: {'yes' if met else 'no'}" for limit, met in known.items()) or None
+
+
+def present(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is read."""
+    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Hardware": table["device"]})
+    shown["Estimator"] = table["estimator"]
+    shown["β"], shown["Elements"] = table["beta"], table["elements_percent"].map(percent)
+    shown["α"], shown["Sample (ms)"] = table["alpha"], table["sample_ms"].map(cell)
+    shown["Saved"] = table["saved_percent"].map(percent)
+    shown["Timed shapes: sample (ms)"] = table["timed_sample_ms"].map(cell)
+    shown["Timed shapes: saved"] = table["timed_saved_percent"].map(percent)
+    shown["Error of a matrix (nats)"] = [_error(row) for _, row in table.iterrows()]
+    shown["Window"], shown["Error of a window (nats)"] = table["window"], table["window_error"].map(cell)
+    shown["Correlation"] = table["correlation"].map(decimals)
+    shown["Correlation, late"] = table["correlation_late"].map(decimals)
+    shown["With full means, late"] = table["means_correlation_late"].map(decimals)
+    shown["Limits"] = table["limits"]
+    return shown
+
+
+def decimals(value: float) -> str:
+    """A correlation, with three decimals."""
+    return NOTHING if pd.isna(value) else f"{value:.3f}".replace("-", "−")
+
+
+def _error(row: pd.Series) -> str:
+    if row["matrix_error"] == 0:
+        return "0"
+    return f"{cell(row['matrix_error'])} (bias {cell(row['matrix_bias'])})"

@@ -1,0 +1,165 @@
+"""What a method's losses say about its quality: gaps to the baseline, their interval, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from edgc.report import sequential
+from edgc.report.collect import NOT_RUN
+from edgc.report.frames import Frames
+from edgc.report.study import Line, Study, paired
+from edgc.suite.config import UntilDecided
+
+#: Fewer seeds give no usable estimate of their spread.
+MIN_SEEDS = 3
+TOO_FEW = "too few seeds"
+#: The same where seeds are added until verdicts are decided.
+OPEN = "open"
+DECIDED = frozenset({"worse", "preserved", "better"})
+CONFIDENCE = 0.95
+
+
+def gaps_to(line: Line, baseline: Line | None) -> pd.Series:
+    """Validation loss minus the baseline's of the same seed, in nats."""
+    if baseline is None:
+        return pd.Series(dtype=float)
+    pairs = paired(*(run.set_index("seed")["validation_loss"] for run in (line.done, baseline.done)))
+    return pairs["own"] - pairs["reference"]
+
+
+def confidence(until: UntilDecided | None) -> float:
+    """Of a Student t interval; with seeds until decided, of each look's: together they hold with `CONFIDENCE`."""
+    return sequential.confidence(until.first, until.most) if until else CONFIDENCE
+
+
+def interval(gaps: pd.Series, until: UntilDecided | None = None) -> tuple[float, float, float]:
+    """Mean and 95 % confidence interval of the mean gap; the interval is NaN below two pairs.
+
+    `until`: seeds are added by this rule, so the interval is one that is valid at any of its looks, and NaN before.
+    """
+    mean = float(gaps.mean()) if len(gaps) else np.nan
+    if len(gaps) < (until.first if until else 2):
+        return mean, np.nan, np.nan
+    half = float(stdtrit(len(gaps) - 1, (1 + confidence(until)) / 2) * gaps.std() / np.sqrt(len(gaps)))
+    return mean, mean - half, mean + half
+
+
+def deviation(half: float, pairs: int) -> float:
+    """The standard deviation behind an `interval` of this half width over so many pairs."""
+    if pairs < 2:
+        return np.nan
+    return float(half * np.sqrt(pairs) / stdtrit(pairs - 1, (1 + CONFIDENCE) / 2))
+
+
+def judge(
+    line: Line, gaps: pd.Series, margin: float, baseline: Line | None, until: UntilDecided | None = None
+) -> str:  # fmt: skip
+    """The verdict on a line's quality."""
+    ended_badly = line.measured[line.measured["status"] != "done"]
+    if line.measured.empty:
+        return NOT_RUN
+    if len(ended_badly):
+        return f"{ended_badly['status'].iloc[0]} ({len(ended_badly)} of {len(line.runs)})"
+    if baseline is None:
+        return "no baseline"
+    if line.method == baseline.method:
+        return "baseline"
+    return verdict(gaps, margin, until)
+
+
+def verdict(gaps: pd.Series, margin: float, until: UntilDecided | None = None) -> str:
+    """preserved | better | worse | too few seeds: where the confidence interval of the mean gap lies.
+
+    `until`: seeds are added by this rule; instead of too few seeds the verdict is then open.
+    """
+    undecided = OPEN if until else TOO_FEW
+    if len(gaps) < (until.first if until else MIN_SEEDS):
+        return undecided
+    _, low, high = interval(gaps, until)
+    if high < -margin:
+        return "better"
+    if low > margin:
+        return "worse"
+    return "preserved" if high <= margin else undecided
+
+
+def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDecided) -> Line | None:
+    """Of the lines that sent fewer bytes and have a clearly lower loss, the one of lowest loss; None: there is none.
+
+    Clearly: the interval of the difference over common seeds, valid at any look, lies above 0. Lines of another model
+    or hardware are left out.
+    """
+    sent = frames.evals.groupby("run_id")["wire_bytes"].max()
+    found = []
+    for other in others:
+        same = (other.model, other.device) == (line.model, line.device)
+        if not same or mean_bytes(other, sent) >= mean_bytes(line, sent):
+            continue
+        _, low, _ = interval(gaps_to(line, other), until)
+        if low > 0:
+            found.append(other)
+    return min(found, key=lambda other: other.done["validation_loss"].mean(), default=None)
+
+
+def mean_bytes(line: Line, sent: pd.Series) -> float:
+    """What a run of a line that finished sent, mean over runs; `sent`: bytes by run."""
+    return float(line.done["run_id"].map(sent).mean())
+
+
+def published_as(method: str, study: Study) -> tuple[str, ...]:
+    """Names under which a method's losses may be published: its own, or one whose losses are the same."""
+    equal = study.experiment.judgement.gaps_of.get(method, method)
+    return equal, equal.removesuffix("_overlap")  # overlap changes when bytes are sent, and no number
+
+
+def published_row(method: str, study: Study, model: str | None = None) -> pd.Series | None:
+    """A method's row of a table `accuracy` that another experiment published; None if none has one with a gap.
+
+    `model`: the one that it was measured on; None: whichever was.
+    """
+    if study.gaps is None:
+        return None
+    table = study.gaps[study.gaps["method"].isin(published_as(method, study)) & (study.gaps["pairs"] > 0)]
+    found = table if model is None else table[table["model"] == model]
+    return None if found.empty else found.iloc[0]
+
+
+def published_gap(method: str, study: Study, model: str | None = None) -> dict[str, object]:
+    """The loss gap of `published_row`: gap, gap_low, gap_high, gap_sd (nats), gap_n (pairs of seeds), preserved."""
+    row = published_row(method, study, model)
+    if row is None:
+        unknown: dict[str, object] = dict.fromkeys(("gap", "gap_low", "gap_high", "gap_sd"), np.nan)
+        return unknown | {"gap_n": 0, "preserved": False}
+    margin, pairs = study.experiment.judgement.margin_nats, int(row["pairs"])
+    preserved = row["status"] == "done" and pairs >= MIN_SEEDS and row["gap_high"] <= margin
+    told = {name: row[name] for name in ("gap", "gap_low", "gap_high")}
+    return told | {"gap_sd": spread(row), "gap_n": pairs, "preserved": bool(preserved)}
+
+
+def spread(row: pd.Series) -> float:
+    """The standard deviation (nats) of the gap over pairs of seeds, of a row of a table `accuracy`.
+
+    Tables of seeds until decided say it themselves: their interval is wider than Student's at 95 %.
+    """
+    told = row.get("gap_sd", np.nan)
+    return float(told) if pd.notna(told) else deviation(row["gap_high"] - row["gap"], int(row["pairs"]))
+
+
+def difference(low: pd.Series, high: pd.Series) -> tuple[float, float, float]:
+    """How much larger one row's gap is than another's of a table `accuracy`: mean, and Welch's 95 % interval (1947).
+
+    Other runs are behind each, of other spread. The interval is NaN where either has less than two pairs.
+    """
+    mean = float(high["gap"] - low["gap"])
+    if min(low["pairs"], high["pairs"]) < 2:
+        return mean, np.nan, np.nan
+    squares = np.array([spread(row) ** 2 / row["pairs"] for row in (low, high)])
+    if not squares.any():  # all seeds agree: both average exactly
+        return mean, mean, mean
+    freedom = squares.sum() ** 2 / (squares**2 / [low["pairs"] - 1, high["pairs"] - 1]).sum()
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(squares.sum()))
+    return mean, mean - half, mean + half

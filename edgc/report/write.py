@@ -1,0 +1,77 @@
+"""Write a table or figure of a study, by its name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib as mpl
+import pandas as pd
+
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import write_text
+from edgc.report import canvas, drawing, render, style
+from edgc.report.selection import figures_of, tables_of
+from edgc.report.study import Study, counts, hardware
+from edgc.report.timed_steps import spoken
+from edgc.suite.config.timing import Timing
+
+
+def write_table(name: str, study: Study, out: Path) -> None:
+    """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
+    table = _module("table", name, tables_of(study.experiment))
+    numbers = table.build(study)
+    shown = _without_constants(table.present(numbers))
+    words = table.paragraph(numbers) if hasattr(table, "paragraph") else ""
+    caption = table.caption(study.experiment) if hasattr(table, "caption") else table.CAPTION
+    render.write(out, name, table.TITLE, numbers, shown, caption, f"{_setting(study)}.", words)
+
+
+def write_figure(name: str, study: Study, out: Path) -> None:
+    """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` if the study has none."""
+    figure = _module("figure", name, figures_of(study.experiment))
+    data = figure.build(study)
+    with mpl.rc_context(style.RC):
+        drawn = canvas.draw(figure, data, f"{_setting(study)}.")
+        for kind in ("svg", "png"):
+            drawing.save(drawn, out / f"{name}.{kind}")
+    write_text(
+        out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
+    )  # more digits only make published files large
+
+
+def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
+    if name not in names:
+        raise UserError(f"{kind} {name!r}: this experiment has {', '.join(names)}")
+    return import_module(f"edgc.report.{kind}s.{name}")
+
+
+def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
+    """Drop the columns Model and Hardware where every line has the same: the note says it once."""
+    same = [name for name in ("Model", "Hardware") if name in shown and shown[name].nunique() <= 1]
+    return shown.drop(columns=same)
+
+
+def _setting(study: Study) -> str:
+    """What tells a table or picture apart from others: experiment, models, n, hardware."""
+    if study.experiment.mode == "simulate":
+        return _assumed(study)
+    runs, timing = study.frames.runs, study.experiment.timing
+    models = ", ".join(runs["model"].unique())
+    cells = f", {_rounds(timing)} rounds × {timing.steps} steps a rate" if timing else ""
+    return f"Experiment {study.experiment.name}: {models}, {counts(runs)}{cells}, {hardware(runs)}"
+
+
+def _rounds(timing: Timing) -> str:
+    """Rounds at all rates, and in brackets where there are others: `2`, or `2 (not limited: 6)`."""
+    others = ", ".join(f"{spoken(rate)}: {count}" for rate, count in (timing.rounds_at or {}).items())
+    return f"{timing.rounds} ({others})" if others else str(timing.rounds)
+
+
+def _assumed(study: Study) -> str:
+    """The same of what was simulated."""
+    rows = study.frames.forecasts
+    rates = ", ".join(f"{name} ({source})" for name, source in rows.groupby("calibration")["source"].first().items())
+    models = ", ".join(rows["model"].unique())
+    return f"Experiment {study.experiment.name}: {models}, simulated with rates of {rates}; nothing was measured"

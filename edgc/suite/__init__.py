@@ -1,0 +1,1 @@
+"""The benchmark: experiments, training, and the cluster model."""

@@ -1,0 +1,360 @@
+"""One process's share of a megatron job: model, exchange and optimizer, stepped through megatron's 1F1B schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
+from megatron.core.utils import get_model_config
+
+from edgc.core.aggregators.aggregator import Aggregator
+from edgc.core.comm import Communicator, Layout, Replicated, TorchCommunicator
+from edgc.core.comm.telemetry import Ledger, StepClock
+from edgc.core.exchange.costs import measure, share
+from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
+from edgc.core.exchange.rehearsal import rehearse
+from edgc.core.policies import POLICIES
+from edgc.core.policies.policy import Context
+from edgc.core.policies.stage_alignment import ExchangeCost
+from edgc.core.settings.method import MECHANISMS
+from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.core.synchronisation.synchronisation import Synchronisation, Update
+from edgc.suite.backends.held import Held, inside
+from edgc.suite.backends.megatron.backward_region import backward_region
+from edgc.suite.backends.megatron.ddp import (
+    CompressedBucketGroup,
+    CompressedDDP,
+    embedding_group,
+    sum_tied_gradient,
+    tied_gradient,
+)
+from edgc.suite.backends.megatron.gpt_model import build_model, global_names, is_split
+from edgc.suite.backends.megatron.optimizer import Optimizer
+from edgc.suite.backends.megatron.pipeline import ChargedP2P
+from edgc.suite.backends.megatron.process import Place
+from edgc.suite.backends.megatron.replica import MegatronReplica
+from edgc.suite.backends.megatron.shards import Shards, kept, owners
+from edgc.suite.config import RunSpec
+from edgc.suite.config.model import TIED
+
+GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
+
+
+class MegatronEngine:
+    """Builds everything from a RunSpec; `train_step` and `evaluate` take this rank's micro-batches of tokens."""
+
+    def __init__(
+        self, spec: RunSpec, place: Place, vocab_size: int, known_costs: Sequence[ExchangeCost | None] | None = None
+    ) -> None:
+        """`known_costs`: of an earlier start of the same run; None: measured where the policy needs them."""
+        self.spec, self.place = spec, place
+        self.clock = StepClock(cuda=place.device.type == "cuda")
+        self.ledger = Ledger(self.clock)
+        module = build_model(spec, place, vocab_size)
+        self._named = dict(global_names(module, place.stage, place.num_stages, spec.model.num_layers))
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
+        self._groups = ProcessGroupCollection.use_mpu_process_groups(GROUPS)
+        self._data_parallel = TorchCommunicator(self._groups.dp, self.ledger)
+        self._layout: Layout = Replicated()
+        #: cost of the exchange by pipeline stage; empty where the policy does not ask for it
+        self.costs: list[ExchangeCost | None] = list(known_costs or ())
+        self.exchange = self._build_exchange()
+        self.synchronisation = self._build_synchronisation()
+        self._config = get_model_config(module)
+        self.model = self._data_parallel_model(module)
+        self._updates = Optimizer(spec.training, self.model, self._named)
+        self.optimizer: Any = self._updates.chained
+        groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
+        self._gathers = [gather for group in groups for gather in group.gathers]
+        self._shards = Shards(self._gathers, self.optimizer) if self._sharded else None
+        self._embedding = self._embedding_group()
+        self.replica = self._build_replica()
+        self._step, self._update, self._forwards_left = 0, Update.OPTIMIZER, 0
+        self._config.finalize_model_grads_func = self._finalize_gradients
+        self._config.grad_scale_func = self.optimizer.scale_loss
+        self._config.no_sync_func = self.model.no_sync if spec.method.overlap else None
+        self._schedule = get_forward_backward_func()
+        self._p2p = ChargedP2P(self._groups.pp, self._config, self.ledger, spec.method.pipeline, spec.seed)
+        if place.device.type == "cuda":
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Leave nothing for the first steps to compile."""
+        last = self.spec.method.synchronisation.exchanges(self.spec.training.iterations) - 1
+        known = (0, *(step for step in self.spec.method.policy.changes if step < last), last)
+        shapes = self._compressible() if self.exchange.compresses else {}
+        rehearse(self._aggregator(), self.exchange.policy, known, self.replica.buckets, shapes, self._data_parallel)
+        if self.spec.method.pipeline.compresses:
+            model = self.spec.model
+            message = (model.seq_length, self.spec.training.micro_batch, model.hidden_size)
+            self._p2p.rehearse(message, self.place.device)
+        self.ledger.forget()
+
+    def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
+        names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
+        wire = self.spec.training.parameter_wire
+        model = CompressedDDP(
+            self._config, self._ddp_config(), module, self.synchronisation, names, self._data_parallel, wire
+        )
+        if self._sharded:
+            self._layout = self.exchange.aggregator.layout = owners(model, names, self._data_parallel.size)
+        return model
+
+    def _ddp_config(self) -> DistributedDataParallelConfig:
+        return DistributedDataParallelConfig(
+            grad_reduce_in_fp32=True,
+            overlap_grad_reduce=self.spec.method.overlap,
+            bucket_size=self.spec.training.bucket_parameters,
+            use_distributed_optimizer=self._sharded,
+            # of megatron's own reduce-scatter, which only stock megatron runs
+            reduce_scatter_with_fp32_accumulation=self._sharded,
+        )
+
+    def _finalize_gradients(self, *unused: Any, **unused_options: Any) -> None:
+        """Backward is done: the buckets' exchange, what the synchronisation makes of it, and the tied embedding."""
+        self.model.finish_grad_sync()
+        self._update = self.synchronisation.before_optimizer(self._step, self.replica)
+        sum_tied_gradient(self.model, self._embedding)
+
+    def _build_synchronisation(self) -> Synchronisation:
+        settings = self.spec.method.synchronisation
+        return SYNCHRONISATIONS[settings.name](settings, self.exchange, self.spec.training.iterations)
+
+    def _build_replica(self) -> MegatronReplica:
+        groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
+        buckets = [group.gradients for group in groups if group.gradients]
+        tied = tied_gradient(self.model) if self._embedding is not None and self.place.num_stages > 1 else None
+        named = {name: p for name, p in self._named.items() if name not in self._fused}
+        return MegatronReplica(named, buckets, tied, self._embedding, self._updates)
+
+    def _build_exchange(self) -> GradientExchange:
+        method, place = self.spec.method, self.place
+        aggregator, shapes = self._aggregator(), self._compressible()
+        agreement = TorchCommunicator(self._groups.tp_dp_cp, self.ledger)
+        stages = TorchCommunicator(self._groups.pp, self.ledger) if place.num_stages > 1 else None
+        if method.policy.needs_costs and not self.costs:
+            everything = {name: shape for name, shape in self.shapes.items() if name not in self._fused}
+            cost = measure(self._aggregator(), everything, shapes, self._data_parallel, agreement, place.device)
+            self.costs = share(cost, stages, place.device)
+            self.ledger.forget()
+        everywhere: list[Any] = [None] * place.num_stages
+        dist.all_gather_object(everywhere, shapes, group=self._groups.pp)
+        exchanges = method.synchronisation.exchanges(self.spec.training.iterations)
+        context = Context(place.stage, place.num_stages, exchanges, shapes, everywhere[0], self.costs)
+        policy = POLICIES[method.policy.name](method.policy, context)
+        compresses = method.placement.stages is None or place.stage in method.placement.stages
+        return GradientExchange(
+            aggregator, policy, self._data_parallel, agreement, shapes, place.stage, stages, compresses
+        )
+
+    def _aggregator(self) -> Aggregator:
+        settings = self.spec.method.aggregator
+        made = MECHANISMS[settings.name](settings, seed=self.spec.seed)
+        made.layout = self._layout
+        return made
+
+    def _compressible(self) -> dict[str, tuple[int, ...]]:
+        exclude = (*self.spec.method.placement.exclude, *self._fused)
+        return compressible(self.shapes, self._aggregator().amount, exclude)
+
+    @property
+    def _fused(self) -> tuple[str, ...]:
+        """Parameters whose gradients the embedding's group averages, not the exchange."""
+        return TIED if self.spec.method.fused_embedding else ()
+
+    def _embedding_group(self) -> Communicator | None:
+        if self.spec.method.fused_embedding:
+            group = embedding_group(self.place, timedelta(seconds=self.spec.cluster.timeout_seconds))
+            return None if group is None else TorchCommunicator(group, self.ledger)
+        member = self.place.first_stage or self.place.last_stage
+        return TorchCommunicator(self._groups.embd, self.ledger) if member and self.place.num_stages > 1 else None
+
+    @property
+    def _sharded(self) -> bool:
+        return self.spec.training.shard == "optimizer"
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, with the vocabulary's padding; the tied embedding counts once."""
+        degree = self.spec.parallel.tensor
+        own = sum(
+            p.numel() * (degree if is_split(p) else 1)
+            for name, p in self._named.items()
+            if name != "output_layer.weight"
+        )
+        total = torch.tensor(own, device=self.place.device)
+        dist.all_reduce(total, group=self._groups.pp)
+        return int(total)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes that this rank would hand over in a step if its gradients travelled uncompressed in fp32."""
+        return 4 * sum(math.prod(shape) for shape in self.shapes.values()) if self.spec.parallel.data > 1 else 0
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The data-parallel ranks."""
+        return self._data_parallel.group
+
+    def held(self) -> Held:
+        """This rank's tensors that stay from step to step, by category."""
+        codecs = (self._p2p._forward, self._p2p._backward)
+        buffers: Any = self.model.buffers  # a list of megatron's, in place of torch's method
+        return {
+            "parameters": self.model.parameters(),
+            "gradients": [buffer.grad_data for buffer in buffers],
+            "optimizer": kept(self.optimizer, self._gathers),
+            "method": inside((self.exchange.aggregators, self.synchronisation, codecs)),
+            "other": self.model.module.buffers(),
+        }
+
+    def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
+        """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.
+
+        A norm that is not finite leaves the parameters and the optimizer as they were. It is the norm that all ranks
+        agree on (`Synchronisation.agreed_norm`).
+
+        `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
+        """
+        self.model.train()
+        self.model.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        self._step, self._forwards_left, self.replica.lr = step, len(micro_batches), lr
+        self.synchronisation.begin_step(step, self.replica)
+        with self.clock.region("forward"), backward_region(self.clock):
+            losses = self._run_schedule(micro_batches, forward_only=False)
+        with self.clock.region("optimizer"):
+            self._updates.set_rate(lr)
+            # megatron's `optimizer.step()` in its parts, to look at the norm before anything is changed by it
+            self.optimizer.prepare_grads()
+            grad_norm = self._updates.clip(self.synchronisation.own)
+            if math.isfinite(grad_norm) and self._update is Update.OPTIMIZER:
+                if self._shards is not None:
+                    self._shards.restore()
+                self.optimizer.step_with_ready_grads()
+                self.synchronisation.update(step, self.replica)
+        agreed = self.synchronisation.agreed_norm(step, grad_norm)
+        if math.isfinite(agreed):
+            self.synchronisation.after_optimizer(step, self.replica)
+        return losses, agreed
+
+    def end_step(self, loss: torch.Tensor) -> list[dict[str, Any]]:
+        """At a window's end, let the policy decide. Returns decision records. Belongs to the step's time."""
+        return self.synchronisation.end_step(self._step, loss)
+
+    def told(self) -> Mapping[str, float]:
+        """What the synchronisation measured in the step, by column of its record."""
+        return self.synchronisation.told()
+
+    def drain(self) -> None:
+        """Finish the exchange that is under way beside the next step, if there is one. Collective."""
+        self.synchronisation.drain()
+
+    def timed(self, seconds: Mapping[str, float]) -> None:
+        """Tell the policy how long regions took in the step whose clock was just stopped."""
+        self.exchange.timed(self.clock.last_seconds("backward"), seconds)
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What holds for the first step."""
+        return self.exchange.decisions(0)
+
+    def evaluate(self, batches: Sequence[np.ndarray]) -> float:
+        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank.
+
+        Of the synchronised parameters.
+        """
+        self.model.eval()
+        with torch.no_grad(), self.synchronisation.synchronised(self.replica):
+            losses = torch.stack([self._run_schedule(batch, forward_only=True) for batch in batches])
+        total = torch.zeros(2, device=self.place.device)
+        if self.place.last_stage:
+            total = torch.stack([losses.sum(), losses.new_tensor(float(len(losses)))])
+        dist.all_reduce(total)
+        self.ledger.forget()  # an evaluation's traffic between stages is not the next step's
+        return float(total[0] / total[1])
+
+    def _run_schedule(self, micro_batches: np.ndarray, forward_only: bool) -> torch.Tensor:
+        self._p2p.training = not forward_only
+        results = self._schedule(
+            forward_step_func=_forward_step if forward_only else self._training_forward_step,
+            data_iterator=self._device_batches(micro_batches),
+            model=self.model,
+            num_microbatches=len(micro_batches),
+            seq_length=self.spec.model.seq_length,
+            micro_batch_size=micro_batches.shape[1],
+            forward_only=forward_only,
+            p2p_communicator=self._p2p if self.place.num_stages > 1 else None,
+            pg_collection=self._groups if self.place.num_stages > 1 else None,
+        )
+        if not results:  # only the last stage has a loss
+            return torch.zeros((), device=self.place.device)
+        return torch.stack([r["loss"] for r in results]).mean()
+
+    def _training_forward_step(
+        self, batches: Iterator[torch.Tensor], model: torch.nn.Module
+    ) -> tuple[torch.Tensor, Any]:
+        done = _forward_step(batches, model)
+        self._forwards_left -= 1
+        if not self._forwards_left:
+            self.synchronisation.forward_done()
+        return done
+
+    def _device_batches(self, micro_batches: np.ndarray) -> Iterator[torch.Tensor]:
+        for tokens in list(micro_batches):
+            yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's model (by global name; `split` tells the tensor-parallel dimension), optimizer, exchange, RNG."""
+        tracker: Any = get_cuda_rng_tracker()
+        synchronisation = self.synchronisation.state_dict()  # first: it drains
+        return {
+            "synchronisation": synchronisation,
+            "ledger": self.ledger.state_dict(),
+            "model": {name: parameter.detach() for name, parameter in self._named.items()},
+            "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
+            "optimizer": (self._shards or self.optimizer).state_dict(),
+            "exchange": self.exchange.state_dict(),
+            "pipeline": self._p2p.state_dict(),
+            "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
+            | ({"cuda": torch.cuda.get_rng_state()} if self.place.device.type == "cuda" else {}),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave on this rank of the same topology."""
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                parameter.copy_(state["model"][name])
+        (self._shards or self.optimizer).load_state_dict(state["optimizer"])
+        self.exchange.load_state_dict(state["exchange"])
+        self.synchronisation.load_state_dict(
+            state.get("synchronisation", {})
+        )  # none in checkpoints before there were any
+        self.ledger.load_state_dict(state.get("ledger", {}))
+        self._p2p.load_state_dict(state["pipeline"])
+        torch.set_rng_state(state["rng"]["cpu"])
+        tracker: Any = get_cuda_rng_tracker()
+        tracker.set_states(state["rng"]["tracker"])
+        if "cuda" in state["rng"]:
+            torch.cuda.set_rng_state(state["rng"]["cuda"])
+
+
+def _forward_step(batches: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Any]:
+    tokens = next(batches)
+    inputs, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    positions = torch.arange(inputs.shape[1], device=inputs.device).expand_as(inputs)
+    output = model(inputs, positions, None, labels=labels)
+
+    def mean_loss(losses: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss = losses.float().mean()
+        return loss, {"loss": loss.detach().clone()}  # the schedule divides `loss` in place
+
+    return output, mean_loss

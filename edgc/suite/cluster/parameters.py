@@ -1,0 +1,69 @@
+"""What a pipeline stage holds of a GPT-2: names and shapes as the training engine has them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from edgc.suite.config import Model, RunSpec
+
+Shape = tuple[int, ...]
+GPT2_VOCABULARY = 50257  #: tokens of GPT-2's own tokenizer
+
+
+def vocabulary(spec: RunSpec) -> int:
+    """Rows of the word embedding: the corpus's tokens, padded."""
+    return spec.padded_vocabulary(spec.corpus.tokenizer.vocab_size or GPT2_VOCABULARY)
+
+
+def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> dict[str, Shape]:
+    """A rank's parameters by name, in the order of the forward pass; `vocabulary` is padded.
+
+    The last of several stages has a copy of the word embedding of its own, as output layer.
+    """
+    return dict(_held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[0])
+
+
+def stage_count(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> int:
+    """Parameters in all of them."""
+    return _held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[1]
+
+
+@cache  # a plan asks thousands of times, of a few
+def _held(
+    h: int, seq_length: int, layers: int, vocabulary: int, tensor: int, stages: int, stage: int
+) -> tuple[dict[str, Shape], int]:
+    shapes: dict[str, Shape] = {}
+    if stage == 0:
+        shapes["embedding.word_embeddings.weight"] = (vocabulary // tensor, h)
+        shapes["embedding.position_embeddings.weight"] = (seq_length, h)
+    per_stage = layers // stages
+    for layer in range(stage * per_stage, (stage + 1) * per_stage):
+        shapes |= {f"decoder.layers.{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
+    if stage == stages - 1:
+        shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
+        if stages > 1:
+            shapes["output_layer.weight"] = (vocabulary // tensor, h)
+    return shapes, count(shapes)
+
+
+def _layer(h: int, tensor: int) -> dict[str, Shape]:
+    return {
+        "input_layernorm.weight": (h,),
+        "input_layernorm.bias": (h,),
+        "self_attention.linear_proj.weight": (h, h // tensor),
+        "self_attention.linear_proj.bias": (h,),
+        "self_attention.linear_qkv.weight": (3 * h // tensor, h),
+        "self_attention.linear_qkv.bias": (3 * h // tensor,),
+        "pre_mlp_layernorm.weight": (h,),
+        "pre_mlp_layernorm.bias": (h,),
+        "mlp.linear_fc1.weight": (4 * h // tensor, h),
+        "mlp.linear_fc1.bias": (4 * h // tensor,),
+        "mlp.linear_fc2.weight": (h, 4 * h // tensor),
+        "mlp.linear_fc2.bias": (h,),
+    }
+
+
+def count(shapes: dict[str, Shape]) -> int:
+    """Parameters in all of them."""
+    return sum(math.prod(shape) for shape in shapes.values())

@@ -1,0 +1,145 @@
+"""Seconds of messages: which ranks form a group, whose links they share, and what a ring over them takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from edgc.core.base.errors import UserError
+from edgc.core.comm import wire_factor
+from edgc.suite.config import Calibration, Cluster, Parallel, RunSpec
+from edgc.suite.config.rate import bits_per_second
+
+
+def ring_hops(kind: str, size: int) -> int:
+    """Messages that a rank sends one after another for a collective of `size` ranks: a ring's, or one to each other."""
+    return (2 if kind == "all_reduce" else 1) * (size - 1)
+
+
+#: Collectives of one group under way at once: NCCL has them follow one another, PyTorch gives gloo two threads
+IN_FLIGHT = {"cuda": 1, "cpu": 2}
+
+
+class Transfer(NamedTuple):
+    """Seconds of a message."""
+
+    link: float  #: its bytes are on the link
+    ends: float  #: and the rest: latencies, and what processes do with bytes before and after
+
+    @property
+    def seconds(self) -> float:
+        """Until it has arrived, where no other is under way."""
+        return self.link + self.ends
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks of one collective, as its links see them."""
+
+    size: int
+    crosses: bool  #: whether it spans nodes
+    sharing: int  #: groups of its kind that use the busiest node's link at the same time
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Seconds of what a job sends. Ranks are megatron's: tensor fastest, then data, then pipeline."""
+
+    cluster: Cluster
+    parallel: Parallel
+    calibration: Calibration
+    link_bytes_s: float  #: what a collective gets through one node's link
+
+    @classmethod
+    def of(cls, spec: RunSpec, calibration: Calibration) -> Transfers:
+        """Those of a run. Raises `UserError` if the cluster's file does not say how fast its links are."""
+        cluster = spec.cluster
+        if cluster.links and cluster.links.rate:
+            bits = bits_per_second(cluster.links.rate)
+        elif cluster.link_gbit:
+            bits = 1e9 * cluster.link_gbit
+        else:
+            raise UserError(
+                f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one: --link 200gbit"
+            )
+        return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
+
+    def data_group(self, stage: int) -> Group:
+        """The data-parallel groups of a stage."""
+        return self._group("data", stage)
+
+    def tensor_group(self) -> Group:
+        """The tensor-parallel groups."""
+        return self._group("tensor")
+
+    def neighbours(self, stage: int) -> Group:
+        """Pairs of ranks of a stage and of the next."""
+        return self._group("neighbours", stage)
+
+    def embedding_group(self, fused: bool) -> Group:
+        """The first and the last stage's ranks that share a word embedding; fused: all data-parallel ones together."""
+        return self._group("fused ends" if fused else "ends")
+
+    @property
+    def in_flight(self) -> int:
+        """How many collectives of one group are under way at once."""
+        return IN_FLIGHT[self.cluster.device]
+
+    def collective(self, kind: str, payload: float, group: Group) -> Transfer:
+        """A collective of `group`, to which every rank hands `payload` bytes, in equal parts where it has parts."""
+        if group.size == 1 or not payload:
+            return Transfer(0.0, 0.0)
+        return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)
+
+    def with_neighbour(self, kind: str, payload: float, group: Group) -> Transfer:
+        """A collective of two neighbours on a ring of `group`: one message each way, which have the link to themselves.
+
+        The slowest pair's. A node of several ranks has two such pairs that leave it, as one rank alone has.
+        """
+        if group.size == 1 or not payload:
+            return Transfer(0.0, 0.0)
+        return self._transfer(1, wire_factor(kind, 2) * payload, group)
+
+    def hop(self, payload: float, stage: int) -> float:
+        """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
+        if self.parallel.pipeline == 1:
+            return 0.0
+        return self._transfer(1, payload, self.neighbours(stage)).seconds
+
+    def _transfer(self, hops: int, sent: float, group: Group) -> Transfer:
+        """`hops` messages one after another, in which every rank sends `sent` bytes in all."""
+        c = self.calibration
+        if not group.crosses:
+            return Transfer(sent / (1e9 * c.inside_gbyte_s), 1e-6 * hops * c.inside_latency_us)
+        handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
+        return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
+
+    def _group(self, kind: str, stage: int = 0) -> Group:
+        p = self.parallel
+        a_node = 1 if self.cluster.links else self.cluster.processes_per_node  # those with links of their own: machines
+        return _group(kind, stage, p.tensor, p.data, p.pipeline, a_node)
+
+
+@cache  # a plan asks for the same few thousands of times
+def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> Group:
+    ts, ds, last = range(tensor), range(data), pipeline - 1
+
+    def rank(s: int, d: int, t: int) -> int:
+        return t + tensor * (d + data * s)
+
+    match kind:
+        case "data":
+            groups = [[rank(stage, d, t) for d in ds] for t in ts]
+        case "tensor":
+            groups = [[rank(s, d, t) for t in ts] for s in range(pipeline) for d in ds]
+        case "neighbours":
+            groups = [[rank(s, d, t) for s in (stage, stage + 1)] for d in ds for t in ts]
+        case "ends":
+            groups = [[rank(s, d, t) for s in (0, last)] for d in ds for t in ts]
+        case _:  # fused ends
+            groups = [[rank(s, d, t) for s in (0, last) for d in ds] for t in ts]
+    nodes = [{each // a_node for each in group} for group in groups]
+    crossing = [found for found in nodes if len(found) > 1]
+    busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
+    return Group(len(groups[0]), bool(crossing), max(1, busiest))

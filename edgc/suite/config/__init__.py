@@ -1,0 +1,58 @@
+"""The only definition of a setting. YAML files, the JSON schema, the CLI and the spec id all come from here.
+
+`configs/experiments/X.yaml` names a model, methods, seeds …; `load_experiment` reads it with the files it names
+and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete: training needs nothing else.
+"""
+
+from __future__ import annotations
+
+from edgc.core.settings.method import Method, Placement
+from edgc.core.settings.reading import CONFIGS, Named, available, load
+from edgc.suite.config.calibration import Calibration, Stages
+from edgc.suite.config.cluster import Cluster, Links, Parallel, Schedule
+from edgc.suite.config.corpus import Corpus, Tokenizer
+from edgc.suite.config.experiment import Experiment, Judgement, load_experiment
+from edgc.suite.config.model import Model
+from edgc.suite.config.run import RunSpec
+from edgc.suite.config.seeds import UntilDecided
+from edgc.suite.config.simulation import Assumption, Simulation
+from edgc.suite.config.task import Task
+from edgc.suite.config.timing import Cell, Timing
+from edgc.suite.config.trace import Change, Trace
+from edgc.suite.config.training import Probe, Training
+
+#: Everything that has files of its own, and so a JSON schema.
+KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task, Calibration, Trace)
+
+__all__ = [
+    "CONFIGS",
+    "KINDS",
+    "Assumption",
+    "Calibration",
+    "Cell",
+    "Change",
+    "Cluster",
+    "Corpus",
+    "Experiment",
+    "Judgement",
+    "Links",
+    "Method",
+    "Model",
+    "Named",
+    "Parallel",
+    "Placement",
+    "Probe",
+    "RunSpec",
+    "Schedule",
+    "Simulation",
+    "Stages",
+    "Task",
+    "Timing",
+    "Tokenizer",
+    "Trace",
+    "Training",
+    "UntilDecided",
+    "available",
+    "load",
+    "load_experiment",
+]

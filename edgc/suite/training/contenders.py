@@ -1,0 +1,185 @@
+"""A timing session on one of its processes: all methods are built, and then take turns."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from edgc.core.base import files
+from edgc.core.comm.telemetry import REGIONS
+from edgc.core.exchange.costs import link_speed
+from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.config import Cell, RunSpec
+from edgc.suite.config.timing import UNSHAPED
+from edgc.suite.training.batches import Batches
+from edgc.suite.training.data.dataset import open_corpus
+from edgc.suite.training.engines import build_engine
+from edgc.suite.training.load import Watch, own_seconds
+from edgc.suite.training.loop import divergence, write_manifest
+from edgc.suite.training.node_links import network_of
+from edgc.suite.training.pace import Pace
+from edgc.suite.training.recorder import Recorder
+from edgc.suite.training.session import Session, run_folder
+from edgc.suite.training.step import take_step
+from edgc.suite.training.stopping import Stopping
+
+if TYPE_CHECKING:
+    from edgc.suite.training.engines import Engine
+
+LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
+
+
+def time_methods(session: Session, folder: Path, corpus_dir: Path) -> None:
+    """Take every cell of the session. Collective over the job.
+
+    Writes every run's records. A method whose gradient norm is not finite is out; its status says so. Returns early,
+    with the reason in the session's `status.json`, if it is asked to stop: what is timed has to be timed at one go.
+    """
+    lead, timing = session.runs[0], session.timing
+    place = join(lead)
+    contenders = [Contender(spec, place, run_folder(folder, spec), corpus_dir) for spec in session.runs]
+    links = Links(lead, contenders[0].engine)
+    for contender in contenders:
+        contender.begin()
+    gc.collect()
+    gc.freeze()  # a full collection would go through every method's objects in the middle of one method's step
+    stopping, pace = Stopping(folder, place.rank), Pace(timing.patience)
+    reason = None
+    for number, cell in enumerate(timing.cells(len(contenders)), start=1):
+        links.shape(cell.rate)
+        slower = pace.wait() if timing.patience else None
+        settle = timing.settle if cell.round else timing.warmup
+        contenders[cell.method].take(cell, timing.steps_of(cell), settle, slower)
+        if reason := stopping.due(number):
+            break
+    for contender in contenders:
+        contender.end(links, reason)
+    if place.rank == 0:
+        files.write_json(folder / "status.json", {"status": reason or "done"})
+    leave()
+
+
+class Contender:
+    """One method of a session: model, optimizer and records of its own, in the process groups of all."""
+
+    def __init__(self, spec: RunSpec, place: Place, run_dir: Path, corpus_dir: Path) -> None:
+        corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
+        self.spec, self._place, self._run_dir, self._corpus = spec, place, run_dir, corpus.manifest
+        seed_everything(spec.seed, place)
+        self.engine = build_engine(spec, place, corpus.manifest["vocab_size"])
+        self._batches = Batches(spec, corpus, place.data)
+        self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
+        self._leads = place.data == 0 and place.tensor == 0
+        # An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
+        # cores of their own, so that steps look shorter. The wait is no part of a step's time.
+        self._floor = spec.method.floor
+        self._step, self._message = 0, ""
+        self._seconds: dict[str, list[dict[str, float]]] = defaultdict(list)  # of counted steps by region, by rate
+
+    def begin(self) -> None:
+        """Write what holds before the first step."""
+        self._recorder.decisions(self.engine.decisions(), self._leads)
+        self._recorder.aside_seconds["startup"] += time.time() - float(os.environ["EDGC_LAUNCHED_AT"])
+
+    def take(self, cell: Cell, steps: int, settle: int, slower: float | None) -> None:
+        """Take the steps of a cell; the first `settle` do not count. Collective. `slower`: what `Pace` said of it."""
+        if self._message:
+            return
+        dist.barrier()
+        watch, own, norms = Watch(), own_seconds(), [0.0]
+        for i in range(steps):
+            counted = i >= settle
+            if self._floor:
+                dist.barrier()
+            if i == settle:
+                self._recorder.drain()
+            marks = {"round": cell.round, "rate": cell.rate, "counted": counted}
+            norm, decided, seconds = take_step(
+                self._step, self.spec, self.engine, self._batches, self._recorder, **marks
+            )
+            norms.append(norm)
+            if counted:
+                self._seconds[cell.rate].append(seconds)
+            self._step += 1
+            if decided:
+                self._recorder.decisions(decided, self._leads)
+        own_worst = max(norms, key=lambda norm: (not math.isfinite(norm), norm))
+        used, worst = self._over_ranks(own_seconds() - own, own_worst)
+        self.engine.drain()
+        self._recorder.drain()
+        alone = self.spec.cluster.nodes == 1  # only then are all of the machine's processes this job's
+        self._recorder.mark(foreign_load=watch.foreign_share(used) if alone else None, slower=slower)
+        self._recorder.flush()
+        if not math.isfinite(worst):
+            self._message = divergence(self.spec, self._step, worst)
+
+    def _over_ranks(self, used: float, norm: float) -> tuple[float, float]:
+        """Seconds of all ranks, and the largest gradient norm: without an exchange, ranks have different ones."""
+        both = torch.tensor([used, norm], dtype=torch.float64, device=self._place.device)
+        everywhere = both.new_empty(self._place.world, 2)
+        dist.all_gather_into_tensor(everywhere.view(-1), both)
+        return float(everywhere[:, 0].sum()), float(everywhere[:, 1].max())
+
+    def end(self, links: Links, reason: str | None) -> None:
+        """Write where the records come from, and how it ended."""
+        write_manifest(self.spec, self._run_dir, self._corpus, self.engine, links.rates[0][1], rates=links.records())
+        self._recorder.memory(self.engine.held())
+        status = "diverged" if self._message else reason or "done"
+        iterations, parameters = self.spec.training.iterations, self.engine.num_parameters
+        self._recorder.write_status(status, self._step, iterations, self._message, num_parameters=parameters)
+        self._write_stages()
+
+    def _write_stages(self) -> None:
+        """By rate, each stage's seconds by region in its ranks' fastest step, their mean: `stages.json`. Collective."""
+        fastest = {rate: min(steps, key=lambda step: step["step"]) for rate, steps in self._seconds.items()}
+        own = {rate: {region: step.get(region, 0.0) for region in REGIONS} for rate, step in fastest.items()}
+        everybody: list[Any] = [None] * self._place.world
+        dist.all_gather_object(everybody, own)
+        ranks = len(everybody) // self._place.num_stages  # megatron numbers a stage's ranks one after another
+        record = {
+            rate: [
+                {region: statistics.fmean(one[rate][region] for one in everybody[i : i + ranks]) for region in REGIONS}
+                for i in range(0, len(everybody), ranks)
+            ]
+            for rate in own
+        }
+        if self._place.rank == 0:
+            files.write_json(self._run_dir / "stages.json", record)
+
+
+class Links:
+    """The links of a session: their rates are set between cells, and each is measured when it is set first."""
+
+    def __init__(self, spec: RunSpec, engine: Engine) -> None:
+        self._network = network_of(spec.cluster) if spec.cluster.links else None
+        self._engine = engine
+        self._rate: str | None = None  # the cluster's file may have set any
+        self.rates: list[tuple[str, float | None]] = []  #: each with the bytes a second that a rank sent, None if alone
+        self.shape(UNSHAPED)
+
+    def shape(self, rate: str) -> None:
+        """Set all links to `rate`. Collective."""
+        if rate == self._rate:
+            return
+        self._rate = rate
+        if self._network is not None and self._engine.place.rank == 0:
+            self._network.shape(None if rate == UNSHAPED else rate)
+        dist.barrier()
+        if rate not in dict(self.rates):
+            self.rates.append((rate, self._measured()))
+
+    def _measured(self) -> float | None:
+        return link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
+
+    def records(self) -> list[dict[str, str | float | None]]:
+        """For the manifests."""
+        return [{"rate": rate, "all_reduce_bytes_per_second": measured} for rate, measured in self.rates]

@@ -1,0 +1,131 @@
+"""What a corpus names on this machine: its id, its files, and whether they are there."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import platform
+import string
+import sysconfig
+from pathlib import Path
+
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import canonical_json
+from edgc.suite.config import Corpus, Tokenizer
+
+OFFLINE_SWITCHES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+
+# Left out of the standard library: what distributions ship or strip as they like (tests, tkinter, …), what a
+# build generates, and tables that are numbers rather than text.
+NOT_STDLIB = (
+    {"site-packages", "dist-packages", "sitecustomize.py", "usercustomize.py"}
+    | {"test", "tests", "idle_test", "tkinter", "idlelib", "turtledemo", "distutils", "lib2to3", "ensurepip"}
+    | {"pydoc_data", "encodings"}
+)
+GENERATED_PREFIXES = ("_sysconfigdata", "config-")
+
+
+def python_version(corpus: Corpus) -> str | None:
+    """The interpreter's version where the text depends on it (source stdlib), else None."""
+    return platform.python_version() if corpus.source == "stdlib" else None
+
+
+def corpus_id(corpus: Corpus) -> str:
+    """`<name>-<8 hex digits>` of the settings as written, with variables unexpanded: equal on every machine.
+
+    The standard library's text differs from one Python to the next, so its version counts there.
+    """
+    identity = {"settings": corpus.model_dump(mode="json"), "python": python_version(corpus)}
+    return f"{corpus.name}-{hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:8]}"
+
+
+def check_corpus(corpus: Corpus) -> None:
+    """Raise `UserError` if a variable is unset, a file missing or empty, or the hub off. Reads no text."""
+    input_files(corpus)
+    if corpus.source == "hub" and (switch := _offline_switch()):
+        raise UserError(
+            f"corpus.dataset {corpus.dataset} ({corpus.name}) is streamed from the Hugging Face hub,\n"
+            f"but {switch} is set. Unset it, or use a corpus with source: files or stdlib."
+        )
+
+
+def input_files(corpus: Corpus) -> list[Path]:
+    """Every local file that the corpus is made from: its text's and its tokenizer's. Raises `UserError`."""
+    return [*text_files(corpus).values(), *tokenizer_files(corpus.tokenizer)]
+
+
+def text_files(corpus: Corpus) -> dict[str, Path]:
+    """The local files of text by their label, sorted; a label is the path below the folder common to all.
+
+    Empty for source hub. Raises `UserError` if a variable is unset or a pattern finds no text.
+    """
+    if corpus.source == "hub":
+        return {}
+    if corpus.source == "stdlib":
+        return _stdlib_files(Path(sysconfig.get_path("stdlib")))
+    found = {path for pattern in corpus.paths for path in _matches(pattern, corpus.name)}
+    root = os.path.commonpath([path.parent for path in found])
+    return {path.relative_to(root).as_posix(): path for path in sorted(found)}
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> list[Path]:
+    """GPT-2's vocab.json and merges.txt in `path`; empty without `path`. Raises `UserError` if missing."""
+    if tokenizer.path is None:
+        return []
+    folder = Path(expand(tokenizer.path, "corpus.tokenizer.path"))
+    files = [folder / "vocab.json", folder / "merges.txt"]
+    if missing := [path.name for path in files if not path.is_file()]:
+        raise UserError(
+            f"corpus.tokenizer.path {tokenizer.path!r}: no {' and no '.join(missing)} in {folder}.\n"
+            "Give a folder that holds GPT-2's vocab.json and merges.txt, or null to take them from the hub."
+        )
+    return files
+
+
+def expand(path: str, setting: str) -> str:
+    """Fill in ${VARIABLES} from the environment. Raises `UserError` naming one that is unset or empty."""
+    try:
+        expanded = string.Template(path).substitute({name: value for name, value in os.environ.items() if value})
+    except KeyError as error:
+        name = error.args[0]
+        raise UserError(
+            f"{setting} {path!r}: the environment variable {name} is not set.\nSet it, e.g. {name}=/path/to/folder"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{setting} {path!r}: {error}; write variables as ${{NAME}} and a plain $ as $$") from None
+    return str(Path(expanded).expanduser())
+
+
+def _matches(pattern: str, corpus_name: str) -> list[Path]:
+    expanded = expand(pattern, "corpus.paths")
+    matches = map(Path, glob.glob(expanded, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
+    files = [path.absolute() for path in matches if path.is_file()]
+    if not any(path.stat().st_size for path in files):
+        problem = "only empty files" if files else "no file"
+        raise UserError(
+            f"corpus.paths {pattern!r} ({corpus_name}): {problem} at {expanded}\n"
+            "Give glob patterns that match at least one text or .jsonl file."
+        )
+    return files
+
+
+def _stdlib_files(root: Path) -> dict[str, Path]:
+    labels = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    kept = {label: labels[label] for label in sorted(labels) if _is_text(label)}
+    if not kept:
+        raise UserError(
+            f"corpus.source stdlib: no Python source in {root}; this interpreter has its library compiled.\n"
+            "Use another Python, or a corpus with source: files."
+        )
+    return kept
+
+
+def _is_text(label: str) -> bool:
+    parts = label.split("/")
+    return NOT_STDLIB.isdisjoint(parts) and not parts[0].startswith(GENERATED_PREFIXES)
+
+
+def _offline_switch() -> str | None:
+    on = {"1", "ON", "YES", "TRUE"}
+    return next((name for name in OFFLINE_SWITCHES if os.environ.get(name, "").upper() in on), None)

@@ -1,0 +1,170 @@
+"""From a corpus to its folder: tokens on disk, the tokenizer, held-out text and a manifest with checksums.
+
+    train.bin, validation.bin   uint16 token ids, <|endoftext|> after each document
+    tokenizer.json              as `tokenizers` and transformers' PreTrainedTokenizerFast read it
+    validation.jsonl            {"id", "text"} of the first held-out documents
+    manifest.json               written last: a folder without one is not finished
+
+The same text and settings give the same bytes, manifest included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import tokenizers
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn
+
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import atomic_open, read_json, sha256, write_json, write_text
+from edgc.suite.config import Corpus
+from edgc.suite.config.corpus import END_OF_TEXT
+from edgc.suite.training.data.corpus_files import check_corpus, corpus_id, python_version, text_files, tokenizer_files
+from edgc.suite.training.data.documents import Document, documents, held_out
+from edgc.suite.training.data.tokenizers import make_tokenizer, vocabulary_size
+
+SPLITS = ("train", "validation")
+FILES = ("train.bin", "validation.bin", "tokenizer.json", "validation.jsonl")
+HELD_OUT_CHARACTERS = 4_000_000  # in validation.jsonl: plenty for a zero-shot task
+BATCH_CHARACTERS = 4_000_000  # tokenised together: bounds memory
+
+
+def prepare(corpus: Corpus, out: Path) -> dict[str, Any]:
+    """Fill the folder `out` and return its manifest. A folder that is finished and whole is left alone.
+
+    Raises `UserError` if the text is missing, unreadable, or falls entirely on one side of the split.
+    """
+    identity = {
+        "id": corpus_id(corpus),
+        "settings": corpus.model_dump(mode="json"),
+        "python": python_version(corpus),
+    }
+    identity["source_sha256"] = _source_checksum(corpus)
+    if manifest := _finished(out, identity):
+        return manifest
+    check_corpus(corpus)
+    (out / "manifest.json").unlink(missing_ok=True)
+
+    training = (d.text for d in documents(corpus) if not held_out(d, corpus.validation_fraction))
+    tokenizer = make_tokenizer(corpus.tokenizer, training)
+    splits = _tokenise(corpus, tokenizer, out)
+    write_text(out / "tokenizer.json", tokenizer.to_str() + "\n")
+    manifest = {
+        **identity,
+        "vocab_size": vocabulary_size(tokenizer),
+        "end_of_text": tokenizer.token_to_id(END_OF_TEXT),
+        "splits": splits,
+        "sha256": _checksums(out),
+    }
+    write_json(out / "manifest.json", manifest)
+    return manifest
+
+
+class _Split:
+    """One side of the split while it is written."""
+
+    def __init__(self, stream: IO[bytes], end_of_text: int) -> None:
+        self.stream = stream
+        self.end_of_text = end_of_text
+        self.counts = {"documents": 0, "bytes": 0, "tokens": 0}
+
+    def add(self, document: Document, ids: list[int]) -> None:
+        self.stream.write(np.array([*ids, self.end_of_text], dtype="<u2").tobytes())
+        self.counts["documents"] += 1
+        self.counts["bytes"] += document.num_bytes
+        self.counts["tokens"] += len(ids) + 1
+
+
+def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, dict[str, int]]:
+    """Write both splits' tokens and validation.jsonl. Returns documents, bytes and tokens of each."""
+    end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
+    excerpt = _Excerpt(HELD_OUT_CHARACTERS)
+    with ExitStack() as stack:
+        splits = {s: _Split(stack.enter_context(atomic_open(out / f"{s}.bin", "wb")), end_of_text) for s in SPLITS}
+        text_stream = stack.enter_context(atomic_open(out / "validation.jsonl"))
+        for batch in _progress(_batches(documents(corpus)), corpus.name):
+            encodings = tokenizer.encode_batch_fast([document.text for document in batch])
+            for document, encoding in zip(batch, encodings, strict=True):
+                side = SPLITS[held_out(document, corpus.validation_fraction)]
+                splits[side].add(document, encoding.ids)
+                if side == "validation":
+                    text_stream.write(excerpt.line(document))
+        counts = {name: split.counts for name, split in splits.items()}
+        _check_both_sides(corpus, counts)
+    return counts
+
+
+class _Excerpt:
+    """JSON lines of the first documents, cut after a number of characters of text."""
+
+    def __init__(self, characters: int) -> None:
+        self.left = characters
+
+    def line(self, document: Document) -> str:
+        text = document.text[: self.left]
+        self.left -= len(text)
+        return json.dumps({"id": document.id, "text": text}) + "\n" if text else ""
+
+
+def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    size = 0
+    for document in stream:
+        batch.append(document)
+        size += len(document.text)
+        if size >= BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _progress(batches: Iterator[list[Document]], name: str) -> Iterator[list[Document]]:
+    """Pass batches through; on a terminal, show how much text has gone by."""
+    console = Console(stderr=True)
+    with Progress(SpinnerColumn(), "{task.description}", console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name)
+        total = 0
+        for batch in batches:
+            yield batch
+            total += sum(document.num_bytes for document in batch)
+            progress.update(task, description=f"{name}: {total / 1e6:.0f} MB of text tokenised")
+
+
+def _check_both_sides(corpus: Corpus, counts: dict[str, dict[str, int]]) -> None:
+    train, validation = (counts[name]["documents"] for name in SPLITS)
+    if train and validation:
+        return
+    limit = "" if corpus.max_bytes is None else f" within corpus.max_bytes {corpus.max_bytes}"
+    raise UserError(
+        f"corpus {corpus.name}: {train + validation} documents{limit}, of which {train} are for training and "
+        f"{validation} held out (corpus.validation_fraction {corpus.validation_fraction}); each needs one.\n"
+        "Give more text, or more documents (corpus.split_on: blank_line or line), or change the fraction."
+    )
+
+
+def _source_checksum(corpus: Corpus) -> str:
+    """SHA-256 over every local file the corpus is made from, so that changed text is noticed."""
+    files = text_files(corpus) | {path.name: path for path in tokenizer_files(corpus.tokenizer)}
+    lines = (f"{sha256(path)} {label}\n" for label, path in files.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _checksums(out: Path) -> dict[str, str]:
+    return {name: sha256(out / name) for name in FILES}
+
+
+def _finished(out: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The folder's manifest if it has the same settings and text and its files are as they were written."""
+    if not all((out / name).is_file() for name in (*FILES, "manifest.json")):
+        return None
+    manifest = read_json(out / "manifest.json")
+    same = manifest | identity == manifest and manifest.get("sha256") == _checksums(out)
+    return manifest if same else None

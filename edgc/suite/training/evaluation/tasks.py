@@ -1,0 +1,159 @@
+"""lm-eval tasks on the data that is here: a local mirror, the hub, or the corpus's held-out text.
+
+A stock task keeps its own prompt, choices and metrics: a definition that `include`s lm-eval's changes only
+where the examples come from. So its numbers are those of the stock task on the same examples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgc.core.base.errors import UserError
+from edgc.core.base.files import read_jsonl, write_json
+from edgc.suite.config import Task
+from edgc.suite.training.evaluation import cloze
+from edgc.suite.training.evaluation.hub import hub_reachable, offline
+from edgc.suite.training.evaluation.local_data import MIRROR, local_file
+
+if TYPE_CHECKING:
+    from lm_eval.api.task import ConfigurableTask
+
+SCORED = ("multiple_choice", "loglikelihood")
+
+
+class NoData(Exception):
+    """A task's examples are not here; the text says why."""
+
+
+def load_tasks(
+    tasks: Sequence[Task], corpus: Path, scratch: Path
+) -> tuple[dict[str, ConfigurableTask], dict[str, str]]:
+    """Load what can be loaded. Returns lm-eval's tasks by name, and why the others cannot run by name.
+
+    `corpus` is a prepared corpus folder; definitions and converted data go to `scratch`. The hub is asked
+    only for tasks without a local file, and a hub that does not answer costs seconds. Raises `UserError` for
+    what is wrong rather than missing: a mirror that does not exist, an unknown stock task, one that generates
+    text, a metric that the task does not have.
+    """
+    stock = stock_definitions(task.lm_eval for task in tasks if task.lm_eval)
+    unknown = [
+        f"task {t.name}: lm_eval = {t.lm_eval!r} is no task of lm-eval"
+        for t in tasks
+        if t.lm_eval and t.lm_eval not in stock
+    ]
+    if unknown:
+        raise UserError("\n".join(unknown))
+    on_hub = [task for task in tasks if task.lm_eval and local_file(task) is None]
+    reachable = bool(on_hub) and hub_reachable()
+    loaded: dict[str, ConfigurableTask] = {}
+    missing: dict[str, str] = {}
+    with contextlib.nullcontext() if reachable else offline():
+        for task in tasks:
+            try:
+                if task.lm_eval is None:
+                    loaded[task.name] = _generated(task, corpus, scratch)
+                elif task in on_hub:
+                    loaded[task.name] = _from_hub(task, stock[task.lm_eval], scratch, reachable)
+                else:
+                    loaded[task.name] = _from_mirror(task, stock[task.lm_eval], scratch)
+            except NoData as reason:
+                missing[task.name] = str(reason)
+    for task in tasks:
+        if task.name in loaded:
+            _check(task, loaded[task.name])
+    return loaded, missing
+
+
+def stock_definitions(names: Iterable[str]) -> dict[str, Path]:
+    """The YAML files in lm-eval that define these tasks; unknown names are left out.
+
+    Read as text: lm-eval's own index of its 14 000 files takes several seconds, this a fraction of one.
+    """
+    import lm_eval
+
+    wanted = set(names)
+    if not wanted:
+        return {}
+    pattern = re.compile(rf"^task:\s*[\"']?({'|'.join(map(re.escape, wanted))})[\"']?\s*$", re.MULTILINE)
+    found: dict[str, Path] = {}
+    for path in sorted((Path(lm_eval.__path__[0]) / "tasks").rglob("*.yaml")):
+        if match := pattern.search(path.read_text(encoding="utf-8")):
+            found.setdefault(match[1], path.resolve())
+    return found
+
+
+def _generated(task: Task, corpus: Path, scratch: Path) -> ConfigurableTask:
+    source = corpus / "validation.jsonl"
+    if not source.is_file():
+        raise UserError(f"task {task.name}: no {source}; prepare the corpus first")
+    examples = cloze.questions([document["text"] for document in read_jsonl(source)])
+    if len(examples) < cloze.MINIMUM:
+        raise NoData(
+            f"the held-out documents give {len(examples)} questions, at least {cloze.MINIMUM} are needed: "
+            "hold out more text (corpus.validation_fraction), in documents of over "
+            f"{cloze.CONTEXT + cloze.CONTINUATION} characters"
+        )
+    definition, data = cloze.write_task(task.name, examples, corpus / "tasks")
+    return _load(task.name, _on_file(definition, data, scratch), scratch)
+
+
+def _from_mirror(task: Task, stock: Path, scratch: Path) -> ConfigurableTask:
+    data = local_file(task)
+    assert data is not None
+    try:
+        return _load(task.name, _on_file(stock, data, scratch), scratch)
+    except Exception as error:  # whatever reading a file and filling the prompt with it may raise
+        raise NoData(f"{task.local_file} in {MIRROR} does not fit the task: {_cause(error)}") from None
+
+
+def _from_hub(task: Task, stock: Path, scratch: Path, reachable: bool) -> ConfigurableTask:
+    try:
+        return _load(task.name, {"include": str(stock)}, scratch)
+    except Exception as error:  # whatever a data set that is not there may raise
+        absent = f"no {task.local_file} in {MIRROR}, and " if task.local_file else ""
+        why = f"does not give it: {_cause(error)}" if reachable else "cannot be reached or HF_HUB_OFFLINE is set"
+        raise NoData(f"{absent}the Hugging Face hub {why}") from None
+
+
+def _on_file(definition: Path, data: Path, scratch: Path) -> dict[str, Any]:
+    """The task that `definition` defines, on `data`: lm-eval evaluates on the test split if there is one."""
+    return {
+        "include": str(definition.resolve()),
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {"data_files": {"test": str(data.resolve())}, "cache_dir": str(scratch / "cache")},
+        "training_split": None,
+        "validation_split": None,
+        "test_split": "test",
+        "fewshot_split": None,
+        "fewshot_config": None,
+    }
+
+
+def _load(name: str, definition: dict[str, Any], scratch: Path) -> ConfigurableTask:
+    from lm_eval.tasks import TaskManager
+
+    write_json(scratch / f"{name}.yaml", {"task": name, "num_fewshot": 0, **definition})  # JSON is YAML
+    return TaskManager(include_path=str(scratch), include_defaults=False).load([name])["tasks"][name]  # type: ignore[return-value]
+
+
+def _check(task: Task, loaded: ConfigurableTask) -> None:
+    if loaded.OUTPUT_TYPE not in SCORED:
+        raise UserError(
+            f"task {task.name}: lm_eval = {task.lm_eval!r} is of type {loaded.OUTPUT_TYPE}; "
+            f"a small model can only be asked for probabilities: {', '.join(SCORED)}"
+        )
+    if task.metric not in (has := loaded.aggregation()):
+        raise UserError(f"task {task.name}: metric = {task.metric!r}, but it has {', '.join(has)}")
+
+
+def _cause(error: BaseException) -> str:
+    """What went wrong at the bottom, in a line, without a path of this machine."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return re.sub(r"(?<![\w:/])/[\w./-]+/", "", text)[:200]

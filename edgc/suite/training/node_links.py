@@ -1,0 +1,75 @@
+"""The cluster setting `links`: every process of a run on one machine has a network namespace and a link of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgc.core.base import files
+from edgc.suite.cluster.guard import network
+from edgc.suite.cluster.network import Network
+from edgc.suite.config import Cluster
+from edgc.suite.config.rate import bits_per_second
+
+LOCK = Path("/run/edgc-links.lock")
+INTERFACE = "eth0"  #: a process's, in its namespace
+
+
+def network_of(cluster: Cluster) -> Network:
+    """The network of a cluster with links; this machine takes part, so that its launcher can be reached."""
+    return Network("edgc-links", cluster.processes, "10.231.78", host=True)
+
+
+@contextmanager
+def links(cluster: Cluster) -> Iterator[Network | None]:
+    """The cluster's network while the body runs; None where its processes share the machine's.
+
+    One at a time: two would share the machine's cores, and neither could be timed.
+    """
+    if cluster.links is None:
+        yield None
+        return
+    taken = "another run uses links on this machine; wait for it or stop it"
+    with files.only_process(LOCK, taken), network(network_of(cluster), cluster.links.rate) as made:
+        if cluster.links.trace is not None:
+            set_rates(made, cluster.links.trace.rates(0, cluster.processes))
+        yield made
+
+
+def set_rates(made: Network, rates: Sequence[str]) -> None:
+    """Give every process's link its rate, also while used. Raises `RuntimeError` if the kernel says otherwise."""
+    for rate in dict.fromkeys(rates):
+        made.shape(rate, [node for node, own in zip(made.nodes, rates, strict=True) if own == rate])
+    for node, rate in zip(made.nodes, rates, strict=True):
+        for end in made.limits(node):
+            if end is None or abs(end - bits_per_second(rate)) > 8:  # it counts whole bytes
+                raise RuntimeError(f"link of {node}: was set to {rate}, but the kernel says {end} bits a second")
+
+
+def enter(cluster: Cluster, local_rank: int) -> None:
+    """Move this process, which has one thread so far, to its own link, if the cluster has links."""
+    if cluster.links is not None:
+        made = network_of(cluster)
+        made.enter(made.nodes[local_rank])
+
+
+HEADERS = 14 + 20 + 32  #: bytes of a packet: Ethernet, IPv4, TCP with its time stamps
+
+
+class Interface:
+    """What this process's own interface has sent; nothing where it has none of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._own = cluster.links is not None
+
+    def sent(self) -> int | None:
+        """Bytes that its packets carried since it exists, without their headers: an acknowledgement carries nothing."""
+        if not self._own:
+            return None
+        for line in Path("/proc/self/net/dev").read_text().splitlines():
+            name, _, counters = line.partition(":")
+            if name.strip() == INTERFACE:
+                sent, packets = (int(count) for count in counters.split()[8:10])
+                return sent - HEADERS * packets
+        raise RuntimeError(f"no interface {INTERFACE} in /proc/self/net/dev")

@@ -1,0 +1,1 @@
+"""Tools beside the benchmark. Only their commands import them."""

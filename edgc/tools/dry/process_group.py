@@ -1,0 +1,236 @@
+"""NCCL without a network: a process group that refuses what NCCL refuses, and notes every call."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch._C._distributed_c10d import HashStore
+from torch.cuda import nccl
+
+from edgc.tools.dry.mail import Mail
+from edgc.tools.dry.notes import Collective, Notes
+from edgc.tools.dry.tensors import on_device
+
+NAME = "dry"
+#: What NCCL can carry. It has no int16, bool and complex types.
+TYPES = {
+    torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
+}  # fmt: skip
+BITWISE = {"BAND", "BOR", "BXOR"}
+
+
+class Work(dist.Work):
+    """Complete at once."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self._tensors = list(tensors)
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def result(self) -> list[torch.Tensor]:
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future:
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
+
+class DryGroup(dist.ProcessGroup):
+    """This rank's end of a group; `ranks`: global ranks. `eager`: NCCL connects when the group is made."""
+
+    def __init__(self, rank: int, size: int, ranks: tuple[int, ...], notes: Notes, eager: bool) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self.ranks, self._notes = ranks, notes
+        self._connected = eager
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def _note(
+        self, operation: str, handed: torch.Tensor, reduction: Any = None, peer: int | None = None, splits: Any = None
+    ) -> Work:
+        name = None if reduction is None else str(getattr(reduction, "op", reduction)).rpartition(".")[2]
+        if name in BITWISE:
+            raise self._notes.refuse(f"{operation}: NCCL has no reduction {name}")
+        first, self._connected = not self._connected, True
+        self._notes.collectives.append(
+            Collective(
+                operation, self.ranks[self.rank()], self.ranks, handed.numel(), handed.numel() * handed.element_size(),
+                str(handed.dtype).removeprefix("torch."), name, None if peer is None else self.ranks[peer],
+                splits, BATCH.number, first, self._notes.now(),
+            )
+        )  # fmt: skip
+        return Work([handed])
+
+    def _check(self, operation: str, *tensors: torch.Tensor) -> None:
+        """What NCCL wants of tensors. Raises `Refused`."""
+        refuse = self._notes.refuse
+        for tensor in tensors:
+            if not on_device(tensor):
+                raise refuse(f"{operation}: NCCL was given a tensor on {tensor.device}, of shape {tuple(tensor.shape)}")
+            if tensor.device.index != torch.cuda.current_device():
+                raise refuse(
+                    f"{operation}: tensor on {tensor.device}, but this process has {torch.cuda.current_device()}"
+                )
+            if not tensor.is_contiguous():
+                raise refuse(f"{operation}: strides {tensor.stride()} of {tuple(tensor.shape)} are not contiguous")
+            if tensor.dtype not in TYPES:
+                raise refuse(f"{operation}: NCCL has no type {tensor.dtype}")
+        if len(kinds := {tensor.dtype for tensor in tensors}) > 1:
+            raise refuse(f"{operation}: tensors of {', '.join(sorted(map(str, kinds)))}; one type is wanted")
+
+    def _check_sizes(self, operation: str, found: int, wanted: int) -> None:
+        if found != wanted:
+            raise self._notes.refuse(f"{operation}: the output has {found} elements, {self.size()} ranks fill {wanted}")
+
+    # torch.distributed calls these by the names of its C++ interface
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Work:
+        (tensor,) = tensors
+        self._check("all_reduce", tensor)
+        return self._note("all_reduce", tensor, options.reduceOp if options else "SUM")
+
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        (tensor,) = tensors
+        self._check("broadcast", tensor)
+        return self._note("broadcast", tensor, peer=options.rootRank)
+
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
+        (tensor,) = tensors
+        self._check("reduce", tensor)
+        return self._note("reduce", tensor, options.reduceOp, peer=options.rootRank)
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Work:
+        self._check("all_gather", output, tensor)
+        self._check_sizes("all_gather", output.numel(), tensor.numel() * self.size())
+        return self._note("all_gather", tensor)
+
+    def allgather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any = None) -> Work:
+        (parts,), (tensor,) = outputs, tensors
+        self._check("all_gather", *parts, tensor)
+        for part in parts:
+            self._check_sizes("all_gather", part.numel() * self.size(), tensor.numel() * self.size())
+        return self._note("all_gather", tensor)
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Work:
+        self._check("reduce_scatter", output, tensor)
+        self._check_sizes("reduce_scatter", output.numel() * self.size(), tensor.numel())
+        return self._note("reduce_scatter", tensor, options.reduceOp if options else "SUM")
+
+    def all_to_all_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], options: Any = None
+    ) -> Work:
+        self._check("all_to_all", output, tensor)
+        if not received and not sent:
+            self._check_sizes("all_to_all", output.numel(), tensor.numel())
+            return self._note("all_to_all", tensor)
+        for what, parts, whole in (("sent", sent, tensor), ("received", received, output)):
+            if sum(parts) != len(whole) or len(parts) != self.size():
+                raise self._notes.refuse(f"all_to_all: {what} {parts} do not add up to {len(whole)} for {self.size()}")
+        return self._note("all_to_all", tensor, splits=(tuple(sent), tuple(received)))
+
+    def barrier(self, opts: Any = None) -> Work:
+        token = torch.empty(1, device=torch.device("cuda", torch.cuda.current_device()))
+        return self._note("barrier", token)
+
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> Work:
+        (tensor,) = tensors
+        self._check("send", tensor)
+        return self._note("send", tensor, peer=peer)
+
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> Work:
+        (tensor,) = tensors
+        self._check("recv", tensor)
+        return self._note("recv", tensor, peer=peer)
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def call(group: DryGroup, *unused: Any, **unused_options: Any) -> Any:
+        raise group._notes.refuse(f"{name}: the dry run does not know this call; write it into {__name__}")
+
+    return call
+
+
+for _name in (
+    "_allgather_base", "_reduce_scatter_base", "alltoall_base", "all_gather_single_coalesced", "allgather_coalesced",
+    "allreduce_coalesced", "alltoall", "gather", "recv_anysource", "reduce_scatter", "reduce_scatter_single_coalesced",
+    "scatter", "monitored_barrier",
+):  # fmt: skip
+    setattr(DryGroup, _name, _refusing(_name))  # else torch's own would do nothing, in silence
+
+
+class _Batch:
+    """The number of the batch of sends and receives that is being launched."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._count = itertools.count(1)
+
+    def run(self, plain: Callable[[Any], Any], operations: Any) -> Any:
+        self.number = next(self._count)
+        try:
+            return plain(operations)
+        finally:
+            self.number = None
+
+
+BATCH = _Batch()
+
+
+def install(rank: int, world: int, notes: Notes, mail: Mail) -> None:
+    """Make `torch.distributed` build such groups where NCCL is asked for. For the life of the process."""
+    eager = [False]
+
+    def create(common: Any, options: Any) -> DryGroup:
+        ranks = tuple(common.global_ranks_in_group) or tuple(range(world))
+        return DryGroup(common.group_rank, common.group_size, ranks, notes, eager[0])
+
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cuda"])
+    begin, make, p2p = dist.init_process_group, dist.new_group, dist.batch_isend_irecv
+
+    def init_process_group(backend: str | None = None, *, device_id: Any = None, **options: Any) -> None:
+        if backend != "nccl":
+            raise notes.refuse(f"init_process_group: backend {backend} for a job on GPUs")
+        eager[0] = device_id is not None
+        begin(
+            NAME,
+            store=HashStore(),
+            rank=rank,
+            world_size=world,
+            timeout=options.get("timeout"),
+        )
+
+    def new_group(
+        ranks: Any = None, timeout: Any = None, backend: str | None = None, *more: Any, **options: Any
+    ) -> Any:
+        if backend == "gloo" and ranks is not None and len(ranks) > 1:
+            raise notes.refuse("new_group: a gloo group in a job on GPUs: nothing uses it, and ports and threads do")
+        options.pop("pg_options", None)
+        return make(ranks, timeout, NAME, **options)
+
+    def all_gather_object(found: list[Any], own: Any, group: Any = None) -> None:
+        found[:] = mail.exchange(dist.get_process_group_ranks(group), own)
+
+    replaced: dict[str, Any] = {
+        "init_process_group": init_process_group,
+        "new_group": new_group,
+        "all_gather_object": all_gather_object,
+        "batch_isend_irecv": lambda operations: BATCH.run(p2p, operations),
+        "get_backend": lambda group=None: "nccl",
+        "get_backend_config": lambda group=None: "cuda:nccl",
+        "is_nccl_available": lambda: True,
+    }
+    for name, function in replaced.items():
+        for module in (dist, c10d):
+            setattr(module, name, function)
+    nccl.version = lambda: (2, 27, 0)  # asked for when a call is logged

@@ -1,0 +1,68 @@
+"""A run of a few steps that does all that a long one does: warm-up, compression, a window's end, evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgc.core.base import files
+from edgc.core.policies.accordion import AccordionSettings
+from edgc.core.policies.budget import BudgetSettings
+from edgc.core.policies.edgc_bits import EdgcBitsSettings
+from edgc.core.policies.falling_ratio import FallingRatioSettings
+from edgc.core.policies.fixed import FixedSettings
+from edgc.core.policies.lgreco import LGrecoSettings
+from edgc.core.policies.windowed_settings import SampledSettings, WindowedSettings
+from edgc.core.settings.settings import validate
+from edgc.core.synchronisation.outer_settings import OuterSettings
+from edgc.core.synchronisation.paced import PacedSettings
+from edgc.suite.config import RunSpec
+
+STEPS = 8
+TOKENS = 50257  # GPT-2's vocabulary
+WINDOW = 2
+
+
+def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
+    """The run with `steps` steps: shapes, ranks and placement as they are; windows and periods shorter.
+
+    A policy with windows is warm after the second of them; its ranks may then move as far as they like.
+    """
+    plain = spec.model_dump()
+    plain["training"] |= {
+        "iterations": steps, "decay_iterations": None, "eval_interval": steps, "eval_batches": 1,
+        "checkpoint_interval": steps // 2,
+    }  # fmt: skip
+    plain["cluster"] |= {"links": None, "bind_to_cores": False}
+    policy: Any = spec.method.policy
+    if isinstance(policy, WindowedSettings):
+        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "warmup_limit": 0.5, "step_limit": 1000}
+        if isinstance(policy, SampledSettings):
+            plain["method"]["policy"]["alpha"] = 1 / WINDOW
+    elif isinstance(policy, EdgcBitsSettings):
+        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "alpha": 1 / WINDOW}
+    elif isinstance(policy, LGrecoSettings | AccordionSettings | BudgetSettings):
+        plain["method"]["policy"]["window"] = WINDOW
+    elif isinstance(policy, FallingRatioSettings):
+        plain["method"]["policy"]["part"] = 1
+    elif isinstance(policy, FixedSettings):
+        plain["method"]["policy"]["start_step"] = min(policy.start_step, WINDOW)
+    if isinstance(spec.method.synchronisation, OuterSettings):
+        streams = {"every": 2 * WINDOW, "fragments": 2, "delay": 1} if spec.method.synchronisation.delay else {}
+        paced = {"lowest": 1, "highest": 2 * WINDOW} if isinstance(spec.method.synchronisation, PacedSettings) else {}
+        plain["method"]["synchronisation"] |= {"every": WINDOW} | streams | paced
+    return validate(RunSpec, plain, f"dry run of {spec.run_id}")
+
+
+def corpus(spec: RunSpec, folder: Path) -> Path:
+    """A prepared corpus of zeros for the run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = spec.training.global_batch * spec.model.seq_length + 1
+    for split in ("train", "validation"):
+        np.zeros(tokens, "<u2").tofile(folder / f"{split}.bin")
+    splits = {split: {"tokens": tokens} for split in ("train", "validation")}
+    manifest = {"vocab_size": TOKENS, "splits": splits, "sha256": "", "settings": {"name": "zeros"}}
+    files.write_json(folder / "manifest.json", manifest)
+    return folder

@@ -1,0 +1,172 @@
+"""Everything together: this process becomes one rank of jobs on GPUs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edgc.core.base import files
+from edgc.core.policies.stage_alignment import ExchangeCost
+from edgc.suite.config import Cluster
+from edgc.tools.dry import device_guard, process_group
+from edgc.tools.dry.cuda import Cuda
+from edgc.tools.dry.data_sheets import MODELS
+from edgc.tools.dry.device_memory import CATEGORIES, Memory
+from edgc.tools.dry.launches import Launches
+from edgc.tools.dry.mail import Mail
+from edgc.tools.dry.notes import Notes
+from edgc.tools.dry.tensors import Tensors
+
+COSTS = (
+    "exchange_costs.json"  # as edgc.suite.training.loop names it, which may be imported when the device is there only
+)
+
+
+class StandIn:
+    """A device, NCCL and Triton that compute nothing, for as many runs of a cluster as are begun."""
+
+    def __init__(self, cluster: Cluster, model: str, rank: int) -> None:
+        self._cluster, self.rank = cluster, rank
+        self.notes, self.memory, self.mail = Notes(), Memory(), Mail(rank)
+        self.tensors = Tensors(self.notes, self.memory, self._read)
+        count = cluster.processes_per_node
+        self.cuda = Cuda(MODELS[model], count, rank % count, self.notes, self.memory)
+        self.launches = Launches(self.notes, self.memory, self.tensors)
+        self.engine: Any = None  #: of the run
+
+    def install(self) -> None:
+        """From now on, for the life of the process."""
+        environment = {"RANK": self.rank, "WORLD_SIZE": self._cluster.processes, "LOCAL_RANK": self.cuda.index}
+        os.environ |= {name: str(value) for name, value in environment.items()}
+        device_guard.install(self.cuda.count, self.cuda.index)
+        self.cuda.install()
+        self.launches.install(self.cuda.model.capability, self.cuda.index)
+        self.tensors.install()
+        process_group.install(self.rank, self._cluster.processes, self.notes, self.mail)
+        self._follow_clock()
+        self._hold_no_weights()
+        self._say_what_exchanges_cost()
+        self._keep_own_checkpoint()
+        self._know_engine()
+
+    def begin(self, mail: Path, stands_for: Mapping[int, int], step: int = 0) -> None:
+        """A run begins, after `step`: nothing has happened in it, and nothing of the one before is on the device."""
+        gc.collect()
+        self.notes.clear(step)
+        self.launches.clear()
+        self.memory.begin()
+        self.mail.begin(mail, stands_for)
+        os.environ["EDGC_LAUNCHED_AT"] = str(time.time())
+
+    def _read(self, place: str) -> float:
+        """What the host reads at a place: 1. Entropies fall from window to window, so that ranks change."""
+        falls = place.startswith("edgc/core/exchange/observation.py")
+        return 1 - 0.1 * self.notes.step if falls else 1.0
+
+    def _follow_clock(self) -> None:
+        """Learn step and region from the product's clock."""
+        from edgc.core.comm.telemetry import StepClock
+
+        plain, notes = StepClock._mark, self.notes
+
+        def mark(clock: StepClock, region: str) -> None:
+            if not clock._marks:
+                notes.step += 1
+            notes.region = None if region == "end" else region
+            plain(clock, region)
+
+        StepClock._mark = mark  # type: ignore[method-assign]
+
+    def _hold_no_weights(self) -> None:
+        """Build the model without memory on the host: a stage of 12 billion parameters has gigabytes."""
+        from edgc.suite.backends.megatron import engine, gpt_model
+
+        plain, fake = gpt_model.build_model, self.tensors.fake
+
+        def build_model(*arguments: Any) -> torch.nn.Module:
+            with fake:
+                return plain(*arguments)
+
+        engine.build_model = build_model
+        gpt_model.initialise = lambda *unused: None
+
+    def _say_what_exchanges_cost(self) -> None:
+        """Exchanges are timed as on GPUs, but once each; the seconds, of which there are none, are replaced."""
+        from edgc.core.exchange import costs
+        from edgc.suite.backends.megatron import engine
+
+        costs.ROUNDS = costs.REPETITIONS = 1
+        plain = engine.share
+
+        def share(cost: Any, stages: Any, on: Any) -> list[ExchangeCost | None]:
+            return [_cost(self.engine.spec.model.hidden_size) for _ in plain(cost, stages, on)]
+
+        engine.share = share
+
+    def _keep_own_checkpoint(self) -> None:
+        """This process has its checkpoint for itself, as if it were the only rank; the first of a run is kept. The
+        export is a CPU's work."""
+        from edgc.core.exchange.costs import to_plain
+        from edgc.suite.backends.megatron import checkpoint, hf_export
+
+        save, latest, load = checkpoint.save, checkpoint.latest, checkpoint.load
+
+        def save_own(folder: Path, step: int, rank: int, state: dict[str, Any], spec_id: str) -> None:
+            save(folder, step, 0, state, spec_id)
+            if self.engine.costs:
+                files.write_json(folder.with_name(COSTS), to_plain(self.engine.costs))
+            if not (kept := _kept(folder.parent)).exists():
+                shutil.copytree(folder, kept)
+
+        checkpoint.save = save_own
+        checkpoint.latest = lambda folder, world, spec_id: latest(folder, 1, spec_id)
+        checkpoint.load = lambda folder, rank: load(folder, 0)
+        hf_export.export = lambda *unused: None
+
+    def _know_engine(self) -> None:
+        """Have the engine at hand when memory is counted."""
+        from edgc.suite.backends.megatron.engine import MegatronEngine
+
+        plain = MegatronEngine.__init__
+
+        def init(engine: MegatronEngine, *arguments: Any, **options: Any) -> None:
+            self.engine = engine
+            plain(engine, *arguments, **options)
+
+        MegatronEngine.__init__ = init  # type: ignore[method-assign]
+
+    def put_back(self, run_dir: Path) -> int:
+        """Let the run's newest checkpoint be its first; its step."""
+        shutil.rmtree(run_dir / "checkpoint")
+        _kept(run_dir).rename(run_dir / "checkpoint")
+        return int(next((run_dir / "checkpoint").glob("step-*")).name.removeprefix("step-"))
+
+    def record(self) -> dict[str, Any]:
+        """What happened, as JSON holds it."""
+        whole = {"steps": self.notes.step, "peak_bytes": self.memory.peak, "memory": {}}
+        if self.engine is not None:
+            *names, rest = CATEGORIES
+            whole["memory"] = self.memory.by_category({name: self.engine.held()[name] for name in names}, rest)
+            self.engine = None
+        return self.notes.to_plain() | whole
+
+
+def _cost(hidden_size: int) -> ExchangeCost:
+    """An exchange that pays up to an eighth of a layer's width, and takes long beside a backward pass.
+
+    Every rank has to say the same, so it cannot depend on the matrices that a rank has.
+    """
+    highest = max(4, hidden_size // 8)
+    seconds = {rank: 10 + 10 * rank / highest for rank in (2, highest, 2 * highest)}
+    return ExchangeCost(10.0, 10 / highest, 1.0, seconds[highest], tuple(seconds.items()))
+
+
+def _kept(run_dir: Path) -> Path:
+    return run_dir / "first-checkpoint"

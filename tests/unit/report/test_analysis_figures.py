@@ -1,0 +1,206 @@
+"""Figures: what is plotted is right, a method always looks the same, and every figure draws whatever happened."""
+
+from importlib import import_module
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from edgc.core.base.errors import UserError
+from edgc.report import canvas, style
+from edgc.report.collect import gather
+from edgc.report.figures import (
+    FIGURES,
+    MORE_FIGURES,
+    entropy_rank,
+    latency,
+    loss_bytes,
+    loss_seconds,
+    loss_step,
+    pareto_seconds,
+    step_breakdown,
+)
+from edgc.report.figures.by_hardware import by_hardware
+from edgc.report.study import WARMUP_STEPS, hardware
+from edgc.report.tables import MORE_TABLES, TABLES
+from edgc.report.write import write_figure, write_table
+from edgc.suite.config import Method, available
+from tests.fixtures.captions import unexplained
+from tests.fixtures.studies import of, run, step, study, tiny_experiment, tiny_spec
+from tests.fixtures.synthetic_runs import write_runs
+
+
+@pytest.fixture
+def three_seeds():
+    runs = [run("dense", seed) for seed in (1, 2, 3)]
+    evals = [
+        of(r, step=10, seconds=s, wire_bytes=100, loss=loss)
+        for r, s, loss in zip(runs, (1, 2, 3), (4, 5, 9), strict=True)
+    ]
+    return runs, evals
+
+
+def test_curves_are_means_and_ranges_over_seeds(three_seeds):
+    runs, evals = three_seeds
+    row = loss_seconds.build(study(runs, evals=evals)).iloc[0]
+    assert (row["x"], row["loss"], row["low"], row["high"], row["n"]) == (2, 6, 4, 9, 3)
+    assert loss_step.build(study(runs, evals=evals)).iloc[0]["x"] == 10
+    assert loss_bytes.build(study(runs, evals=evals)).iloc[0]["x"] == 100
+
+
+def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
+    runs = [run("dense", seed, device=device) for seed, device in ((1, "2 × CPU"), (2, "2 × H100"))]
+    evals = [of(r, step=10, seconds=s, wire_bytes=100, loss=s) for r, s in zip(runs, (4, 6), strict=True)]
+    data = loss_seconds.build(study(runs, evals=evals))
+    assert dict(zip(data["device"], data["loss"], strict=True)) == {"2 × CPU": 4, "2 × H100": 6}
+    ax = Figure().subplots()
+    loss_seconds.draw(data, ax)
+    assert ax.get_legend_handles_labels()[1] == ["Dense, 2 × CPU", "Dense, 2 × H100"]
+    assert len({str(line.get_fillstyle()) for line in ax.get_lines()}) == 2, "and tells them apart"
+
+
+def test_a_legend_and_panels_name_only_what_tells_hardware_apart():
+    runs = [run("dense", seed, device=f"4 × CPU; links: {trace}") for seed, trace in ((1, "drop"), (2, "wave"))]
+    data = loss_seconds.build(study(runs, evals=[of(r, step=1, seconds=1, wire_bytes=1, loss=4) for r in runs]))
+    ax = Figure().subplots()
+    loss_seconds.draw(data, ax)
+    assert ax.get_legend_handles_labels()[1] == ["Dense, links: drop", "Dense, links: wave"]
+    assert list(by_hardware(data)) == ["m, links: drop", "m, links: wave"]
+    assert hardware(data) == "4 × CPU; links: drop; links: wave"
+
+
+@pytest.mark.parametrize("figure", [loss_step, loss_seconds, loss_bytes])
+def test_runs_that_all_diverged_before_an_evaluation_are_drawn(figure):
+    bad = run("topk", status="diverged")
+    data = figure.build(study([bad], steps=[step(bad, 1) | {"loss": 6.0}, step(bad, 2) | {"loss": None}]))
+    assert [(row.diverged, row.loss) for row in data.itertuples()] == [(True, 6.0)]
+    figure.draw(data, Figure().subplots())
+
+
+def test_a_diverged_run_ends_in_a_marker():
+    bad = run("topk", status="diverged")
+    steps = [step(bad, s, wire=0.5) for s in range(1, 5)]
+    evals = [of(bad, step=2, seconds=1.0, wire_bytes=200, loss=5.0)]
+    for figure, x in ((loss_step, 4), (loss_seconds, 2.0), (loss_bytes, 400)):
+        data = figure.build(study([bad], steps, evals))
+        end = data[data["diverged"]].iloc[0]
+        assert (end["x"], end["loss"]) == (x, 5.0)
+        assert len(data) == 2
+
+
+def test_breakdown_adds_up_to_the_step():
+    dense = run("dense")
+    steps = [step(dense, s, forward=0.3, observe=0.02, wire=0.1 + s / 1000) for s in range(50)]
+    s = study([dense], steps)
+    row = step_breakdown.build(s).iloc[0]
+    middle = s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS]["t_step"]
+    assert sum(row[region] for region in style.REGIONS) == pytest.approx(middle.median())
+    assert row["observe"] == pytest.approx(0.02)
+
+
+def test_old_records_without_observation_are_still_drawn():
+    old = [step(run("dense"), s, forward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
+    ax = Figure().subplots()
+    step_breakdown.draw(step_breakdown.build(study([run("dense")], old)), ax)
+    assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(400)
+
+
+def test_entropy_and_rank_by_stage():
+    edgc, loss, fixed = run("edgc"), run("edgc_loss"), run("powersgd")
+    common = {"step": 10, "window": 1, "stage": 0}
+    decisions = [of(r, step=0, window=0, stage=0, parameter="a") for r in (edgc, loss, fixed)]
+    decisions += [of(edgc, **common, parameter="a", entropy=-2.0, rank=4, clamp=None)]
+    decisions += [of(edgc, **common, parameter="b", entropy=-4.0, rank=8, clamp="r_max")]
+    decisions += [of(loss, **common, parameter="a", entropy=None, rank=5, clamp=None)]
+    data = entropy_rank.build(study([edgc, loss, fixed], decisions=decisions))
+    assert set(data["method"]) == {"edgc", "edgc_loss"}, "a fixed rank is decided once"
+    assert data.groupby("panel")["method"].nunique().eq(1).all(), "entropies of two estimators share no axis"
+    assert data[(data["method"] == "edgc_loss") & (data["step"] == 10)]["rank"].item() == 5, "without any entropy"
+    row = data[(data["method"] == "edgc") & (data["step"] == 10)].iloc[0]
+    assert (row["entropy"], row["rank"], row["low_rank"], row["high_rank"], row["clamped"]) == (-3, 6, 4, 8, 0.5)
+
+
+def test_latency_bars_are_the_tables_numbers():
+    dense = run("dense")
+    data = latency.build(study([dense], [step(dense, 9, wire=0.5)]))
+    assert set(data["seconds"]) == {0.5}
+    assert data["definition"].is_unique
+
+
+def test_every_shipped_method_looks_different():
+    looks = {method: style.look(method) for method in available(Method)}
+    assert len(set(looks.values())) == len(looks)
+
+
+def test_an_unknown_methods_look_follows_from_its_name():
+    assert style.look("mine") == style.look("mine") != style.look("yours")
+
+
+METHODS = ("dense", "dense_bf16", "powersgd", "topk", "edgc", "edgc_no_feedback")
+
+
+@pytest.mark.tier("test")
+@pytest.mark.parametrize("what", ["done", pytest.param("diverged", marks=pytest.mark.tier("all")), "nothing"])
+def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
+    specs = [tiny_spec(method) for method in METHODS]
+    status = {"topk": "diverged", "powersgd": "failed"} if what == "diverged" else {}
+    write_runs(specs, tmp_path / "runs", status=status, skip=METHODS if what == "nothing" else (), tasks=["piqa"])
+    whole = study([run("dense")])
+    experiment = tiny_experiment(METHODS, ["piqa"]).model_copy(update={"tables": MORE_TABLES, "figures": MORE_FIGURES})
+    made = type(whole)(experiment, gather(specs, tmp_path / "runs"), whole.reference)
+    for name in (*FIGURES, *MORE_FIGURES):
+        if what != "done":  # drawn, but not rendered: that takes most of the time
+            module = import_module(f"edgc.report.figures.{name}")
+            assert canvas.draw(module, module.build(made), "caption").axes
+            continue
+        write_figure(name, made, tmp_path)
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+        assert "model" in pd.read_csv(tmp_path / f"{name}.csv").columns
+    for name in (*TABLES, *MORE_TABLES):
+        write_table(name, made, tmp_path)
+        text = (tmp_path / f"{name}.md").read_text()
+        assert "Experiment tiny: m, n = " in text
+        assert not unexplained(text), name
+
+
+def test_equal_data_give_equal_files(tmp_path):
+    specs = [tiny_spec("dense")]
+    write_runs(specs, tmp_path / "runs")
+    whole = study([run("dense")])
+    made = type(whole)(whole.experiment, gather(specs, tmp_path / "runs"), whole.reference)
+    for out in ("a", "b"):
+        write_figure("loss_step", made, tmp_path / out)
+    for kind in ("svg", "png", "csv"):
+        assert (tmp_path / f"a/loss_step.{kind}").read_bytes() == (tmp_path / f"b/loss_step.{kind}").read_bytes()
+
+
+def test_unknown_names_list_what_there_is(tmp_path):
+    with pytest.raises(UserError, match="has loss_step"):
+        write_figure("nope", study([run("dense")]), tmp_path)
+    with pytest.raises(UserError, match="has latency"):
+        write_table("nope", study([run("dense")]), tmp_path)
+
+
+def test_times_of_each_kind_of_hardware_have_a_panel():
+    runs = [run("dense"), run("edgc"), run("dense", seed=2, device="GPU")]
+    steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
+    for figure in (latency, step_breakdown):
+        data = figure.build(study(runs, steps))
+        titles = data.groupby(figure.panel(data))["title"].unique().map(list).to_dict()
+        assert titles == {"m, 2 × CPU": ["Dense", "Edgc"], "m, GPU": ["Dense"]}
+        assert set(figure.panel(figure.build(study(runs[:2], steps)))) == {"m"}, "the caption names the only one"
+        drawn = canvas.draw(figure, data, "")
+        assert [ax.get_title(loc="left").replace("\n", " ") for ax in drawn.axes] == list(titles)
+
+
+def test_points_and_curves_use_one_colour_a_method():
+    runs = [run(method, validation_loss=5.0, training_seconds=1.0) for method in ("dense", "edgc")]
+    evals = [of(r, step=10, seconds=1, wire_bytes=100, loss=5) for r in runs]
+    made = study(runs, [], evals)
+    curves, points = Figure().subplots(1, 2)
+    loss_step.draw(loss_step.build(made), curves)
+    pareto_seconds.draw(pareto_seconds.build(made), points)
+    drawn = {line.get_label(): line.get_color() for line in curves.get_lines()}
+    handles, labels = points.get_legend_handles_labels()
+    assert {label: handle[0].get_color() for handle, label in zip(handles, labels, strict=True)} == drawn

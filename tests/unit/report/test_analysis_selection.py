@@ -1,0 +1,106 @@
+"""An experiment has the tables and figures of every experiment and those that its file names, and no others."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from edgc.core.base.errors import UserError
+from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
+from edgc.report.publish import KEPT, publish
+from edgc.report.selection import figures_of, tables_of
+from edgc.report.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
+from edgc.report.write import write_figure, write_table
+from edgc.suite.config import Experiment, available, load_experiment
+from tests.fixtures.sessions import timed_experiment
+from tests.fixtures.studies import run, study, tiny_experiment
+from tests.fixtures.synthetic_runs import write_runs
+
+ROOT = Path(__file__).parents[3]
+
+
+def naming(tables=(), figures=()):
+    return tiny_experiment().model_copy(update={"tables": tables, "figures": figures})
+
+
+def test_a_name_is_every_experiments_or_some():
+    assert not set(TABLES) & set(MORE_TABLES)
+    assert not set(FIGURES) & set(MORE_FIGURES)
+
+
+def test_mode_time_has_tables_and_figures_of_its_own():
+    timed = timed_experiment(("dense", "edgc"), ("10mbit", "none"))
+    assert (tables_of(timed), figures_of(timed)) == (TIME_TABLES, TIME_FIGURES)
+    assert not {*TIME_TABLES, *TIME_FIGURES} & {*TABLES, *MORE_TABLES, *FIGURES, *MORE_FIGURES}
+    more = timed.model_copy(update={"tables": ("clamps",)})
+    assert tables_of(more) == (*TIME_TABLES, "clamps")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("table", TABLES + TIME_TABLES + PREDICTED_TABLES + SIMULATED_TABLES + MORE_TABLES),
+        ("figure", FIGURES + TIME_FIGURES + PREDICTED_FIGURES + SIMULATED_FIGURES + MORE_FIGURES),
+    ],
+)
+def test_every_table_and_figure_has_a_caption_in_the_report(kind, names):
+    captions = {path.stem for path in (ROOT / "workflow/report").glob(f"{kind}_*.rst")}
+    assert captions == {f"{kind}_{name}" for name in names}
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "workflow/report").glob("[ft]*_*.rst")], ids=lambda path: path.stem)
+def test_the_reports_caption_is_a_list_of_what_the_code_says(path):
+    kind, name = path.stem.split("_", 1)
+    module = import_module(f"edgc.report.{kind}s.{name}")
+    lines = module.CAPTION if kind == "table" else module.NOTE
+    told = [line for line in path.read_text().splitlines() if line.startswith("- ")]
+    assert told == [f"- **{what}**: {text}." for what, text in lines.items()]
+
+
+def test_an_experiment_adds_what_it_names():
+    assert (tables_of(naming()), figures_of(naming())) == (TABLES, FIGURES)
+    more = naming(("variants",), ("gap_bytes",))
+    assert tables_of(more) == (*TABLES, "variants")
+    assert figures_of(more) == (*FIGURES, "gap_bytes")
+
+
+@pytest.mark.parametrize("name", ["nope", "time", "loss_step"])
+def test_a_name_that_cannot_be_added_lists_those_that_can(name):
+    with pytest.raises(UserError, match=rf"experiment tiny: tables {name}: allowed are .*variants"):
+        tables_of(naming(tables=(name,)))
+    with pytest.raises(UserError, match=rf"experiment tiny: figures {name}: allowed are .*gap_bytes"):
+        figures_of(naming(figures=(name,)))
+
+
+@pytest.mark.parametrize("name", available(Experiment))
+def test_every_shipped_experiment_names_what_there_is(name):
+    experiment = load_experiment(name)
+    assert tables_of(experiment)
+    assert figures_of(experiment)
+
+
+def test_what_an_experiment_does_not_name_is_not_made(tmp_path):
+    with pytest.raises(UserError, match="this experiment has loss_step"):
+        write_figure("gap_bytes", study([run("dense")]), tmp_path)
+    with pytest.raises(UserError, match="this experiment has latency"):
+        write_table("variants", study([run("dense")]), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_exactly_the_experiments_own_are_published(tmp_path):
+    experiment = load_experiment("smoke").model_copy(update={"tables": ("variants",), "figures": ("gap_bytes",)})
+    source = tmp_path / experiment.name
+    write_runs(experiment.runs(), source / "runs")
+    names = {"tables": (*TABLES, "variants"), "figures": (*FIGURES, "gap_bytes")}
+    for room, kinds in KEPT.items():
+        (source / room).mkdir()
+        for name in (*names[room], "of_another_time"):
+            for kind in (*kinds, "html"):
+                (source / room / f"{name}.{kind}").write_text("made")
+    published = publish(experiment, tmp_path)
+    for room, kinds in KEPT.items():
+        wanted = {f"{name}.{kind}" for name in names[room] for kind in kinds}
+        assert {path.name for path in (published / room).iterdir()} == wanted
+    (source / "tables/variants.csv").unlink()
+    with pytest.raises(UserError, match=r"variants\.csv"):
+        publish(experiment, tmp_path)

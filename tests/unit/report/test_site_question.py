@@ -1,0 +1,215 @@
+"""The question form, `edgc recommend` and `edgc compare` give the planner's answers and the measured gaps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from edgc.cli import app
+from edgc.core.base.files import read_json
+from edgc.report.site import kept as reader
+from edgc.report.site.forecasts import FILE, METHODS, Point, grid, write
+from edgc.report.site.gaps import INDEX, index_of, measured_gaps, published_gaps, write_index
+from edgc.report.site.kept import Kept, published
+from edgc.report.site.question import NUMBERS, choices, choose, form
+from edgc.suite.config import load_experiment
+
+ROOT = Path(__file__).parents[3]
+SMALL = Point("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")
+UNFIT = Point("gpt2-12.1b", "v100x32", 8, "10gbit", None, "fp32")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Published forecasts of two questions."""
+    made = tmp_path_factory.mktemp("published")
+    write(made, [SMALL, UNFIT])
+    return made
+
+
+def accuracy(folder: Path, name: str, **rows: tuple[float, float, float, int]) -> Kept:
+    """A published table of losses: by method gap, low, high, pairs."""
+    (folder / name / "tables").mkdir(parents=True)
+    table = [
+        {
+            "model": "m", "method": method, "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs,
+            "verdict": "worse" if low > 0.02 else "preserved" if high <= 0.02 else "open",
+        }
+        for method, (gap, low, high, pairs) in rows.items()
+    ]  # fmt: skip
+    pd.DataFrame(table).to_csv(folder / name / "tables/accuracy.csv", index=False)
+    return Kept(name, folder / name, None)
+
+
+def printed(*arguments: str) -> str:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.tier("test")
+def test_the_form_has_what_the_planner_says(folder: Path) -> None:
+    data = form(folder, [])["data"]  # type: ignore[index]
+    point = data["points"]["gpt2-345m|v100x32|8|10gbit||fp32"]
+    plan = json.loads(printed(*point["command"].split()[1:], "--json", *(w for m in METHODS for w in ("--method", m))))
+    own = {each["method"]: each for each in plan["methods"]}
+    for method, numbers in zip(data["methods"], point["rows"], strict=True):
+        for name, number in zip(NUMBERS, numbers, strict=True):
+            expected = own[method][name]  # of a link: null both where a method never pays and where it always does
+            same = number in (None, "inf") if expected is None else number == pytest.approx(expected, rel=1e-3)
+            assert same, (method, name, number, expected)
+    assert {data["methods"][index] for index in point["candidates"]} == {m for m in own if own[m]["candidate"]}
+
+
+def test_a_model_that_does_not_fit_has_a_reason_instead(folder: Path) -> None:
+    point = form(folder, [])["data"]["points"]["gpt2-12.1b|v100x32|8|10gbit||fp32"]  # type: ignore[index]
+    assert "does not fit" in point["note"]
+    assert point["command"].startswith("edgc plan --model gpt2-12.1b")
+
+
+def test_every_question_of_the_grid_was_published() -> None:
+    table = pd.read_csv(ROOT / "results/published" / FILE)
+    asked = {
+        (m, c, n, k, None if pd.isna(ms) else ms, p) for m, c, n, k, ms, p in table.iloc[:, :6].itertuples(index=False)
+    }
+    assert asked == {(p.model, p.cluster, p.nodes, p.link, p.latency_ms, p.precision) for p in grid()}
+
+
+def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_seeds_does_not(tmp_path: Path) -> None:
+    kept = [
+        accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 2), int4=(0.0, -0.2, 0.2, 3)),
+        accuracy(tmp_path, "b", edgc=(0.0, -0.1, 0.1, 4), int4=(0.0, -0.3, 0.3, 3)),
+        accuracy(tmp_path, "c", edgc=(0.0, -0.01, 0.01, 3)),
+    ]
+    gaps = measured_gaps(kept)
+    assert set(gaps) == {"edgc", "int4"}
+    assert gaps["edgc"].experiment == "a", "b's interval is wider and says nothing, c's is more favourable"
+    assert gaps["int4"].experiment == "b", "nothing decides"
+
+
+def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_gap(tmp_path: Path) -> None:
+    rows = {"diloco": (0.5, 0.4, 0.6, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
+    rows |= dict.fromkeys(("muloco", "dion"), (-0.4, -0.5, -0.3, 3))
+    own = load_experiment("peers")
+    assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
+    gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
+    assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m with 4 replicas, peers, with every 30"
+    assert gaps["dense_bf16"].settings == ""
+    assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw")
+    assert gaps["dion"].words.endswith("peers; trained with dion, and dense with adamw")
+    assert gaps["diloco"].optimizer == ""
+    assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
+
+
+def test_local_steps_have_the_gap_of_the_nearest_number_of_replicas(tmp_path: Path) -> None:
+    few, many = (
+        {"diloco": (gap, gap - 0.1, gap + 0.1, 3), "int4": (0.0, -0.01, high, 3)}
+        for gap, high in ((0.3, 0.02), (0.9, 0.01))
+    )
+    kept = [
+        replace(accuracy(tmp_path, name, **rows), experiment=load_experiment(name))
+        for name, rows in (("peers-2-replicas", few), ("peers-8-replicas", many))
+    ]
+    found = {replicas: measured_gaps(kept, replicas=replicas) for replicas in (2, 64, None)}
+    assert [gaps["diloco"].replicas for gaps in found.values()] == [2, 8, 8]
+    assert {gaps["int4"].experiment for gaps in found.values()} == {"peers-2-replicas"}, "the least favourable"
+
+
+def test_a_gap_to_another_baseline_than_dense_does_not_count(tmp_path: Path) -> None:
+    own = load_experiment("peers-muon")
+    assert own.judgement.baseline == "muon"
+    assert not measured_gaps([replace(accuracy(tmp_path, "peers-muon", muloco=(0.2, 0.1, 0.3, 3)), experiment=own)])
+
+
+def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
+    gaps = measured_gaps([accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 3))])
+    rows = [
+        {"method": name, "candidate": name != "dense", **dict.fromkeys(NUMBERS, 1.0), "iteration_s": seconds}
+        for name, seconds in {"dense": 1.0, "edgc": 4.0, "topk": 3.0, "powersgd": 2.0}.items()
+    ]
+    every = choices(rows, gaps)
+    found = {margin: [each and each.method for each in choose(every, margin)] for margin in (0.001, 0.02, 0.2)}
+    assert found == {0.001: [None, "powersgd"], 0.02: ["edgc", "powersgd"], 0.2: ["topk", "powersgd"]}
+
+
+@pytest.mark.tier("test")
+def test_recommend_fits_a_terminal_and_says_what_its_json_says() -> None:
+    asked = ["recommend", "--model", "gpt2-345m", "--cluster", "v100x32", "--link", "1gbit", "--margin", "0.02"]
+    asked += ["--method", "powersgd", "--method", "int8", "--results", str(ROOT / "results")]
+    text, plain = printed(*asked), json.loads(printed(*asked, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 14
+    assert plain["keeps_the_loss"] == "powersgd"
+    flat = " ".join(text.split())
+    for each in plain["methods"]:
+        if each["method"] in (plain["keeps_the_loss"], plain["fastest"]):
+            assert f"{each['title']}: {each['verdict']}; saves {each['low_percent']:.1f} to" in flat
+
+
+@pytest.mark.tier("test")
+def test_between_sites_what_plan_weighs_is_recommended_from() -> None:
+    far = ["--sites", "8", "--link", "1gbit", "--latency", "20", "--results", str(ROOT / "results")]
+    planned = json.loads(printed("plan", *far, "--json"))
+    found = json.loads(printed("recommend", *far, "--margin", "0.02", "--json"))
+    seconds = {each["method"]: each["iteration_s"] for each in planned["methods"]}
+    assert {each["method"]: each["iteration_s"] for each in found["methods"]} == seconds
+    kept = [each["method"] for each in found["methods"] if each.get("within_margin") == "yes"]
+    assert found["keeps_the_loss"] == min(kept, key=seconds.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "experiment"),
+    [
+        ("edgc", "powersgd_r32", "links-nano"),
+        ("edgc", "topk_warm", "quality"),
+        ("dense", "int4", "peers-h100-simulated"),
+    ],
+)
+def test_compare_fits_a_terminal_and_says_what_its_json_says(
+    one: str, other: str, experiment: str, tmp_path: Path
+) -> None:
+    (tmp_path / "published").symlink_to(ROOT / "results/published")
+    asked = ["compare", one, other, "-e", experiment, "--results", str(tmp_path)]
+    text, plain = printed(*asked), json.loads(printed(*asked, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert plain["rows"]
+    assert "".join(plain["sentence"].split()) in "".join(text.split())
+
+
+def test_compare_refuses_a_method_that_is_not_there() -> None:
+    done = CliRunner().invoke(app, ["compare", "edgc", "nothing", "-e", "quality", "--results", str(ROOT / "results")])
+    assert done.exit_code == 2
+    assert "method 'nothing': experiment quality has dense" in done.output
+
+
+def test_the_index_of_gaps_is_what_the_published_tables_say() -> None:
+    """Else run `edgc site gaps`: a table was published, or a file in configs/ says something else of a method."""
+    assert read_json(ROOT / "results/published" / INDEX) == index_of(ROOT / "results/published")
+
+
+def test_gaps_from_the_index_are_those_of_the_tables(tmp_path: Path) -> None:
+    """With a table that the index does not know, and without one that it knows."""
+    for name in ("peers", "peers-8-replicas", "quality"):
+        shutil.copytree(ROOT / "results/published" / name / "tables", tmp_path / name / "tables")
+    write_index(tmp_path)
+    assert published_gaps(tmp_path, replicas=8) == measured_gaps(published(tmp_path), replicas=8)
+    path = tmp_path / "peers/tables/accuracy.csv"
+    pd.read_csv(path).assign(gap_high=0.5).to_csv(path, index=False)
+    shutil.rmtree(tmp_path / "quality")
+    accuracy(tmp_path, "young", edgc=(0.6, 0.59, 0.61, 3))
+    found = published_gaps(tmp_path)
+    assert found == measured_gaps(published(tmp_path))
+    assert {gap.high for gap in found.values() if gap.experiment == "peers"} == {0.5}
+    assert found["edgc"].experiment == "young"
+
+
+def test_from_an_index_no_experiment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "one", None)
+    assert published_gaps(ROOT / "results/published")
