@@ -91,7 +91,7 @@ def _install(build: str) -> None:
     constraints = ["-c", str(ROOT / "requirements" / f"{build}.txt")]
     if build in INDEXES:
         _install_torch(build, "--no-deps", *constraints, "torch")
-    extras = "dev,slurm" if build == "cpu" else "dev,slurm,cuda"
+    extras = "suite,dev,slurm" if build == "cpu" else "suite,dev,slurm,cuda"
     if not _pip(*constraints, "-e", f".[{extras}]"):
         sys.exit("Installation failed: pip says why above; `make setup` starts again")
 

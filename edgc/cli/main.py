@@ -14,6 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from edgc.cli.bench_commands import app as bench
+from edgc.cli.missing import missing
 from edgc.cli.plan_commands import plan, recommend
 from edgc.cli.site_commands import app as site
 from edgc.cli.site_commands import compare
@@ -31,6 +32,9 @@ class _OneScreenErrors(TyperGroup):
         except UserError as error:
             typer.echo(f"error: {error}", err=True)
             sys.exit(error.exit_code)
+        except ModuleNotFoundError as error:
+            typer.echo(f"error: {missing(error)}", err=True)
+            sys.exit(EXIT_BAD_INPUT)
         except OSError as error:
             if error.filename is None:
                 raise

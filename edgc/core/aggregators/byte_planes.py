@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import zstandard
 
+from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import torch
 
 if TYPE_CHECKING:
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 #: Bytes of exponents repeat by chance again and again; to tell where costs more than to code each by its frequency. A
 #: table of only 2^8 places to look at finds few such repeats, and still the long ones, of zeros say.
 LONG_REPEATS = {
-    "strategy": zstandard.STRATEGY_FAST, "window_log": 17, "hash_log": 8, "chain_log": 6, "search_log": 1,
-    "min_match": 7, "target_length": 0,
-}  # fmt: skip
+    "strategy": 1,
+    "window_log": 17,
+    "hash_log": 8,
+    "chain_log": 6,
+    "search_log": 1,
+    "min_match": 7,
+    "target_length": 0,
+}  # fmt: skip  strategy 1: zstd's `fast`
 
 
 class BytePlanes:
@@ -32,9 +37,19 @@ class BytePlanes:
 
     Args:
         level: zstd's, from 1 (fast) to 22; None: `LONG_REPEATS`.
+
+    Raises:
+        UserError: the package zstandard is not installed.
     """
 
     def __init__(self, level: int | None = None) -> None:
+        try:
+            import zstandard
+        except ModuleNotFoundError:
+            raise UserError(
+                'aggregator = lossless: its coder, the package zstandard, is not installed; pip install "edgc[suite]", '
+                "or choose another aggregator"
+            ) from None
         options = LONG_REPEATS if level is None else {"compression_level": level}
         parameters = zstandard.ZstdCompressionParameters(**options, write_content_size=False)
         self._compressor = zstandard.ZstdCompressor(compression_params=parameters)

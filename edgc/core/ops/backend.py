@@ -35,7 +35,7 @@ def choose(backend: Backend, device: str) -> None:
 def missing(device: str) -> str | None:
     """What Triton's kernels lack to run on `device`; None: nothing."""
     if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed: make setup BUILD=cuda"
+        return 'the package triton is not installed: pip install "edgc[cuda]", or make setup BUILD=cuda'
     if device == "cpu" and os.environ.get("TRITON_INTERPRET", "0") in ("", "0"):
         return "on a CPU its kernels run only in Triton's interpreter (TRITON_INTERPRET=1), for tests"
     return None

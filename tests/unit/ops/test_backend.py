@@ -40,7 +40,7 @@ def test_triton_without_a_gpu_or_interpreter_is_refused(monkeypatch: pytest.Monk
 
 def test_triton_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="not installed: make setup BUILD=cuda"):
+    with pytest.raises(UserError, match=r"not installed: pip install .edgc\[cuda\]., or make setup BUILD=cuda"):
         backend.choose("triton", "cuda")
 
 

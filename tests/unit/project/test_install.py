@@ -70,8 +70,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-CPU = ["torch", ".[dev,slurm]"]
-CUDA = [".[dev,slurm,cuda]"]
+CPU = ["torch", ".[suite,dev,slurm]"]
+CUDA = [".[suite,dev,slurm,cuda]"]
 
 
 def test_installs_once_and_again_when_requirements_change(machine: Machine) -> None:
@@ -86,7 +86,7 @@ def test_installs_once_and_again_when_requirements_change(machine: Machine) -> N
 
 def test_pytorchs_index_only_where_pip_knows_no_cpu_build(machine: Machine) -> None:
     machine.local_cpu_torch = False
-    assert machine.setup() == ["venv", "torch", "torch from its index", ".[dev,slurm]"]
+    assert machine.setup() == ["venv", "torch", "torch from its index", ".[suite,dev,slurm]"]
 
 
 def test_the_gpu_decides_and_build_overrides(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,8 @@ def test_every_direct_dependency_is_pinned_and_nothing_else() -> None:
     folder = SCRIPT.parent
     project = tomllib.loads((folder.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = names(project["dependencies"] + extras["dev"] + extras["slurm"] + extras["cuda"] + extras["browser"])
+    used = ("suite", "dev", "slurm", "cuda", "browser")
+    wanted = names(project["dependencies"] + [each for extra in used for each in extras[extra]])
     pinned = names((folder / "pinned.txt").read_text(encoding="utf-8").splitlines())
     for build in ("cpu", "cuda"):
         own = names((folder / f"{build}.txt").read_text(encoding="utf-8").splitlines())
