@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import edgc
 from edgc.core.base.errors import UserError
 from edgc.core.comm import TorchCommunicator
 from edgc.core.comm.telemetry import Ledger, StepClock
@@ -21,11 +20,8 @@ from edgc.core.policies import POLICIES
 from edgc.core.policies.policy import Context
 from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.core.settings.method import MECHANISMS, Method
-from edgc.core.settings.reading import CONFIGS, load, read
+from edgc.core.settings.reading import load, read
 from edgc.core.settings.settings import merge, validate
-
-#: The files of a checkout's methods, whatever the current folder is.
-BESIDE = Path(edgc.__file__).parent.parent / "configs"
 
 #: By pipeline stage, of which there is one.
 Costs = list[ExchangeCost | None]
@@ -90,16 +86,10 @@ class LoopExchange:
 
 
 def find_method(method: MethodLike, changes: Mapping[str, Any]) -> Method:
-    """The method with `changes`. A name is looked for in this checkout, then in the current folder's configs."""
+    """The method with `changes`. A name is that of a file in the current folder's configs/methods, or the package's."""
     if isinstance(method, str | Path):
         path = Path(method)
-        if path.suffix:
-            method = read(Method, path)
-        else:
-            places = [
-                configs for configs in (BESIDE, CONFIGS) if (configs / Method.folder / f"{method}.yaml").is_file()
-            ]
-            method = load(Method, str(method), places[0] if places else BESIDE)
+        method = read(Method, path) if path.suffix else load(Method, str(method))
     plain = method.model_dump() if isinstance(method, Method) else method
     return validate(Method, merge(plain, changes), f"method {plain.get('name', '')}")
 

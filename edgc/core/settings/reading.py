@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from importlib.resources import files
+from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -13,7 +15,9 @@ import yaml
 from edgc.core.base.errors import UserError
 from edgc.core.settings.settings import Settings, cut, merge, shown, validate
 
-CONFIGS = Path("configs")
+CONFIGS = Path("configs")  #: the current folder's
+#: What comes with the package. In a checkout it is a link to the repository's configs/, in a wheel a copy.
+SHIPPED = Path(str(files("edgc.core"))) / "configs"
 
 
 class Named(Settings):
@@ -34,21 +38,30 @@ N = TypeVar("N", bound=Named)
 
 def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
     """Names that can be loaded for `kind`, sorted."""
-    return sorted(path.stem for path in (configs / kind.folder).glob("*.yaml"))
+    return sorted({path.stem for place in _places(configs) for path in (place / kind.folder).glob("*.yaml")})
 
 
 def load(kind: type[N], name: str, configs: Path = CONFIGS, wanted_by: str = "") -> N:
-    """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid."""
-    path, there = configs / kind.folder / f"{name}.yaml", available(kind, configs)
-    if name not in there:
+    """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid.
+
+    Without `configs`: the current folder's file, or else the one that comes with the package.
+    """
+    paths = [place / kind.folder / f"{name}.yaml" for place in _places(configs)]
+    there = [path for path in paths if path.stem == name and isfile(path)]  # noqa: PTH113  Path's fails on long names
+    if not there:
         raise UserError(
-            f"{wanted_by}{kind.__name__.lower()} {shown(name)}: no file {cut(str(path), 200)}; there are: "
-            f"{', '.join(there)}"
+            f"{wanted_by}{kind.__name__.lower()} {shown(name)}: no file {cut(str(paths[0]), 200)}; there are: "
+            f"{', '.join(available(kind, configs))}"
         )
-    loaded = read(kind, path)
+    loaded = read(kind, there[0])
     if loaded.name != name:
-        raise UserError(f"{path}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
+        raise UserError(f"{there[0]}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
     return loaded
+
+
+def _places(configs: Path) -> tuple[Path, ...]:
+    """Where files are looked for, in this order."""
+    return (CONFIGS, SHIPPED) if configs == CONFIGS else (configs,)
 
 
 def read(kind: type[N], path: Path) -> N:

@@ -163,6 +163,11 @@ def test_both_install_and_check_with_the_same_scripts() -> None:
     runs = [rest for name, rest in instructions(DOCKERFILE) if name == "RUN"]
     assert runs == ['slurm/container/install.sh "$BUILD"', "slurm/container/check.sh"]
     parts = sections(DEFINITION)
+    tracked = subprocess.run(
+        ["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for link in re.findall(r"^120000 \S+ 0\t(.*)$", tracked, re.MULTILINE):
+        assert f"rm -r {link} && ln -s {(ROOT / link).readlink()} {link}" in parts["post"]
     assert parts["post"][-1] == "slurm/container/install.sh {{ BUILD }}"
     assert parts["test"] == [f"{HOME}/slurm/container/check.sh"]
     assert parts["environment"] == [f"export PATH={HOME}/.venv/bin:$PATH"]
