@@ -1,3 +1,7 @@
 """Open benchmark and replication suite for compressed gradient exchange in language-model training."""
 
-__version__ = "0.1.0"
+from edgc.core.base.errors import UserError
+
+__version__ = "0.2.0"
+
+__all__ = ["UserError", "__version__"]
