@@ -334,10 +334,19 @@ def predict(experiment: ExperimentArgument, results: Results = Path("results")) 
 
 
 @app.command()
-def methods(as_json: AsJson = False) -> None:
-    """List the methods: what each does, and what it is made of."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method: its files and its published numbers, too")] = None,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """List the methods, or one: what it does, what it is made of, where its algorithm stands."""
     from edgc.core.settings.method import MECHANISMS
 
+    if name is not None:
+        from edgc.report.about import about
+
+        _show([about(load(Method, name), results / "published")], as_json)
+        return
     rows = []
     for name in available(Method):
         method = load(Method, name)

@@ -1,0 +1,76 @@
+"""What a method is, where its algorithm stands, and what was measured of it: `edgc methods NAME`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+from edgc.core.policies import POLICIES
+from edgc.core.settings.method import MECHANISMS, Method
+from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.report.site.gaps import published_gaps
+
+ROOT = Path(__file__).parents[2]
+#: Functions in which the algorithm of each part stands: the first that its class, or one that it is made from, has.
+ALGORITHM = {
+    "synchronisation": ("update", "after_optimizer", "before_optimizer", "bucket"),
+    "aggregator": ("exchange_coded", "exchange"),
+    "policy": ("decide",),
+}
+CONTRACTS = {"aggregator", "amounts", "policy", "synchronisation", "workload"}  # the same for all methods
+
+
+def about(method: Method, published: Path) -> dict[str, Any]:
+    """Source, parts and published loss gaps (nats) of a method, as `edgc methods NAME` shows them.
+
+    Of each part its class and its module's first line; `… at`: FILE:LINE of its algorithm; `… files`: its own and those
+    of the exchange that it imports, with their lines. `published`: the folder of published results.
+    """
+    parts = {
+        "synchronisation": SYNCHRONISATIONS[method.synchronisation.name],  # type: ignore[attr-defined]
+        "aggregator": MECHANISMS[method.aggregator.name],  # type: ignore[attr-defined]
+        "policy": POLICIES[method.policy.name],  # type: ignore[attr-defined]
+    }
+    shown = {"name": method.name, "title": method.title, "source": method.source, "summary": method.summary}
+    for part, kind in parts.items():
+        module = Path(inspect.getfile(kind))
+        first = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        shown |= {part: f"{kind.__name__}: {first}", f"{part} at": _algorithm(part, kind)}
+        shown[f"{part} files"] = [f"{_shown(path)} ({_lines(path)} lines)" for path in _files(module)]
+    gap = published_gaps(published).get(method.name)
+    aggregator = parts["aggregator"]
+    return shown | {
+        "payload": aggregator.payload_formula,
+        "state": aggregator.state_size,
+        "loss gap (nats)": gap.words if gap else "none is published; `edgc site` shows what is",
+    }
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def _algorithm(part: str, kind: type) -> str:
+    """Of the class nearest to `kind` that has one of the functions, but is not the contract; else of `kind` itself."""
+    for owner in kind.__mro__:
+        for name in ALGORITHM[part]:
+            function = vars(owner).get(name)
+            if inspect.isfunction(function) and Path(inspect.getfile(owner)).stem not in CONTRACTS:
+                return f"{_shown(Path(function.__code__.co_filename))}:{function.__code__.co_firstlineno}"
+    return f"{_shown(Path(inspect.getfile(kind)))}:{inspect.getsourcelines(kind)[1]}"
+
+
+def _files(module: Path) -> list[Path]:
+    """The module, and those beside it and of the operations that it imports."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    names = [node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    rooms = ("edgc.core.aggregators.", "edgc.core.ops.", "edgc.core.policies.", "edgc.core.synchronisation.")
+    wanted = [name for name in names if name.startswith(rooms) and name.rpartition(".")[2] not in CONTRACTS]
+    paths = [ROOT / Path(*name.split(".")) for name in dict.fromkeys(wanted)]
+    return [module, *(path / "reference.py" if path.is_dir() else path.with_suffix(".py") for path in paths)]
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,33 @@
+"""`edgc methods NAME` leads a reader to the algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgc.core.settings.method import Method
+from edgc.core.settings.reading import available, load
+from edgc.report.about import ALGORITHM, about
+
+ROOT = Path(__file__).parents[3]
+PUBLISHED = ROOT / "results" / "published"
+
+
+@pytest.mark.parametrize("name", available(Method))
+def test_every_part_begins_where_it_says_and_has_its_files(name: str, tmp_path: Path) -> None:
+    said = about(load(Method, name), tmp_path)
+    for part, functions in ALGORITHM.items():
+        path, _, line = said[f"{part} at"].partition(":")
+        text = (ROOT / path).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+        assert any(f"def {function}(" in text for function in functions) or name == "torch_powersgd"  # PyTorch's own
+        for file in said[f"{part} files"]:
+            path, _, lines = file.partition(" (")
+            assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) == int(lines.split()[0])
+
+
+def test_what_is_published_is_told_with_its_regime_and_what_is_not_is_said() -> None:
+    told = about(load(Method, "powersgd"), PUBLISHED)["loss gap (nats)"]
+    assert "n = " in told
+    assert "gpt2-nano" in told
+    assert "none is published" in about(load(Method, "powersgd"), PUBLISHED / "nothing")["loss gap (nats)"]
