@@ -238,12 +238,13 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(CONFIGS, tmp_path_factory.mktemp("project") / "configs"))
 
 
-def files() -> Iterator[Any]:
-    seen: Counter[type[Named]] = Counter()
+def files() -> list[Any]:
+    params, seen = [], Counter[type[Named]]()
     for kind, name in FILES:
         tier = next((tier for tier, few in FEW.items() if seen[kind] < few), "all")
         seen[kind] += 1
-        yield pytest.param(kind, name, id=f"{kind.folder}/{name}", marks=pytest.mark.tier(tier))
+        params.append(pytest.param(kind, name, id=f"{kind.folder}/{name}", marks=pytest.mark.tier(tier)))
+    return params
 
 
 @pytest.mark.parametrize(("kind", "name"), files())

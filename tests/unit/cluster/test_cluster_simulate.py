@@ -18,6 +18,7 @@ from edgc.report.write import write_table
 from edgc.suite.cluster.simulate import write_forecasts
 from edgc.suite.config import Experiment, load_experiment
 
+pytestmark = pytest.mark.tier("test")
 LINKS, LATENCIES, LOCAL = ["100mbit", "10gbit"], [1, 50], [1, 4, 1000]
 
 
@@ -42,7 +43,6 @@ def test_a_training_of_one_method_s_own_is_refused_and_not_left_out(small: Exper
         validate(Experiment, plain | {"overrides": {"powersgd": changed}}, "a test")
 
 
-@pytest.mark.tier("test")
 @pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
 def test_a_sharded_experiment_goes_from_its_file_to_its_table(shard: str, tmp_path: Path) -> None:
     plain = load_experiment("paper-v100-simulated").model_dump(exclude_none=True, exclude={"overrides", "variants"})
@@ -78,7 +78,6 @@ def points(rows: list[dict], method: str, assumption: str = "alike") -> dict[tup
     }
 
 
-@pytest.mark.tier("test")
 def test_every_method_is_at_every_point_of_the_map(rows: list[dict]) -> None:
     for method in ("dense", "dense_bf16", "powersgd", *(f"local_{every}" for every in LOCAL)):
         for assumption in ("alike", "one slow"):

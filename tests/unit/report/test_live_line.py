@@ -54,8 +54,8 @@ def test_says_what_runs_how_far_and_how_long_still(shown: Shown) -> None:
     assert shown.now() == f"smoke: 0 of 30 jobs · {first.run_id.rpartition('-')[0]} step 0/200"
     shown.train(first, step=50, seconds=2.0)
     # 150 steps of 2 s, and as long for each of the others as this one takes in all
-    assert 150 * 2 * (1 + len(others)) / 60 == 35
-    assert shown.now().endswith("step 50/200, loss 7.25 · about 35m of training left")
+    assert 150 * 2 * (1 + len(others)) / 60 == 25
+    assert shown.now().endswith("step 50/200, loss 7.25 · about 25m of training left")
 
 
 def test_of_several_jobs_names_two(shown: Shown) -> None:

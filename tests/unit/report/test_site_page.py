@@ -16,6 +16,7 @@ from edgc.report.site.kept import Kept, one, published
 from edgc.report.style import GREY
 from tests.fixtures.site_page import unfolded, words
 
+pytestmark = pytest.mark.tier("test")
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published"
 SITE = ROOT / "edgc" / "report" / "site"
@@ -63,7 +64,6 @@ def change(path: Path, where: dict[str, object], **values: object) -> None:
     table.to_csv(path, index=False)
 
 
-@pytest.mark.tier("test")
 def test_every_published_experiment_is_there_with_all_its_tables_and_pictures(whole: str) -> None:
     text, told = unfolded(whole), words(whole)
     for each in published(PUBLISHED):
