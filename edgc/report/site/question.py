@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,17 +90,18 @@ def form(published: Path, kept: Iterable[Kept], configs: Path = CONFIGS) -> dict
 def _points(table: pd.DataFrame, methods: Sequence[str]) -> dict[str, Any]:
     """By question: layout, source of the rates, command, and by method its numbers; or why there is no answer."""
     found: dict[str, Any] = {}
-    for asked, rows in table.groupby(list(POINT), sort=False, dropna=False):
-        model, cluster, nodes, link, latency, precision = cast(tuple[Any, ...], asked)
-        far = None if pd.isna(latency) else float(latency)
-        point = Point(str(model), str(cluster), int(nodes), str(link), far, str(precision))
-        key = "|".join([point.model, point.cluster, str(point.nodes), point.link, _plain(latency), point.precision])
-        first = rows.iloc[0]
+    plain = table.to_dict("records")
+    for asked, answers in groupby(plain, lambda row: [str(row[name]) for name in POINT]):
+        rows = list(answers)
+        first, (model, cluster, nodes, link, _, precision) = rows[0], asked
+        latency = first["latency_ms"]
+        point = Point(model, cluster, int(nodes), link, None if pd.isna(latency) else float(latency), precision)
+        key = "|".join([model, cluster, nodes, link, _plain(latency), precision])
         if pd.isna(first["method"]):
             found[key] = {"note": first["note"], "command": point.command}
             continue
-        numbers = {row["method"]: [_short(row[name]) for name in NUMBERS] for _, row in rows.iterrows()}
-        compressing = [methods.index(name) for name in rows.loc[rows["candidate"].astype(bool), "method"]]
+        numbers = {row["method"]: [_short(row[name]) for name in NUMBERS] for row in rows}
+        compressing = [methods.index(row["method"]) for row in rows if row["candidate"]]
         found[key] = {
             "layout": first["layout"],
             "source": first["source"],
