@@ -13,7 +13,7 @@ SEVERAL = $(PYTEST) --numprocesses 2 --dist loadfile # several processes each
 TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_session.py # need the cores for themselves
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke check test test-all test-rest test-dry test-browser test-lab gpu
+.PHONY: help setup smoke check check-tests test test-all test-rest test-dry test-browser test-lab gpu
 .PHONY: kernels kernels-interpreted kernels-3.7.1 kernels-3.6.0 lab lab-down lab-programs lint clean
 
 help: ## This list
@@ -25,7 +25,10 @@ setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda|cuda126 to
 smoke: setup ## Five methods on a small model, end to end: results/smoke/ (EXPERIMENT=smoke-short: two, in a minute)
 	$(SMOKE) --config experiment=$(EXPERIMENT)
 
-check: lint ## While you write: style, types, unit tests, a case of each mechanism; three minutes
+check: setup ## While you write: style, types, unit tests, a case of each mechanism; three minutes
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint check-tests
+
+check-tests:
 	$(AT_ONCE) --tier check
 
 test: setup ## What every change has to pass; nine minutes

@@ -33,7 +33,12 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         "aggregator": MECHANISMS[method.aggregator.name],  # type: ignore[attr-defined]
         "policy": POLICIES[method.policy.name],  # type: ignore[attr-defined]
     }
-    shown = {"name": method.name, "title": method.title, "source": method.source, "summary": method.summary}
+    shown: dict[str, Any] = {
+        "name": method.name,
+        "title": method.title,
+        "source": method.source,
+        "summary": method.summary,
+    }
     for part, kind in parts.items():
         module = Path(inspect.getfile(kind))
         first = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").partition("\n")[0]

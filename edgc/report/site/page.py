@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def _bundle(folder: Path) -> str:
     """
     import vl_convert
 
-    kept = folder / f".vega-{vl_convert.__version__}.js"
+    kept = folder / f".vega-{version('vl-convert-python')}.js"
     if not kept.is_file():
         write_text(kept, vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub lacks the default
     return kept.read_text(encoding="utf-8")
