@@ -21,7 +21,6 @@ from edgc.report.site.folders import some
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
 #: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.
-STUDIES = {"lossless": "lossless_table", "sketches": "sketch_table", "owners": "owner_table", "noise": "noise_table"}
 #: What folders that are no experiment of configs/experiments show.
 TITLES = {
     "lossless": "What an entropy coder gets out of gradients",
@@ -134,9 +133,11 @@ def _rank(table: str) -> int:
 
 
 def _table(path: Path, experiment: Experiment | None) -> ShownTable:
-    """The table of a CSV: by the module that made it, else column by column."""
+    """The table of a CSV: by the module that made it, as the Markdown beside it has it, or column by column."""
     name, numbers = path.stem, pd.read_csv(path)
-    module = _module(name, path)
+    if path.parent.name != "tables" and path.with_suffix(".md").is_file():
+        return _study(path, numbers)
+    module = _module(name)
     shown = _present(module, numbers) if module else None
     if shown is None:
         shown, module = _plain(numbers), None
@@ -153,11 +154,27 @@ def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     )
 
 
-def _module(name: str, path: Path) -> ModuleType | None:
-    own = STUDIES.get(name) if path.parent.name != "tables" else f"tables.{name}"
-    if own is None or util.find_spec(f"edgc.report.{own}") is None:
-        return None
-    return import_module(f"edgc.report.{own}")
+def _study(path: Path, numbers: pd.DataFrame) -> ShownTable:
+    """Of a finished study, whose program is in the history only: sentences, a table, and what each column is."""
+    above, rows, below = re.split(r"((?:^\|.*\n)+)", path.with_suffix(".md").read_text(encoding="utf-8"), flags=re.M)
+    head, _, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines())
+    items = re.findall(r"^- (.*?): (.*)\.$", below, re.MULTILINE)
+    return ShownTable(
+        name=path.stem,
+        title=path.stem.capitalize(),
+        words=tuple(re.findall(r"^- (.*)$", above, re.MULTILINE)),
+        shown=_informative(pd.DataFrame(body, columns=head)),
+        methods=tuple(numbers["method"].astype(str)) if "method" in numbers and len(body) == len(numbers) else (),
+        caption=dict(items),
+        csv=path,
+        numbers=numbers,
+        rows=MOST_ROWS,
+    )
+
+
+def _module(name: str) -> ModuleType | None:
+    own = f"edgc.report.tables.{name}"
+    return import_module(own) if util.find_spec(own) else None
 
 
 def _present(module: ModuleType, numbers: pd.DataFrame) -> pd.DataFrame | None:

@@ -27,7 +27,7 @@ COLUMNS = 8  #: that a table shows at once
 IDENTITY = ("Rate", "Method", "Assumptions", "Claim", "Premise", "Ranks", "Model", "method", "model", "stage")
 TO_FILTER = 6  #: rows from which on a table has a filter
 LONG = 60  #: characters of a cell from which on its column gets room for sentences
-MOST_BYTES = 5_000_000  #: of a page
+MOST_BYTES = 3_000_000  #: of a page
 #: What carries an experiment's answer, the first that it has; `links` is a table, the others are figures.
 LEADS = ("predicted_measured", "links", "time_to_loss", "gap_bytes", "parts", "pareto_bytes", "who_wins_where")
 LEADS += ("saving_by_link", "error_prediction", "sampling_error", "window_correlation", "loss_bytes", "ops")
