@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 EVERYWHERE = ("pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/")
 EXCHANGE = ("edgc/core/", "edgc/hooks/", "configs/methods/")
-RUNS = ("edgc/core/base/", "edgc/core/settings/", "edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
+RUNS = ("edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
+LAB = ("edgc/suite/cluster/slurm/", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/")
 #: Targets of the Makefile, and what each tests.
 PARTS = {
     "test-rest": (
@@ -22,7 +23,7 @@ PARTS = {
     ),
     "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
     "kernels": ("edgc/core/ops/", "edgc/tools/dry/compilation.py", "tests/ops/", "tests/compiled/"),
-    "test-lab": (*RUNS, "edgc/suite/cluster/slurm/", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/"),
+    "test-lab": (*RUNS, *LAB),
 }  # fmt: skip
 DAY = 24 * 60 * 60
 
