@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from edgc.report import canvas, drawing, render, style
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.study import Study, counts, hardware
 from edgc.report.timed_steps import spoken
+from edgc.suite.config import Experiment
 from edgc.suite.config.timing import Timing
 
 
@@ -24,7 +26,7 @@ def write_table(name: str, study: Study, out: Path) -> None:
     numbers = table.build(study)
     shown = _without_constants(table.present(numbers))
     words = table.paragraph(numbers) if hasattr(table, "paragraph") else ""
-    caption = table.caption(study.experiment) if hasattr(table, "caption") else table.CAPTION
+    caption = _caption(table, study.experiment)
     render.write(out, name, table.TITLE, numbers, shown, caption, f"{_setting(study)}.", words)
 
 
@@ -39,6 +41,29 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     write_text(
         out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
     )  # more digits only make published files large
+
+
+def captions(experiment: Experiment) -> dict[str, str]:
+    """What Snakemake's report says of the experiment's tables and figures, by rule: reStructuredText.
+
+    The first line of the module that makes it, and what its columns, points and lines are.
+    """
+    found = {}
+    for kind, names in (("table", tables_of(experiment)), ("figure", figures_of(experiment))):
+        for name in names:
+            module = _module(kind, name, names)
+            what = _caption(module, experiment) if kind == "table" else module.NOTE
+            lines = [
+                (module.__doc__ or "").partition("\n")[0],
+                "",
+                *(f"- **{key}**: {text}." for key, text in what.items()),
+            ]
+            found[f"{kind}_{name}"] = "\n".join(lines) + "\n"
+    return found
+
+
+def _caption(table: ModuleType, experiment: Experiment) -> Mapping[str, str]:
+    return table.caption(experiment) if hasattr(table, "caption") else table.CAPTION
 
 
 def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:

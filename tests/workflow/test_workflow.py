@@ -14,6 +14,7 @@ from edgc.report.archive import MARK, archive, restore
 from edgc.report.figures import FIGURES
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.tables import TABLES
+from edgc.report.write import captions
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.site_page import unfolded
 
@@ -96,6 +97,8 @@ def test_the_report_needs_nothing_else_and_tells_no_path(finished):
     assert sys.executable not in page
     for name in (*TABLES, *FIGURES):
         assert f"{name}.html" in page or f"{name}.svg" in page
+    for rule, caption in captions(load_experiment("toy", finished.root / "configs")).items():
+        assert all(part in page for part in caption.splitlines()[0].split("'")), rule
 
 
 def test_the_page_has_every_table_and_tells_no_path(finished):

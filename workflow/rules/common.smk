@@ -67,7 +67,11 @@ config["about"] = {
     "shows": EXPERIMENT.shows,
     "models": ", ".join(EXPERIMENT.models),
     "methods": ", ".join(dict.fromkeys(spec.method.title for spec in SPECS.values())),
-    "seeds": f"{UNTIL.first} to {UNTIL.most}" if UNTIL else len(EXPERIMENT.first_seeds),
+    "seeds": (
+        f"{UNTIL.first} to {UNTIL.most}"
+        if UNTIL
+        else len(EXPERIMENT.first_seeds) * bool(RECORDS)
+    ),
     "hardware": f"{CLUSTER.processes} × {CLUSTER.device_model}, nodes: {CLUSTER.nodes} (cluster {CLUSTER.name})",
     "margin": EXPERIMENT.judgement.margin_nats,
     "baseline": EXPERIMENT.judgement.baseline,

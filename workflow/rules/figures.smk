@@ -11,7 +11,7 @@ for figure in FIGURES:
             multiext(f"{RESULTS}/figures/{figure}", ".png", ".csv"),
             report(
                 f"{RESULTS}/figures/{figure}.svg",
-                caption=f"../report/figure_{figure}.rst",
+                caption="../report/caption.rst",
                 category="Figures",
                 labels={"figure": figure.replace("_", " ")},
             ),

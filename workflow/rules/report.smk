@@ -1,6 +1,13 @@
 report: "../report/workflow.rst"
 
 
+# The report alone needs the modules that make tables and figures, which take seconds to import.
+if any(word.startswith("--report") for word in sys.argv):
+    from edgc.report.write import captions
+
+    config["captions"] = captions(EXPERIMENT)
+
+
 # Snakemake's own report, as a job: one command ends in it, and a second one has nothing to do.
 rule render_report:
     input:

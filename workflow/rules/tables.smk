@@ -12,7 +12,7 @@ for table in TABLES:
             multiext(f"{RESULTS}/tables/{table}", ".csv", ".md"),
             report(
                 f"{RESULTS}/tables/{table}.html",
-                caption=f"../report/table_{table}.rst",
+                caption="../report/caption.rst",
                 category="Tables",
                 labels={"table": table.replace("_", " ")},
             ),
