@@ -135,7 +135,7 @@ def runs(experiment: ExperimentName, results: Results = Path("results")) -> None
     Where seeds are added until verdicts are decided, those that there are so
     far in --results.
     """
-    from edgc.report.asked import asked
+    from edgc.report.planned_runs import asked
 
     found = asked(load_experiment(experiment), results)
     for spec in found.specs:
@@ -157,7 +157,7 @@ def look(
 
     For experiments whose seeds are added until verdicts are decided.
     """
-    from edgc.report.look import look as look_at
+    from edgc.report.interim_looks import look as look_at
 
     typer.echo(look_at(load_experiment(experiment), seeds, results))
 

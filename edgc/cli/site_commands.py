@@ -66,7 +66,7 @@ def compare(
     from edgc.core.base.errors import UserError
     from edgc.report.site.compare import MOST
     from edgc.report.site.compare import compare as hold
-    from edgc.report.site.kept import one as read
+    from edgc.report.site.contents import one as read
 
     places = [results / experiment, results / "published" / experiment]
     found = next((place for place in places if (place / "tables").is_dir()), None)

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from edgc.core.base import files
-from edgc.report.asked import asked
 from edgc.report.frames import FRAMES, Frames, frame
-from edgc.report.probed import entropy_rows, spectrum_rows
+from edgc.report.planned_runs import asked
+from edgc.report.probe_rows import entropy_rows, spectrum_rows
 from edgc.suite.config import CONFIGS, Experiment, RunSpec
 
 NOT_RUN, UNFINISHED = "not run", "unfinished"

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.report import manifests
-from edgc.report.asked import all_asked
+from edgc.report.planned_runs import all_asked
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.site.gaps import write_index
 from edgc.suite.config import Experiment

@@ -28,7 +28,7 @@ TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/obser
 ENGINE, PROCESS, OUTER = (
     "suite/backends/megatron/engine.py",
     "suite/backends/megatron/process.py",
-    "core/synchronisation/outer.py",
+    "core/synchronisation/local_steps.py",
 )
 OPTIMIZER = "suite/backends/megatron/optimizer.py"
 TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/wire.py"

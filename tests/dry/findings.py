@@ -32,7 +32,7 @@ ALLOWED = {
         "item",
         "other",
     ): 1.25,  # whether a neighbour diverged; the last step asks all
-    ("edgc/core/synchronisation/outer.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
+    ("edgc/core/synchronisation/local_steps.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
 }
 
 

@@ -1,14 +1,14 @@
 """What ranks exchange, and when, relative to the optimizer: one file per synchronisation, one line for each here."""
 
+from edgc.core.synchronisation.cdadam import Differences
 from edgc.core.synchronisation.delayed import Delayed
-from edgc.core.synchronisation.differences import Differences
+from edgc.core.synchronisation.demo import Sign
 from edgc.core.synchronisation.dion import Dion
 from edgc.core.synchronisation.every_step import EveryStep
-from edgc.core.synchronisation.frozen_variance import FrozenVariance
 from edgc.core.synchronisation.gossip import Gossip
-from edgc.core.synchronisation.outer import Outer
+from edgc.core.synchronisation.local_steps import Outer
+from edgc.core.synchronisation.onebit_adam import FrozenVariance
 from edgc.core.synchronisation.paced import Paced
-from edgc.core.synchronisation.sign import Sign
 
 SYNCHRONISATIONS = {
     "every_step": EveryStep,

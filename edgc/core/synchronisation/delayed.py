@@ -3,7 +3,7 @@
 Delayed gradients as CO2 (arXiv 2401.16265) and ACCO (arXiv 2406.02613) start from, each before its own remedy: CO2
 delays an average of parameters after local steps, and makes up with a penalty for the staleness gap and a clipped outer
 momentum; ACCO takes the first half of every batch at an estimate of the next parameters. Replicas stay equal, so what
-corrects lateness here (edgc/core/synchronisation/late.py) reads averages only, not a rank's own fresh gradient.
+corrects lateness here (edgc/core/synchronisation/staleness.py) reads averages only, not a rank's own fresh gradient.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTenso
 from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.late import Correction, Nothing, Prediction, Taylor
 from edgc.core.synchronisation.spare_buffer import copies
+from edgc.core.synchronisation.staleness import Correction, Nothing, Prediction, Taylor
 from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings, Update
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTenso
 from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.hidden import NOT_HIDDEN, is_hidden
+from edgc.core.synchronisation.hidden_matrices import NOT_HIDDEN, is_hidden
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, held
 from edgc.core.synchronisation.newton_schulz import semi_orthogonal
 from edgc.core.synchronisation.synchronisation import Replica

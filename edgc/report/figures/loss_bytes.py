@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
+from edgc.report.cpu_models import pooled
 from edgc.report.figures.curves import NOTE, build_curves, draw_curves
-from edgc.report.pooled import pooled
 from edgc.report.study import Study
 
 TITLE = "Loss against wire bytes"

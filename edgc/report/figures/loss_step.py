@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
+from edgc.report.cpu_models import pooled
 from edgc.report.figures.curves import NOTE, build_curves, draw_curves
-from edgc.report.pooled import pooled
 from edgc.report.study import Study
 
 TITLE = "Loss against step"

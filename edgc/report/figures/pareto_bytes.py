@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
+from edgc.report.cpu_models import pooled
 from edgc.report.figures.fronts import NOTE, WIDTH, build_front, draw_front
-from edgc.report.pooled import pooled
 from edgc.report.study import Study
 
 TITLE = "Final loss against bytes"

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from edgc.report.figures.shades import ESTIMATORS, TITLES, by_time
-from edgc.report.probed import TIMED
+from edgc.report.probe_rows import TIMED
 from edgc.report.study import Study, lines
 from edgc.report.tables.sampling import ALPHAS, sample_costs
 from edgc.report.window_means import ALPHA, BETA, interval

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from edgc.report.choice_rule import taken
 from edgc.report.figures import curves
 from edgc.report.figures.exposed import first_on_links, lower_edge
 from edgc.report.figures.gap_on_links import LINEAR
 from edgc.report.links_in_words import FASTEST
 from edgc.report.style import CROWDED, GREY, LOOKS, REGIONS, always_named, look
-from edgc.report.taken import taken
 from edgc.report.timed_steps import FLOOR, megabits, spoken
 
 Spec = dict[str, Any]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.report.render import NOTHING, cell, percent
-from edgc.report.site.kept import Kept
+from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
 from edgc.report.timed_steps import spoken
 

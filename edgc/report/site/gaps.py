@@ -13,7 +13,7 @@ from edgc.report.site.folders import folders
 from edgc.suite.config import CONFIGS, Experiment, Method, available, load
 
 if TYPE_CHECKING:
-    from edgc.report.site.kept import Kept
+    from edgc.report.site.contents import Kept
 
 INDEX = "gaps.json"  #: under the published results: every gap that counts, by experiment
 TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
@@ -63,7 +63,7 @@ def published_gaps(root: Path, configs: Path = CONFIGS, replicas: int | None = N
         if table.is_file() and known and known["sha256"] == files.sha256(table):
             found += [(Gap(**row["gap"]), row["decided"]) for row in known["measured"]]
         elif table.is_file():
-            from edgc.report.site.kept import one
+            from edgc.report.site.contents import one
 
             found += measured([one(folder, name, configs)], configs)
     return _least_favourable(found, configs, replicas)
@@ -77,7 +77,7 @@ def write_index(root: Path, configs: Path = CONFIGS) -> Path:
 
 def index_of(root: Path, configs: Path = CONFIGS) -> dict[str, Any]:
     """By experiment that published losses: its gaps, and the hash of the table that says them."""
-    from edgc.report.site.kept import one
+    from edgc.report.site.contents import one
 
     return {
         name: {

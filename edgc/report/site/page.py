@@ -16,8 +16,8 @@ import pandas as pd
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report.site import answers, charts
-from edgc.report.site.kept import Kept, Picture, ShownTable, one, published
-from edgc.report.site.made import made
+from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
+from edgc.report.site.origins import made
 from edgc.report.site.paper_claims import claims
 from edgc.report.site.question import form
 from edgc.suite.config import CONFIGS

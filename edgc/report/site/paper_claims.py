@@ -8,7 +8,7 @@ from typing import Any, cast
 import pandas as pd
 
 from edgc.report.render import NOTHING, cell
-from edgc.report.site.kept import Kept
+from edgc.report.site.contents import Kept
 
 COLUMNS = ("Claim", "Paper", "Ours", "Verdict", "Method", "Measure", "Where", "Reason")
 

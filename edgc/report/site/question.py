@@ -18,7 +18,7 @@ from edgc.suite.config import CONFIGS, Cluster, Method, load
 from edgc.suite.config.rate import bits_per_second
 
 if TYPE_CHECKING:
-    from edgc.report.site.kept import Kept
+    from edgc.report.site.contents import Kept
 
 MARGINS = (0.005, 0.01, 0.02, 0.05, 0.1)  #: acceptable loss gaps (nats) to choose from
 NUMBERS = ("iteration_s", "saving_percent", "low_percent", "high_percent", "break_even_gbit")

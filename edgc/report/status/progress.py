@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from edgc.core.base.errors import UserError
-from edgc.report.asked import asked
+from edgc.report.planned_runs import asked
 from edgc.suite.config import CONFIGS, Experiment, RunSpec, load_experiment
 
 #: What a run can be, in the order in which they are counted.

@@ -7,7 +7,7 @@ import pandas as pd
 
 from edgc.report import sequential, verdicts
 from edgc.report.collect import NOT_RUN
-from edgc.report.pooled import pooled
+from edgc.report.cpu_models import pooled
 from edgc.report.render import cell
 from edgc.report.study import Line, Study, baseline_of, lines
 from edgc.suite.config import Experiment, UntilDecided

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from edgc.report import timed_steps as session
+from edgc.report.choice_rule import taken
 from edgc.report.layouts import layout
 from edgc.report.render import NOTHING, cell, percent
 from edgc.report.study import Study
 from edgc.report.tables import links
-from edgc.report.taken import taken
 from edgc.report.timed_steps import Session
 
 TITLE = "Which method to take"

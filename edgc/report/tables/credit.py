@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.pooled import pooled
+from edgc.report.cpu_models import pooled
 from edgc.report.render import NOTHING, cell
 from edgc.report.study import Line, Study, baseline_among, lines
 from edgc.report.tables import accuracy

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
+from edgc.report.cpu_models import pooled
 from edgc.report.frames import MEMORY
-from edgc.report.pooled import pooled
 from edgc.report.render import NOTHING, cell
 from edgc.report.study import Line, Study, baseline_of, lines, steady
 from edgc.report.tables import accuracy

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from edgc.report.probed import TIMED
+from edgc.report.probe_rows import TIMED
 from edgc.report.render import NOTHING, cell, percent
 from edgc.report.study import Line, Study, lines, steady
 from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories

@@ -13,7 +13,7 @@ from transformers import GPT2LMHeadModel
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.hooks.any_loop import Costs, LoopExchange
 from edgc.hooks.torch_ddp import compress
-from edgc.suite.backends.held import Held, inside
+from edgc.suite.backends.memory_owners import Held, inside
 from edgc.suite.backends.plain_engine import PlainEngine
 from edgc.suite.config import RunSpec
 

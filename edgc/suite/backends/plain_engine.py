@@ -18,8 +18,8 @@ from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.exchange.gradient_exchange import GradientExchange
 from edgc.hooks.any_loop import Costs, LoopExchange
 from edgc.suite.backends.gpt2 import build_gpt2
-from edgc.suite.backends.held import Held, inside, local
 from edgc.suite.backends.megatron.process import Place
+from edgc.suite.backends.memory_owners import Held, inside, local
 from edgc.suite.config import RunSpec
 
 

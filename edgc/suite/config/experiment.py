@@ -240,7 +240,7 @@ class Experiment(Named):
     def runs(self, configs: Path = CONFIGS) -> list[RunSpec]:
         """The matrix models × traces × methods × first seeds, in that order.
 
-        These are all runs, unless seeds are added until verdicts are decided: `edgc.report.asked` knows those.
+        These are all runs, unless seeds are added until verdicts are decided: `edgc.report.planned_runs` knows those.
         """
         return list(self._runs(configs, self.first_seeds))
 

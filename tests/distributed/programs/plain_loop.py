@@ -19,8 +19,8 @@ import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
 from edgc.core.settings.settings import merge
-from edgc.suite.backends.held import sizes
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.memory_owners import sizes
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
 from edgc.suite.training.engines import build_engine

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.report.site.answers import by_rate
-from edgc.report.site.kept import one
+from edgc.report.site.contents import one
 from edgc.report.tables.links import PAYS
 from edgc.suite.config import Experiment, Method, available
 from tests.fixtures.pages import PAGES, ROOT, commands, folder

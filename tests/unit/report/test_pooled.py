@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from edgc.report.cpu_models import pooled_frames
 from edgc.report.frames import Frames, frame
-from edgc.report.pooled import pooled_frames
 from edgc.report.study import Study
 from edgc.report.tables import accuracy, latency, method_costs
 from tests.fixtures.studies import run, step, tiny_experiment, tiny_reference

@@ -13,9 +13,9 @@ from edgc.cli import app
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.report import verdicts
-from edgc.report.asked import all_asked, asked, look_path
 from edgc.report.collect import gather
-from edgc.report.look import look
+from edgc.report.interim_looks import look
+from edgc.report.planned_runs import all_asked, asked, look_path
 from edgc.report.status.progress import choose, ended, read
 from edgc.report.status.view import view
 from edgc.report.study import Study

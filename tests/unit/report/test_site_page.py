@@ -12,7 +12,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.report.site import answers, charts, page
-from edgc.report.site.kept import Kept, one, published
+from edgc.report.site.contents import Kept, one, published
 from edgc.report.style import GREY
 from tests.fixtures.site_page import unfolded, words
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.core.base.files import read_json
-from edgc.report.site import kept as reader
+from edgc.report.site import contents as reader
+from edgc.report.site.contents import Kept, published
 from edgc.report.site.forecasts import FILE, METHODS, Point, grid, write
 from edgc.report.site.gaps import INDEX, index_of, measured_gaps, published_gaps, write_index
-from edgc.report.site.kept import Kept, published
 from edgc.report.site.question import NUMBERS, choices, choose, form
 from edgc.suite.config import load_experiment
 

@@ -28,7 +28,6 @@ from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.core.settings.method import MECHANISMS
 from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.core.synchronisation.synchronisation import Synchronisation, Update
-from edgc.suite.backends.held import Held, inside
 from edgc.suite.backends.megatron.backward_region import backward_region
 from edgc.suite.backends.megatron.ddp import (
     CompressedBucketGroup,
@@ -43,6 +42,7 @@ from edgc.suite.backends.megatron.pipeline import ChargedP2P
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.megatron.replica import MegatronReplica
 from edgc.suite.backends.megatron.shards import Shards, kept, owners
+from edgc.suite.backends.memory_owners import Held, inside
 from edgc.suite.config import RunSpec
 from edgc.suite.config.model import TIED
 

@@ -21,7 +21,7 @@ from edgc.core.base.lazy import torch
 from edgc.core.comm import ReduceOp
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.exchange.observation import AGREE
-from edgc.core.synchronisation.outer_settings import OuterSettings
+from edgc.core.synchronisation.local_steps_settings import OuterSettings
 from edgc.core.synchronisation.spare_buffer import copies
 from edgc.core.synchronisation.synchronisation import Replica, Synchronisation
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.report.asked import asked, look_path
 from edgc.report.collect import gather
+from edgc.report.cpu_models import pooled_frames
 from edgc.report.frames import Frames
-from edgc.report.pooled import pooled_frames
+from edgc.report.planned_runs import asked, look_path
 from edgc.report.study import Line, baseline_among, lines
 from edgc.report.verdicts import DECIDED, OPEN, beaten_by, gaps_to, judge
 from edgc.suite.config import CONFIGS, Experiment, UntilDecided

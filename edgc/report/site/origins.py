@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from edgc.report.render import NOTHING
-from edgc.report.site.kept import Kept
+from edgc.report.site.contents import Kept
 
 SHORT = 10  #: digits of a commit that tell it apart
 PACKAGES = ("torch", "megatron-core", "triton", "numpy")  #: whose versions matter most
