@@ -7,8 +7,9 @@ SMOKE = $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --
 
 OLDER_TRITON := .venv/triton-3.6.0
 PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 1
-AT_ONCE = OMP_NUM_THREADS=1 $(PYTEST) --numprocesses logical --dist loadfile tests/unit tests/property
-WHOLE = tests/ops tests/workflow # beside AT_ONCE, with more than a case of each mechanism
+# Files in this order, so that a worker does not end with the longest one.
+AT_ONCE = OMP_NUM_THREADS=1 $(PYTEST) --numprocesses logical --dist loadfile --no-loadscope-reorder
+WHOLE = tests/workflow tests/unit tests/property tests/ops
 SEVERAL = $(PYTEST) --numprocesses 2 --dist loadfile # several processes each
 TIMED := tests/distributed/test_stage_ends.py tests/distributed/test_timing_session.py # need the cores for themselves
 
@@ -29,7 +30,7 @@ check: setup ## While you write: style, types, unit tests, a case of each mechan
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint check-tests
 
 check-tests:
-	$(AT_ONCE) --tier check
+	$(AT_ONCE) tests/unit tests/property --tier check
 
 test: setup ## What every change has to pass; nine minutes
 	$(AT_ONCE) $(WHOLE) --tier test
