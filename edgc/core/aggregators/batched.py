@@ -23,8 +23,7 @@ from edgc.core.aggregators.aggregator import (
     Tolerance,
     shapes_of,
 )
-from edgc.core.aggregators.lowrank import LowRank
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload, orthonormalisations, passes
 from edgc.core.base.lazy import torch

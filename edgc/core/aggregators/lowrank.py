@@ -4,25 +4,84 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from edgc.core.aggregators.aggregator import Exchange, Last, Law, NamedTensor, Tolerance
-from edgc.core.aggregators.factor_means import differences, keep_own
-from edgc.core.aggregators.lowrank_costs import LowRankCosts
-from edgc.core.aggregators.rank_errors import squared_errors
-from edgc.core.aggregators.ranked import AS_DENSE
-from edgc.core.aggregators.right_factors import singular_values
+from pydantic import Field, PositiveInt
+
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
+from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
+from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.right_factors import WarmFactors, singular_values
+from edgc.core.aggregators.wire import WireDtype
+from edgc.core.aggregators.workload import Shape, Workload, orthonormalisations, passes, products
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
-from edgc.core.policies.amounts import Amount
+from edgc.core.policies.amounts import DENSE, Amount, Rank
 from edgc.core.policies.policy import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class LowRank(LowRankCosts):
+BLOCK = 128
+
+
+class LowRankSettings(AggregatorSettings):
+    """PowerSGD's options; the rank itself comes from the policy."""
+
+    name: Literal["lowrank"]
+    error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
+    warm_start: bool = Field(
+        True, description="Start from the last step's right factor Q; false: a random Q every step"
+    )
+    min_compression_ratio: float = Field(
+        1.0,
+        ge=0,
+        description="A matrix travels dense unless rank·(m+n)·this < m·n (PyTorch's hook uses 2); 0: always compressed",
+    )
+    error_dtype: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="Precision of the error feedback memory. fp32: never below the gradient's own; "
+        "bf16: half the memory, the residual is rounded up or down at random",
+    )
+    wire_dtype: WireDtype = Field(
+        "fp32",
+        description="Precision of all that is sent. fp32: never below the gradient's own; bf16: half the bytes; what "
+        "a matrix loses by it stays in the error feedback memory, what travels dense is rounded for good",
+    )
+    left_wire: FactorWire | None = Field(
+        None,
+        exclude_if=lambda wire: wire is None,
+        description="Integers with block scales for P, averaged in two shots; null: P travels in wire_dtype",
+    )
+    right_wire: FactorWire | None = Field(
+        None, exclude_if=lambda wire: wire is None, description="The same for Q; its rounding stays in the residual"
+    )
+    block: PositiveInt = Field(
+        BLOCK,
+        exclude_if=lambda block: block == BLOCK,
+        description="Elements of a factor's column that share a scale, for left_wire and right_wire",
+    )
+    orthogonalise: Literal["cholesky", "householder"] = Field(
+        "cholesky",
+        description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
+        "Triton: Gram–Schmidt); householder: always",
+    )
+
+    @property
+    def keeps_residual(self) -> bool:
+        return self.error_feedback
+
+    @property
+    def tells_errors(self) -> bool:
+        return True
+
+
+class LowRank(Ranked):
     """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
 
     Each is an all-reduce, or two shots of integers (edgc/core/aggregators/factor_means.py).
@@ -33,11 +92,21 @@ class LowRank(LowRankCosts):
     lost. A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
     """
 
+    Settings = LowRankSettings
     state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
     payload_formula: ClassVar[str] = (
         "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
     )
     tells_spectrum = True
+
+    def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
+        super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
+        self._settings, self._seed = settings, seed
+        self._factors = WarmFactors(seed, settings.warm_start)
+        self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
+        self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
+        self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
+        self.depends_on_owner = self._left.coded or self._right.coded
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -102,6 +171,43 @@ class LowRank(LowRankCosts):
         """Of the mean over ranks, with Q of the last exchange to begin with (edgc/core/aggregators/rank_errors.py)."""
         ranks = {t.name: [self.effective(tuple(t.tensor.shape), amount) for amount in amounts] for t in tensors}
         return squared_errors(tensors, ranks, self._factors, self._residuals, (self._seed, step), comm, tag)
+
+    # What it keeps, sends and computes.
+
+    def effective(self, shape: Shape, amount: Amount) -> Amount:
+        """min(m, n, amount), or `Dense` where the tensor travels so."""
+        if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:
+            return DENSE
+        rank = min(*shape, amount)
+        return Rank(rank) if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else DENSE
+
+    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+        whole = sum(m * n for m, n, _ in matrices)
+        lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
+        kernels = passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of what is dense
+        first = self._left.workload(lefts, kernels, dense, itemsize, ranks)
+        kernels = *first.decode, orthonormalisations(lefts), products(matrices)
+        second = self._right.workload(rights, kernels, 0, itemsize, ranks)
+        own = (products(matrices),) if self._right.coded and self._settings.error_feedback else ()
+        decode = *second.decode, *own, products(matrices), passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
+        return Workload((*first.phases, *second.phases), decode)
+
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+        """Each of three products reads the gradient and the residual."""
+        ranks = [(shape, [self.effective(shape, amount) for amount in amounts]) for shape in shapes.values()]
+        return errors_workload(ranks, max(4, itemsize))
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        ranks, settings = self._ranks(shapes, decision), self._settings
+        error = 0 if not settings.error_feedback else 2 if settings.error_dtype == "bf16" else max(4, itemsize)
+        return sum(error * prod(shapes[n]) + max(4, itemsize) * shapes[n][1] * r for n, r in ranks.items())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._residuals.load_state_dict(state["residuals"])
+        self._factors.load_state_dict(state["factors"])
 
 
 def _crc(text: str) -> int:

@@ -14,8 +14,7 @@ from edgc.core.aggregators.aggregator import Exchange, Last, Law, NamedTensor, T
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import write
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.sketch_plan import Plan, plans, told_bytes, workload
-from edgc.core.aggregators.sketch_settings import SketchSettings
+from edgc.core.aggregators.sketch_plan import Plan, SketchSettings, plans, told_bytes, workload
 from edgc.core.aggregators.threshold import from_table
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import torch

@@ -18,8 +18,7 @@ from edgc.core.base.lazy import torch
 from edgc.core.comm import ReduceOp
 from edgc.core.exchange.observation import AGREE
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.local_steps import Outer
-from edgc.core.synchronisation.local_steps_settings import OuterSettings
+from edgc.core.synchronisation.local_steps import Outer, OuterSettings
 from edgc.core.synchronisation.synchronisation import Replica
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRankSettings
 from edgc.core.base.files import canonical_json
 from edgc.core.settings.method import EVERY_STEP, Method
 from edgc.core.settings.settings import Settings

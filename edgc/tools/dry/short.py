@@ -16,7 +16,7 @@ from edgc.core.policies.fixed import FixedSettings
 from edgc.core.policies.lgreco import LGrecoSettings
 from edgc.core.policies.windowed_settings import SampledSettings, WindowedSettings
 from edgc.core.settings.settings import validate
-from edgc.core.synchronisation.local_steps_settings import OuterSettings
+from edgc.core.synchronisation.local_steps import OuterSettings
 from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import RunSpec
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.lowrank import LowRank
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank

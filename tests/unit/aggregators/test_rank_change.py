@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.lowrank import LowRank
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.mixed import WireBuffers
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import Law, NamedTensor
 from edgc.core.aggregators.sketch import Sketch
-from edgc.core.aggregators.sketch_settings import SketchSettings
+from edgc.core.aggregators.sketch_plan import SketchSettings
 from edgc.core.aggregators.threshold import STEPS, from_table
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks

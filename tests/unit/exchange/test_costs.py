@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from edgc.core.aggregators.lowrank import LowRank
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.costs import from_plain, measure, share, to_plain
 from edgc.core.policies.stage_alignment import ExchangeCost

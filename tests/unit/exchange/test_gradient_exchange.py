@@ -14,7 +14,7 @@ import torch
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import Exchange, Last, NamedTensor
 from edgc.core.aggregators.dense import DenseSettings
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRankSettings
 from edgc.core.comm import GRADIENT, ReduceOp, Work, telemetry
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.gradient_exchange import GradientExchange, compressible

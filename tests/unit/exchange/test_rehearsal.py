@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.lowrank import LowRank
-from edgc.core.aggregators.lowrank_settings import LowRankSettings
+from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.rehearsal import decisions, ladder, rehearse
 from edgc.core.ops.kernel_launch import padded
