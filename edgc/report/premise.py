@@ -15,7 +15,7 @@ from edgc.report.low_rank import (
     log_errors,
     rank_that_leaves,
 )
-from edgc.report.window_means import EARLY, FULL, Trajectory, correlation
+from edgc.report.window_means import EARLY, FULL, EntropyTrajectory, correlation
 
 RANK = 16  #: whose error entropy is held against, and from which a rank is followed
 
@@ -25,7 +25,7 @@ def late(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["step"] > EARLY * rows["iterations"]]
 
 
-def movement(entropy: Trajectory) -> dict[str, float]:
+def movement(entropy: EntropyTrajectory) -> dict[str, float]:
     """Change of entropy in nats: `early`, from the first window to the first late one; `late`, from there to the last
     tenth of the steps."""
     nats = entropy.nats[FULL]
@@ -66,7 +66,7 @@ def prediction(windows: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def by_window(entropy: Trajectory, rows: pd.DataFrame) -> pd.DataFrame:
+def by_window(entropy: EntropyTrajectory, rows: pd.DataFrame) -> pd.DataFrame:
     """One stage by its probe's window (index): means over the window's looks at spectra of
 
     entropy (of the same steps), log_error and log_relative of `RANK` (nats; mean over matrices); needed_rank, the

@@ -22,7 +22,7 @@ from edgc.suite.config.timing import UNSHAPED
 FLOOR, DENSE, OTHER = "floor", "dense", "other"
 
 
-class Session:
+class TimedSession:
     """The lines of a study in mode time, and their counted steps by rate: without warm-up and settling."""
 
     def __init__(self, study: Study) -> None:

@@ -30,7 +30,7 @@ FOLLOWED = ("error", "inside", "correlation", "correlation_late", "used_late", "
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class EntropyTrajectory:
     """Entropy of one stage of one run by one estimator."""
 
     run_id: str
@@ -46,7 +46,7 @@ class Trajectory:
         return EARLY * self.iterations
 
 
-def trajectories(line: Line, study: Study) -> Iterator[Trajectory]:
+def trajectories(line: Line, study: Study) -> Iterator[EntropyTrajectory]:
     """Of every run of the line that had a probe, by run, stage and estimator."""
     entropies = line.of(study.frames.entropies)
     runs = {run["run_id"]: run for _, run in line.runs.iterrows()}
@@ -55,7 +55,7 @@ def trajectories(line: Line, study: Study) -> Iterator[Trajectory]:
         run = runs[run_id]
         iterations, window = int(run["spec.training.iterations"]), int(run["spec.training.probe.window"])
         nats = rows.pivot(index="step", columns="rate", values="entropy").sort_index()
-        yield Trajectory(str(run_id), int(str(stage)), str(estimator), iterations, window, nats)
+        yield EntropyTrajectory(str(run_id), int(str(stage)), str(estimator), iterations, window, nats)
 
 
 def interval(alpha: float) -> int:
@@ -81,7 +81,7 @@ def correlation(own: pd.Series, other: pd.Series) -> float:
     return float(np.corrcoef(both["own"], both["other"])[0, 1])
 
 
-def followed(trajectory: Trajectory, window: int, alpha: float = FULL, beta: float = FULL) -> dict[str, float]:
+def followed(trajectory: EntropyTrajectory, window: int, alpha: float = FULL, beta: float = FULL) -> dict[str, float]:
     """How well sampled means of `window` steps stand for the full entropy of every step. NaN for a rate not measured.
 
     In nats, means over steps:

@@ -6,7 +6,7 @@ import pytest
 
 from edgc.suite.cluster.parameters import stage_parameters, vocabulary
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.cluster.transfers import Transfers
+from edgc.suite.cluster.transfers import global_rank
 from edgc.suite.config import Calibration, Method, RunSpec, load
 from tests.distributed.ranks import on_ranks
 
@@ -19,9 +19,8 @@ def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int
     for stage in range(pipeline):
         known = stage_parameters(spec.model, vocabulary(spec), tensor, pipeline, stage)
         assert {name: list(shape) for name, shape in known.items()} == report["stages"][str(stage)]
-    transfers = Transfers.of(spec, load(Calibration, "v100"))
     for rank, (stage, t, d) in enumerate(report["places"]):
-        assert transfers._rank(stage, d, t) == rank
+        assert global_rank(stage, d, t, data=data, tensor=tensor) == rank
 
 
 def test_buckets_are_those_of_megatron() -> None:

@@ -106,14 +106,14 @@ Exchange = Generator[Work, None, None]
 class Aggregator(ABC):
     """One bucket of named tensors → their group average, in place. Made by `Aggregator(settings, seed)`.
 
-    What all keep: outputs are bitwise equal on all ranks. What is `Dense` in the decision loses at most
+    What all keep: outputs are bitwise equal on all ranks. What is `Uncompressed` in the decision loses at most
     the wire's rounding. Non-finite input gives non-finite output in its own tensor, never an exception. In a group of
     one nothing is compressed: a tensor stays, with its residual added if there is one. All of it is tested by
     `tests/property/test_conformance*.py`.
     """
 
     Settings: ClassVar[type[AggregatorSettings]]
-    #: What a policy must decide for it; `On` if its settings leave nothing open. All obey `Dense`.
+    #: What a policy must decide for it; `On` if its settings leave nothing open. All obey `Uncompressed`.
     amount: ClassVar[AmountKind]
     #: One line each for `edgc methods`; m×n is a matrix, k = ⌈ratio·numel⌉.
     state_size: ClassVar[str]
@@ -176,7 +176,7 @@ class Aggregator(ABC):
         return 0
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """What becomes of a policy's amount for a tensor of this shape: e.g. a rank it does not exceed, or `Dense`."""
+        """A policy's amount for a tensor of this shape: e.g. a rank that it does not exceed, or `Uncompressed`."""
         return amount
 
     def residual(self, name: str) -> Tensor | None:

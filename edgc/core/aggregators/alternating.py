@@ -98,7 +98,7 @@ class Alternating(Ranked):
         self._factors.keep(dict(zip(names, both, strict=True)))
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """`amount` where it is below m and n, else `Dense`."""
+        """`amount` where it is below m and n, else `Uncompressed`."""
         if not isinstance(amount, Rank) or len(shape) != 2 or amount >= min(shape):
             return DENSE
         return amount

@@ -40,7 +40,7 @@ class DenseSettings(AggregatorSettings):
 class Dense(Aggregator):
     """One all-reduce a bucket, or a reduce-scatter to owners. Loses nothing in fp32; bf16 rounds and keeps no residual.
 
-    With bf16, what the decision says is `Dense` travels beside it in an all-reduce of its own, as it is.
+    With bf16, what the decision says is `Uncompressed` travels beside it in an all-reduce of its own, as it is.
     """
 
     Settings = DenseSettings

@@ -15,7 +15,7 @@ from pydantic import Field
 from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
-from edgc.core.aggregators.topk import Group, SparseSettings, TopK
+from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, passes
 from edgc.core.base.lazy import torch
 from edgc.core.ops.noise import bits
@@ -73,7 +73,7 @@ class DGC(TopK):
             momentum.mul_(self.settings.momentum).add_(gradient)
         return Pool(momenta, pool.errors, k)
 
-    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+    def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         chosen = []
         for pool, group in zip(pools, groups, strict=True):
             drawn = stream(f"{'/'.join(group.names)}/{step}")

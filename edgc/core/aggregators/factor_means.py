@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from edgc.core.aggregators.aggregator import Works
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.two_shots import Group, Place, grouped, two_shots, workload
+from edgc.core.aggregators.two_shots import BufferPlace, Group, grouped, two_shots, workload
 from edgc.core.aggregators.wire import WireDtype, average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.core.base.lazy import torch
@@ -79,7 +79,7 @@ class FactorMean:
         return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
 
 
-def _columns(flat: Tensor, place: Place, like: Tensor) -> Tensor:
+def _columns(flat: Tensor, place: BufferPlace, like: Tensor) -> Tensor:
     """A view of a factor (rows×rank) that lies at `place` of a buffer column by column."""
     return flat[place.there].view(like.shape[1], len(like)).mT
 

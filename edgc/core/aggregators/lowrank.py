@@ -175,7 +175,7 @@ class LowRank(Ranked):
     # What it keeps, sends and computes.
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """min(m, n, amount), or `Dense` where the tensor travels so."""
+        """min(m, n, amount), or `Uncompressed` where the tensor travels so."""
         if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:
             return DENSE
         rank = min(*shape, amount)

@@ -73,7 +73,7 @@ class Projection(Ranked):
         decode(bucket.factors, rights, wholes, grads, errors, 0, unused)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """`amount` where it is below n, else `Dense`."""
+        """`amount` where it is below n, else `Uncompressed`."""
         if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape or amount >= shape[1]:
             return DENSE
         return amount

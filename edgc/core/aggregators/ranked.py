@@ -42,7 +42,7 @@ class Ranked(Aggregator):
 
     @abstractmethod
     def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """The rank that a policy's amount gives a tensor of this shape, or `Dense` where it travels so."""
+        """The rank that a policy's amount gives a tensor of this shape, or `Uncompressed` where it travels so."""
 
     @abstractmethod
     def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:

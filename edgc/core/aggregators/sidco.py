@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.topk import Group, SparseSettings, TopK
+from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, passes
 from edgc.core.base.lazy import torch
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
@@ -46,7 +46,7 @@ class SIDCo(TopK):
 
     Settings = SIDCoSettings
 
-    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+    def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         return [chosen_by(pool, lambda whole, k=pool.k: self._largest(whole, k)) for pool in pools]
 
     def _largest(self, whole: Tensor, k: int) -> Tensor:

@@ -14,7 +14,7 @@ from edgc.core.aggregators.aggregator import Exchange, Last, Law, NamedTensor, T
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import write
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.sketch_plan import Plan, SketchSettings, plans, told_bytes, workload
+from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings, plans, told_bytes, workload
 from edgc.core.aggregators.threshold import from_table
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import torch
@@ -131,7 +131,7 @@ class Sketch(Coded):
                 self._keep_lost(each, by_name, unpack(bits, each.plan.elements), mine)
         self._take(own, by_name, peeled)
 
-    def _encoded(self, plan: Plan, by_name: Mapping[str, NamedTensor], seed: int) -> _Sent:
+    def _encoded(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor], seed: int) -> _Sent:
         """What this rank sends of a plan's elements; they become 0 in E."""
         like = next(iter(by_name.values())).tensor
         chosen = self._select(plan, by_name)
@@ -153,7 +153,7 @@ class Sketch(Coded):
         sums = encode(values, self._shape(plan, seed).places(positions), plan.cells)
         return _Sent(plan, packed, sums, values, positions)
 
-    def _select(self, plan: Plan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
+    def _select(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
         pools = []
         for piece, k in zip(plan.pieces, plan.ks, strict=True):
             tensor, within = by_name[piece.name], slice(piece.start, piece.stop)
@@ -161,7 +161,7 @@ class Sketch(Coded):
             pools.append(Pool([tensor.tensor.reshape(-1)[within]], errors, k))
         return [from_table(pool) for pool in pools] if self.settings.threshold == "table" else select(pools)
 
-    def _recovered(self, plan: Plan, union: Tensor, sums: Tensor, seed: int, ranks: int) -> _Recovered:
+    def _recovered(self, plan: SketchPlan, union: Tensor, sums: Tensor, seed: int, ranks: int) -> _Recovered:
         """What comes out of the sum of sketches, with the help of the union's bitmap."""
         marks, flags = union[: plan.bitmap], union[plan.bitmap : plan.bitmap + len(plan.sizes)]
         total, exact = sums.new_zeros(plan.elements), marks.new_zeros(plan.elements, dtype=torch.bool)
@@ -188,13 +188,13 @@ class Sketch(Coded):
         for piece, part in zip(sent.plan.pieces, lost.split(sent.plan.sizes), strict=True):
             self.residuals.memory(by_name[piece.name]).view(-1)[piece.start : piece.stop].add_(part)
 
-    def _take(self, plan: Plan, by_name: Mapping[str, NamedTensor], peeled: _Recovered) -> None:
+    def _take(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor], peeled: _Recovered) -> None:
         sizes = torch.tensor(plan.sizes, dtype=torch.int64).to(peeled.broken.device)
         peeled.total.masked_fill_(peeled.broken.repeat_interleave(sizes), torch.nan)
         for piece, part in zip(plan.pieces, peeled.total.split(plan.sizes), strict=True):
             write(by_name[piece.name].tensor, slice(piece.start, piece.stop), part)
 
-    def _shape(self, plan: Plan, seed: int) -> SketchShape:
+    def _shape(self, plan: SketchPlan, seed: int) -> SketchShape:
         return SketchShape(plan.cells, self.settings.hashing, seed)
 
     def _hash_seed(self, step: int) -> int:
@@ -204,7 +204,7 @@ class Sketch(Coded):
         digest = hashlib.sha256(f"{self.seed}/{step}/sketch".encode()).digest()
         return int.from_bytes(digest[:4], "big")
 
-    def _plans(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Plan]:
+    def _plans(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[SketchPlan]:
         return plans(self.settings, shapes, decision, ranks, self.layout)
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
@@ -214,7 +214,7 @@ class Sketch(Coded):
 class _Sent(NamedTuple):
     """What a rank sends of a plan's elements."""
 
-    plan: Plan
+    plan: SketchPlan
     packed: Tensor  #: bitmap, a byte a piece that says whether it has a non-finite element, zeros
     sums: Tensor  #: the sketch
     values: Tensor  #: what is in it

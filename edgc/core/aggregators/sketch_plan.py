@@ -81,7 +81,7 @@ class SketchSettings(AggregatorSettings):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SketchPlan:
     """One bitmap and one sketch: of a whole bucket, or of what one rank owns of it."""
 
     pieces: Sequence[Piece]  #: laid end to end
@@ -109,7 +109,7 @@ class Plan:
 
 def plans(
     settings: SketchSettings, shapes: Mapping[str, Shape], decision: Decision, ranks: int, layout: Layout
-) -> list[Plan]:
+) -> list[SketchPlan]:
     """The plan of a bucket; where its average is sharded, one for each owner. Tensors lie in the order of their names,
     so that places do not depend on the bucket's."""
     names = sorted(shapes)
@@ -118,7 +118,7 @@ def plans(
     return [_plan(settings, [Piece(name, 0, prod(shapes[name])) for name in names], decision, ranks, ranks)]
 
 
-def _plan(s: SketchSettings, pieces: Sequence[Piece], decision: Decision, ranks: int, parts: int) -> Plan:
+def _plan(s: SketchSettings, pieces: Sequence[Piece], decision: Decision, ranks: int, parts: int) -> SketchPlan:
     """`parts`: equal ones that the bitmap is cut into."""
     sizes = [piece.numel for piece in pieces]
     ratios = [r if isinstance(r := decision.amount(piece.name), Ratio) else Ratio(1.0) for piece in pieces]
@@ -134,15 +134,15 @@ def _plan(s: SketchSettings, pieces: Sequence[Piece], decision: Decision, ranks:
     cells = cells_for(wanted, s.hashing) if elements else 0
     bitmap = packed_size(elements, bits)
     padded = bitmap + len(sizes) if s.summed_bits else -(-(bitmap + len(sizes)) // parts) * parts
-    return Plan(pieces, ks, union, cells, bits, bitmap, padded)
+    return SketchPlan(pieces, ks, union, cells, bits, bitmap, padded)
 
 
-def told_bytes(plans: Sequence[Plan]) -> int:
+def told_bytes(plans: Sequence[SketchPlan]) -> int:
     """Of a bit for each element that an owner peels; all owners send as many."""
     return max(packed_size(plan.elements) for plan in plans)
 
 
-def workload(s: SketchSettings, plans: Sequence[Plan], ranks: int, itemsize: int, layout: Layout) -> Workload:
+def workload(s: SketchSettings, plans: Sequence[SketchPlan], ranks: int, itemsize: int, layout: Layout) -> Workload:
     """What an exchange by these plans asks of a device and of the links."""
     sharded, word = isinstance(layout, Sharded), max(4, itemsize)
     elements, cells, packed = (sum(each) for each in zip(*((p.elements, p.cells, p.bytes) for p in plans), strict=True))

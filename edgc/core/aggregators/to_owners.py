@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgc.core.aggregators.aggregator import Last
 from edgc.core.aggregators.block_code import BlockCode
-from edgc.core.aggregators.two_shots import Group, Noise, Place, mean_of, padded
+from edgc.core.aggregators.two_shots import BufferPlace, Group, Noise, mean_of, padded
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Sharded, Work
@@ -28,7 +28,7 @@ def owned(code: BlockCode, shapes: Mapping[str, Shape], layout: Sharded) -> Grou
     for pieces in layout.by_owner([*shapes]):
         first = end
         for piece in pieces:
-            places.append(Place(*piece, end))
+            places.append(BufferPlace(*piece, end))
             end += padded(piece.numel, code.block)
         parts.append(end - first)
     assert sum(place.stop - place.start for place in places) == sum(map(prod, shapes.values())), "the layout has all"

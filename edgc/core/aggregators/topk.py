@@ -153,11 +153,11 @@ class TopK(Coded):
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
         _add_up(values, places, [group.k for group in groups], targets)
 
-    def choose(self, pools: Sequence[Pool], groups: Sequence[Group], step: int) -> list[Selection]:
+    def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         """k elements of each pool, all different; they become 0 in its errors, all others M = G + E."""
         return select(pools)
 
-    def _code(self, groups: Sequence[Group], itemsize: int) -> SparseCode:
+    def _code(self, groups: Sequence[TopKGroup], itemsize: int) -> SparseCode:
         numels, ks = tuple(group.numel for group in groups), tuple(group.k for group in groups)
         return SparseCode(numels, ks, self.settings.index, self.settings.values, itemsize)
 
@@ -199,7 +199,7 @@ class TopK(Coded):
                 error.mul_(self.settings.leaves)
         return Pool([g.tensor for g in gradients], errors, k)
 
-    def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[Group]:
+    def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[TopKGroup]:
         """The tensors among whose elements one selection is made, each with its k."""
         ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
         if not self.settings.pooled:
@@ -235,7 +235,7 @@ class TopK(Coded):
 
 
 @dataclass(frozen=True)
-class Group:
+class TopKGroup:
     """Tensors among whose elements one selection is made."""
 
     names: list[str]
@@ -243,8 +243,8 @@ class Group:
     k: int  #: how many are chosen
 
 
-def _group(names: list[str], ratio: Ratio, numel: int) -> Group:
-    return Group(names, numel, kept_of(ratio, numel))
+def _group(names: list[str], ratio: Ratio, numel: int) -> TopKGroup:
+    return TopKGroup(names, numel, kept_of(ratio, numel))
 
 
 def kept_of(ratio: Ratio, numel: int) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Place(NamedTuple):
+class BufferPlace(NamedTuple):
     """Elements start to stop (exclusive) of the flattened tensor `name`, in a buffer from its element `begin` on."""
 
     name: str
@@ -50,7 +50,7 @@ class Group:
 
     code: BlockCode
     reply: BlockCode  #: of the mean
-    places: tuple[Place, ...]  #: a tensor's own in rising order
+    places: tuple[BufferPlace, ...]  #: a tensor's own in rising order
     parts: tuple[int, ...]  #: elements by owner, multiples of the block
 
     @property
@@ -86,7 +86,7 @@ def grouped(code: BlockCode, reply: BlockCode, shapes: Mapping[str, Shape], rank
     """Where tensors of these shapes lie in a buffer for so many ranks, in equal parts."""
     places, end = [], 0
     for name, shape in shapes.items():
-        places.append(Place(name, 0, prod(shape), end))
+        places.append(BufferPlace(name, 0, prod(shape), end))
         end += padded(prod(shape), code.block)
     part = padded(end, ranks * code.block) // ranks
     return Group(code, reply, tuple(places), (part,) * ranks)

@@ -21,7 +21,7 @@ BINS = 1000  #: of the histogram estimators, as in the authors' released code
 SMALLEST_DEVIATION = 1e-38  #: stands in for a standard deviation or bin width of zero: about −86 nats
 
 
-class Named(Protocol):
+class NamedGradient(Protocol):
     """A tensor with its parameter's name."""
 
     @property
@@ -30,7 +30,7 @@ class Named(Protocol):
     def tensor(self) -> Tensor: ...
 
 
-def sampled_entropy(gradients: Sequence[Named], sampling: Sampling) -> dict[str, Tensor]:
+def sampled_entropy(gradients: Sequence[NamedGradient], sampling: Sampling) -> dict[str, Tensor]:
     """Entropy of each gradient in nats, by name: float64 scalars on its device.
 
     Estimators: `gaussian` ½ ln(2πe σ²), falls by ln 2 when the gradient is halved; `histogram` −Σ p ln p over

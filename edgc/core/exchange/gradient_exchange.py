@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Probe(Protocol):
+class ExchangeProbe(Protocol):
     """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
 
     def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
@@ -72,7 +72,7 @@ class GradientExchange:
         compresses: bool = True,
     ) -> None:
         self.policy, self.comm, self.stage = policy, comm, stage
-        self.probe: Probe | None = None
+        self.probe: ExchangeProbe | None = None
         self._shapes = dict(sorted(shapes.items()))
         self.compresses = compresses
         self._observer = WindowObserver(aggregator, policy, comm, agreement, stages, self._shapes if compresses else {})

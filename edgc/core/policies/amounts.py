@@ -42,15 +42,15 @@ class On(Enum):
     ON = "on"
 
 
-class Dense(Enum):
+class Uncompressed(Enum):
     """Not compressed: as it is, in fp32 or its own precision."""
 
     DENSE = "dense"
 
 
-ON, DENSE = On.ON, Dense.DENSE
+ON, DENSE = On.ON, Uncompressed.DENSE
 
-Amount = Rank | Ratio | Bits | On | Dense
+Amount = Rank | Ratio | Bits | On | Uncompressed
 #: What an aggregator wants to be told for each parameter, and what a policy's settings decide. Dense is always allowed.
 AmountKind = type[Rank] | type[Ratio] | type[Bits] | type[On]
 

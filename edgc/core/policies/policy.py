@@ -21,7 +21,7 @@ class PolicySettings(BaseModel, ABC):
     @property
     @abstractmethod
     def decides(self) -> AmountKind:
-        """The kind of amount that these settings lead to; `Dense` is always one of them."""
+        """The kind of amount that these settings lead to; `Uncompressed` is always one of them."""
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from edgc.report.figures.step_breakdown import draw_bars, height
 from edgc.report.frames import STEP_SECONDS
 from edgc.report.study import Study, central
 from edgc.report.style import REGIONS
-from edgc.report.timed_steps import Session, spoken
+from edgc.report.timed_steps import TimedSession, spoken
 
 __all__ = ["NOTE", "ROWS", "TITLE", "build", "draw", "height"]
 
@@ -22,7 +22,7 @@ ROWS = 1
 
 def build(study: Study) -> pd.DataFrame:
     """Seconds by region, one row per rate and method; NaN where no step was counted. One panel per rate."""
-    own = Session(study)
+    own = TimedSession(study)
     rows = []
     for model in own.models:
         for rate in own.rates:

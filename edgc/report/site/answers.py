@@ -124,7 +124,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Cell:
+class AnswerCell:
     """One method at one rate: a line of the side-by-side table, and a sentence."""
 
     experiment: str
@@ -136,12 +136,12 @@ class Cell:
     gap: str
 
 
-def cells(timing: Kept) -> Iterator[Cell]:
+def cells(timing: Kept) -> Iterator[AnswerCell]:
     """Every judged method at every rate: does it pay there, and what does it cost?"""
     for _, row in _judged(timing).iterrows():
         if row["role"] == FLOOR:
             continue
-        yield Cell(timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), _gap(row))
+        yield AnswerCell(timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), _gap(row))
 
 
 def of_cell(row: pd.Series) -> Answer:

@@ -225,13 +225,13 @@ def _timing(timing: Kept) -> dict[str, Any]:
     }
 
 
-def _cell(cell: answers.Cell) -> dict[str, str]:
+def _cell(cell: answers.AnswerCell) -> dict[str, str]:
     answer = cell.answer
     words = {"sentence": answer.sentence, "verdict": answer.verdict, "kind": answer.kind, "sure": answer.sure}
     return {"method": cell.method, "rate": cell.rate} | words
 
 
-def _side_by_side(cells: Sequence[answers.Cell], rates: Sequence[str]) -> dict[str, Any]:
+def _side_by_side(cells: Sequence[answers.AnswerCell], rates: Sequence[str]) -> dict[str, Any]:
     """Methods down, rates across: step time saved against the fastest dense method, then the loss gap."""
     methods = list(dict.fromkeys(each.method for each in cells))
     found = {(each.method, each.rate): each for each in cells}

@@ -12,7 +12,7 @@ from edgc.report.layouts import layout
 from edgc.report.render import NOTHING, cell, percent
 from edgc.report.study import Study
 from edgc.report.tables import links
-from edgc.report.timed_steps import Session
+from edgc.report.timed_steps import TimedSession
 
 TITLE = "Which method to take"
 
@@ -50,7 +50,7 @@ def build(study: Study) -> pd.DataFrame:
     `as_fast`: titles, joined by `; `. `faster` and `lower`: titles, with `_gap` (nats) and `_percent`, how much shorter
     a step is than the taken one's. They are missing where nothing is dense and nothing pays.
     """
-    table, among = links.build(study), Session(study)
+    table, among = links.build(study), TimedSession(study)
     if table.empty:
         return pd.DataFrame(columns=COLUMNS)
     of_method = {(line.model, line.method): layout(line).name for line in among.lines}
@@ -62,7 +62,7 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _row(rows: pd.DataFrame, among: Session, margin: float) -> dict[str, object]:
+def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, object]:
     """`rows`: the methods of one rate and layout, the fastest first. `margin`: nats."""
     first = rows.iloc[0]
     row: dict[str, object] = {name: first[name] for name in OF_CELL}

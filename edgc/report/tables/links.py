@@ -12,7 +12,7 @@ from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
 from edgc.report.render import NOTHING, cell, percent, with_band
 from edgc.report.study import Line, Study, band
 from edgc.report.tables import links_conditions
-from edgc.report.timed_steps import Session
+from edgc.report.timed_steps import TimedSession
 
 __all__ = ["CAPTION", "TITLE", "build", "paragraph", "present"]
 
@@ -56,7 +56,7 @@ def build(study: Study) -> pd.DataFrame:
     its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %
     confidence interval lies within the experiment's margin. `disturbed` is `links_conditions`'.
     """
-    own = Session(study)
+    own = TimedSession(study)
     return pd.DataFrame(
         [
             _row(line, rate, own)
@@ -67,7 +67,7 @@ def build(study: Study) -> pd.DataFrame:
     )
 
 
-def _row(line: Line, rate: str, among: Session) -> dict[str, object]:
+def _row(line: Line, rate: str, among: TimedSession) -> dict[str, object]:
     steps = among.steps(line, rate)
     floor_steps = among.steps(among.floor(line), rate)
     baseline, dense = among.baseline(line), among.fastest_dense(line, rate)

@@ -9,7 +9,7 @@ from edgc.report import timed_steps as session
 from edgc.report.frames import OTHER_BYTES
 from edgc.report.render import cell
 from edgc.report.study import Study
-from edgc.report.timed_steps import Session
+from edgc.report.timed_steps import TimedSession
 
 TITLE = "Bytes on links of several rates"
 
@@ -27,7 +27,7 @@ CAPTION = {
 
 def build(study: Study) -> pd.DataFrame:
     """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share."""
-    own = Session(study)
+    own = TimedSession(study)
     return pd.DataFrame([own.identity(line, rate) | _bytes(own.steps(line, rate)) for line, rate in own.cells()])
 
 

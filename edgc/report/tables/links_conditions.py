@@ -7,7 +7,7 @@ import pandas as pd
 from edgc.report import timed_steps as session
 from edgc.report.render import cell, percent
 from edgc.report.study import Study
-from edgc.report.timed_steps import Session
+from edgc.report.timed_steps import TimedSession
 
 TITLE = "Conditions on links of several rates"
 
@@ -25,7 +25,7 @@ CAPTION = {
 
 def build(study: Study) -> pd.DataFrame:
     """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `CAPTION`)."""
-    own = Session(study)
+    own = TimedSession(study)
     rows = []
     for line, rate in own.cells():
         steps, floor = own.steps(line, rate), own.steps(own.floor(line), rate)

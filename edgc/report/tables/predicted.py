@@ -9,7 +9,7 @@ import pandas as pd
 from edgc.report import timed_steps as session
 from edgc.report.render import NOTHING, cell, percent, with_band
 from edgc.report.study import Line, Study, band, reduction_percent
-from edgc.report.timed_steps import Session
+from edgc.report.timed_steps import TimedSession
 
 TITLE = "Predicted and measured"
 
@@ -35,7 +35,7 @@ CAPTION = {
 
 def build(study: Study) -> pd.DataFrame:
     """One row per model, method and rate that was predicted: seconds, percent, points."""
-    own, forecasts = Session(study), study.frames.forecasts
+    own, forecasts = TimedSession(study), study.frames.forecasts
     predicted = {
         (row["model"], row["method"], row["rate"]): row
         for row in forecasts[forecasts["sweep"] == "measured"].to_dict("records")

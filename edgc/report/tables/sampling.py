@@ -10,7 +10,7 @@ import pandas as pd
 from edgc.report.probe_rows import TIMED
 from edgc.report.render import NOTHING, cell, percent
 from edgc.report.study import Line, Study, lines, steady
-from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, Trajectory, followed, interval, trajectories
+from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, EntropyTrajectory, followed, interval, trajectories
 
 TITLE = "Sampling of entropy"
 
@@ -105,7 +105,7 @@ def matrix_errors(line: Line, study: Study) -> pd.DataFrame:
     return table.sort_values(["estimator", "rate"], ascending=[True, False])
 
 
-def _windows(same: list[Trajectory], alpha: float, beta: float) -> dict[str, float]:
+def _windows(same: list[EntropyTrajectory], alpha: float, beta: float) -> dict[str, float]:
     found = pd.DataFrame([followed(t, t.window, alpha, beta) for t in same])[list(SHOWN)]
     lowest = found[list(SHOWN[1:])].min(skipna=False)
     return {"window": same[0].window, "window_error": found["error"].mean(), **lowest}

@@ -7,7 +7,7 @@ import pandas as pd
 from edgc.report.render import cell
 from edgc.report.study import Study, lines
 from edgc.report.tables.sampling import decimals
-from edgc.report.window_means import ALPHA, BETA, EARLY, Trajectory, followed, interval, trajectories
+from edgc.report.window_means import ALPHA, BETA, EARLY, EntropyTrajectory, followed, interval, trajectories
 
 TITLE = "Length of the window"
 
@@ -50,7 +50,7 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).groupby(keys, sort=False, dropna=False, as_index=False).mean()
 
 
-def _row(own: Trajectory, window: int) -> dict[str, float]:
+def _row(own: EntropyTrajectory, window: int) -> dict[str, float]:
     full = followed(own, window)
     sampled = followed(own, window, ALPHA if interval(ALPHA) <= window else 1 / window, BETA)
     row = {f"full_{m}": full[m] for m in MEASURES} | {f"sampled_{m}": sampled[m] for m in MEASURES}

@@ -12,7 +12,7 @@ from typing import Literal
 from edgc.core.aggregators.aggregator import Exchange, Last
 from edgc.core.aggregators.workload import Kernel, Message, Workload
 from edgc.core.exchange.turns import Turns
-from edgc.suite.cluster.transfers import Group, Transfer, Transfers
+from edgc.suite.cluster.transfers import RankGroup, Transfer, Transfers
 
 Room = Literal["device", "link"]
 EXCHANGE = ("encode", "wire", "decode")  #: what an exchange's kernels, messages and last kernels are called
@@ -51,7 +51,7 @@ class Timeline:
 
     @classmethod
     def of_group(
-        cls, transfers: Transfers, group: Group, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
+        cls, transfers: Transfers, group: RankGroup, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
     ) -> Timeline:
         """That of a rank whose collectives are `group`'s."""
 

@@ -28,7 +28,7 @@ from edgc.suite.config import RunSpec
 
 
 @dataclass(frozen=True)
-class Work:
+class ShardWork:
     """A module's forward or backward."""
 
     what: Literal["forward", "backward"]
@@ -61,19 +61,19 @@ class Modules:
             gather_root=sharding.gather(root),
         )
 
-    def forward(self) -> list[Work]:
+    def forward(self) -> list[ShardWork]:
         """A micro-batch's forward. The root's parameters stay gathered until the end of backward."""
-        layer = Work("forward", self.layer[0], self.gather_layer)
-        return [Work("forward", 0.0, self.gather_root), *[layer] * self.layers, Work("forward", self.head[0])]
+        layer = ShardWork("forward", self.layer[0], self.gather_layer)
+        return [ShardWork("forward", 0.0, self.gather_root), *[layer] * self.layers, ShardWork("forward", self.head[0])]
 
-    def backward(self, reductions: Sequence[Workload] = ()) -> list[Work]:
+    def backward(self, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
         """A micro-batch's backward; `reductions` of layers from the last to the first, then of the root; or none."""
         *of_layers, of_root = reductions or [None] * (self.layers + 1)
-        layers = [Work("backward", self.layer[1], self.gather_layer, reduction) for reduction in of_layers]
-        return [Work("backward", self.head[1]), *layers, Work("backward", 0.0, reduction=of_root)]
+        layers = [ShardWork("backward", self.layer[1], self.gather_layer, reduction) for reduction in of_layers]
+        return [ShardWork("backward", self.head[1]), *layers, ShardWork("backward", 0.0, reduction=of_root)]
 
 
-def run(timeline: Timeline, works: Sequence[Work], streams: bool) -> None:
+def run(timeline: Timeline, works: Sequence[ShardWork], streams: bool) -> None:
     """Do a micro-batch's works in turn, with gathers and reductions beside them where there are `streams`."""
     begun: _UnderWay | None = None  # the gather of what comes next
     reduction = _UnderWay(iter(()), timeline)

@@ -15,7 +15,7 @@ Kind = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
-class Task:
+class ScheduledTask:
     """One micro-batch's forward or backward through one chunk of a stage, in seconds from the step's begin."""
 
     stage: int
@@ -62,7 +62,7 @@ def run(
     hop_backward: float = 0.0,
     chunks: int = 1,
     sender_waits: float = 1.0,
-) -> list[Task]:
+) -> list[ScheduledTask]:
     """All tasks of a step, by stage and in the order they are done.
 
     Args:
@@ -76,7 +76,7 @@ def run(
     hops: dict[Kind, float] = {"forward": hop_forward, "backward": hop_backward}
     work = [order(stage, stages, micro_batches, chunks) for stage in range(stages)]
     arrived: dict[tuple[int, Kind, int, int], float] = {}  # when what a task made is where it is needed
-    done: list[list[Task]] = [[] for _ in range(stages)]
+    done: list[list[ScheduledTask]] = [[] for _ in range(stages)]
     free = [0.0] * stages
     sent: dict[tuple[int, Kind], float] = {}  # until when a stage's transfers to one of its neighbours take
     waiting = [*range(stages)]
@@ -96,7 +96,7 @@ def run(
                     sent[stage, kind] = max(end, sent.get((stage, kind), 0.0)) + hops[kind]
                     arrived[stage, kind, chunk, micro_batch] = sent[stage, kind]
                     free[stage] += sender_waits * hops[kind]
-                done[stage].append(Task(stage, chunk, kind, micro_batch, begin, end))
+                done[stage].append(ScheduledTask(stage, chunk, kind, micro_batch, begin, end))
         waiting = [stage for stage in waiting if len(done[stage]) < len(work[stage])]
         assert not waiting or len(arrived) > before, "the schedule waits for itself"
     return [task for tasks in done for task in tasks]

@@ -189,7 +189,7 @@ class StepModel:
         return Timeline.of_group(self.transfers, group, lambda kernels: seconds(kernels, self.calibration) / speed, now)
 
     @cached_property
-    def _pipeline(self) -> tuple[tuple[schedule.Task, ...], tuple[float, ...]]:
+    def _pipeline(self) -> tuple[tuple[schedule.ScheduledTask, ...], tuple[float, ...]]:
         """All tasks (none where layers are simulated), and when each stage's backward ends, without the exchange."""
         if self.sharding.kind == "full":
             return (), (self._layer_by_layer(None).now,)

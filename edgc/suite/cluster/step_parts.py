@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgc.suite.cluster.device_and_link import Span
-from edgc.suite.cluster.pipeline_schedule import Task
+from edgc.suite.cluster.pipeline_schedule import ScheduledTask
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Step:
     stage: int  #: that stage
     summed: float  #: when the tied embedding is summed, and then the optimizer steps
     ends: tuple[float, ...]  #: the end of backward, by stage
-    tasks: tuple[Task, ...]  #: of the pipeline; none where layers are simulated
+    tasks: tuple[ScheduledTask, ...]  #: of the pipeline; none where layers are simulated
     spans: tuple[tuple[Span, ...], ...]  #: by stage: of the exchange, and of all until its end where layers are
 
     @property

@@ -34,7 +34,7 @@ class Transfer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """Ranks of one collective, as its links see them."""
 
     size: int
@@ -65,19 +65,19 @@ class Transfers:
             )
         return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
 
-    def data_group(self, stage: int) -> Group:
+    def data_group(self, stage: int) -> RankGroup:
         """The data-parallel groups of a stage."""
         return self._group("data", stage)
 
-    def tensor_group(self) -> Group:
+    def tensor_group(self) -> RankGroup:
         """The tensor-parallel groups."""
         return self._group("tensor")
 
-    def neighbours(self, stage: int) -> Group:
+    def neighbours(self, stage: int) -> RankGroup:
         """Pairs of ranks of a stage and of the next."""
         return self._group("neighbours", stage)
 
-    def embedding_group(self, fused: bool) -> Group:
+    def embedding_group(self, fused: bool) -> RankGroup:
         """The first and the last stage's ranks that share a word embedding; fused: all data-parallel ones together."""
         return self._group("fused ends" if fused else "ends")
 
@@ -86,13 +86,13 @@ class Transfers:
         """How many collectives of one group are under way at once."""
         return IN_FLIGHT[self.cluster.device]
 
-    def collective(self, kind: str, payload: float, group: Group) -> Transfer:
+    def collective(self, kind: str, payload: float, group: RankGroup) -> Transfer:
         """A collective of `group`, to which every rank hands `payload` bytes, in equal parts where it has parts."""
         if group.size == 1 or not payload:
             return Transfer(0.0, 0.0)
         return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)
 
-    def with_neighbour(self, kind: str, payload: float, group: Group) -> Transfer:
+    def with_neighbour(self, kind: str, payload: float, group: RankGroup) -> Transfer:
         """A collective of two neighbours on a ring of `group`: one message each way, which have the link to themselves.
 
         The slowest pair's. A node of several ranks has two such pairs that leave it, as one rank alone has.
@@ -107,7 +107,7 @@ class Transfers:
             return 0.0
         return self._transfer(1, payload, self.neighbours(stage)).seconds
 
-    def _transfer(self, hops: int, sent: float, group: Group) -> Transfer:
+    def _transfer(self, hops: int, sent: float, group: RankGroup) -> Transfer:
         """`hops` messages one after another, in which every rank sends `sent` bytes in all."""
         c = self.calibration
         if not group.crosses:
@@ -115,18 +115,23 @@ class Transfers:
         handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
         return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
 
-    def _group(self, kind: str, stage: int = 0) -> Group:
+    def _group(self, kind: str, stage: int = 0) -> RankGroup:
         p = self.parallel
         a_node = 1 if self.cluster.links else self.cluster.processes_per_node  # those with links of their own: machines
         return _group(kind, stage, p.tensor, p.data, p.pipeline, a_node)
 
 
+def global_rank(stage: int, data_rank: int, tensor_rank: int, *, data: int, tensor: int) -> int:
+    """Megatron's order of ranks: tensor-parallel ones beside each other, then data-parallel ones, then stages."""
+    return tensor_rank + tensor * (data_rank + data * stage)
+
+
 @cache  # a plan asks for the same few thousands of times
-def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> Group:
+def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> RankGroup:
     ts, ds, last = range(tensor), range(data), pipeline - 1
 
     def rank(s: int, d: int, t: int) -> int:
-        return t + tensor * (d + data * s)
+        return global_rank(s, d, t, data=data, tensor=tensor)
 
     match kind:
         case "data":
@@ -142,4 +147,4 @@ def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node:
     nodes = [{each // a_node for each in group} for group in groups]
     crossing = [found for found in nodes if len(found) > 1]
     busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
-    return Group(len(groups[0]), bool(crossing), max(1, busiest))
+    return RankGroup(len(groups[0]), bool(crossing), max(1, busiest))

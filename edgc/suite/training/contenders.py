@@ -47,7 +47,7 @@ def time_methods(session: Session, folder: Path, corpus_dir: Path) -> None:
     lead, timing = session.runs[0], session.timing
     place = join(lead)
     contenders = [Contender(spec, place, run_folder(folder, spec), corpus_dir) for spec in session.runs]
-    links = Links(lead, contenders[0].engine)
+    links = SessionLinks(lead, contenders[0].engine)
     for contender in contenders:
         contender.begin()
     gc.collect()
@@ -129,7 +129,7 @@ class Contender:
         dist.all_gather_into_tensor(everywhere.view(-1), both)
         return float(everywhere[:, 0].sum()), float(everywhere[:, 1].max())
 
-    def end(self, links: Links, reason: str | None) -> None:
+    def end(self, links: SessionLinks, reason: str | None) -> None:
         """Write where the records come from, and how it ended."""
         write_manifest(self.spec, self._run_dir, self._corpus, self.engine, links.rates[0][1], rates=links.records())
         self._recorder.memory(self.engine.held())
@@ -156,7 +156,7 @@ class Contender:
             files.write_json(self._run_dir / "stages.json", record)
 
 
-class Links:
+class SessionLinks:
     """The links of a session: their rates are set between cells, and each is measured when it is set first."""
 
     def __init__(self, spec: RunSpec, engine: Engine) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from edgc.tools.dry.data_sheets import Model
-from edgc.tools.dry.device_memory import Memory
+from edgc.tools.dry.data_sheets import DeviceModel
+from edgc.tools.dry.device_memory import DeviceMemory
 from edgc.tools.dry.notes import HostWait, Notes
 
 
@@ -33,7 +33,7 @@ class Stream:
 class Cuda:
     """Stands in for `torch.cuda`, with `count` devices of a model; this process uses number `index`."""
 
-    def __init__(self, model: Model, count: int, index: int, notes: Notes, memory: Memory) -> None:
+    def __init__(self, model: DeviceModel, count: int, index: int, notes: Notes, memory: DeviceMemory) -> None:
         self.model, self.count, self.index, self.notes, self.memory = model, count, index, notes, memory
         self.ticks = 0  # of the clock that events read: a tick an event
         self.finished = 0  # ticks that a synchronisation has waited for

@@ -13,7 +13,7 @@ KIB = 1024
 
 
 @dataclass(frozen=True)
-class Model:
+class DeviceModel:
     """A device.
 
     l2_bytes_clock: what its L2 hands out in a clock, by the A100 white paper; of H100 assumed to be as of A100, as the
@@ -34,9 +34,9 @@ class Model:
 
 
 MODELS = {
-    "V100": Model("V100", (7, 0), 32, 80, 900, 1.53, 2048, 15.7, None, 96 * KIB, 0),
-    "A100": Model("A100", (8, 0), 80, 108, 2039, 1.41, 5120, 19.5, 156, 164 * KIB, KIB),
-    "H100": Model("H100", (9, 0), 80, 132, 3350, 1.98, 5120, 66.9, 494.7, 228 * KIB, KIB),
+    "V100": DeviceModel("V100", (7, 0), 32, 80, 900, 1.53, 2048, 15.7, None, 96 * KIB, 0),
+    "A100": DeviceModel("A100", (8, 0), 80, 108, 2039, 1.41, 5120, 19.5, 156, 164 * KIB, KIB),
+    "H100": DeviceModel("H100", (9, 0), 80, 132, 3350, 1.98, 5120, 66.9, 494.7, 228 * KIB, KIB),
 }
 
 PORT_BYTES_CLOCK = 64  #: what a multiprocessor gets from the L2 in a clock: assumed, no paper of NVIDIA's has it
@@ -45,7 +45,7 @@ REGISTERS, WARPS, BLOCKS = 65536, 64, 32  #: of a multiprocessor, on all three
 UNIT, QUARTERS, LANES = 256, 4, 32
 
 
-def blocks_of_multiprocessor(model: Model, registers: int, shared: int, warps: int) -> int:
+def blocks_of_multiprocessor(model: DeviceModel, registers: int, shared: int, warps: int) -> int:
     """How many blocks a multiprocessor holds at once: as the CUDA occupancy calculator counts them.
 
     registers: of a thread. shared: bytes of a block. warps: of a block.

@@ -27,7 +27,7 @@ class Block:
         self.integers: torch.Tensor | None = None  #: what a table holds that was copied here from the host
 
 
-class Memory:
+class DeviceMemory:
     """All blocks, bytes now and at the most, and the blocks of about that moment (see `GROWTH`)."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from triton.runtime import driver, jit
 
 from edgc.core.ops.traffic import Launched, traffic
 from edgc.tools.dry.compilation import Source
-from edgc.tools.dry.device_memory import FIRST, Memory
+from edgc.tools.dry.device_memory import FIRST, DeviceMemory
 from edgc.tools.dry.notes import Launch, Notes
 from edgc.tools.dry.tensors import Tensors, on_device
 
@@ -40,7 +40,7 @@ class Driver:
 class Launches:
     """Every launch of the process."""
 
-    def __init__(self, notes: Notes, memory: Memory, tensors: Tensors) -> None:
+    def __init__(self, notes: Notes, memory: DeviceMemory, tensors: Tensors) -> None:
         self._notes, self._memory, self._tensors = notes, memory, tensors
         self._compiled: set[tuple[str, str]] = set()
 

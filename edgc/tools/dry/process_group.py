@@ -24,7 +24,7 @@ TYPES = {
 BITWISE = {"BAND", "BOR", "BXOR"}
 
 
-class Work(dist.Work):
+class FinishedWork(dist.Work):
     """Complete at once."""
 
     def __init__(self, tensors: Sequence[torch.Tensor] = ()) -> None:
@@ -59,7 +59,7 @@ class DryGroup(dist.ProcessGroup):
 
     def _note(
         self, operation: str, handed: torch.Tensor, reduction: Any = None, peer: int | None = None, splits: Any = None
-    ) -> Work:
+    ) -> FinishedWork:
         name = None if reduction is None else str(getattr(reduction, "op", reduction)).rpartition(".")[2]
         if name in BITWISE:
             raise self._notes.refuse(f"{operation}: NCCL has no reduction {name}")
@@ -71,7 +71,7 @@ class DryGroup(dist.ProcessGroup):
                 splits, BATCH.number, first, self._notes.now(),
             )
         )  # fmt: skip
-        return Work([handed])
+        return FinishedWork([handed])
 
     def _check(self, operation: str, *tensors: torch.Tensor) -> None:
         """What NCCL wants of tensors. Raises `Refused`."""
@@ -95,41 +95,43 @@ class DryGroup(dist.ProcessGroup):
             raise self._notes.refuse(f"{operation}: the output has {found} elements, {self.size()} ranks fill {wanted}")
 
     # torch.distributed calls these by the names of its C++ interface
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> Work:
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> FinishedWork:
         (tensor,) = tensors
         self._check("all_reduce", tensor)
         return self._note("all_reduce", tensor, options.reduceOp if options else "SUM")
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> Work:
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
         (tensor,) = tensors
         self._check("broadcast", tensor)
         return self._note("broadcast", tensor, peer=options.rootRank)
 
-    def reduce(self, tensors: list[torch.Tensor], options: Any) -> Work:
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
         (tensor,) = tensors
         self._check("reduce", tensor)
         return self._note("reduce", tensor, options.reduceOp, peer=options.rootRank)
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Work:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
         self._check("all_gather", output, tensor)
         self._check_sizes("all_gather", output.numel(), tensor.numel() * self.size())
         return self._note("all_gather", tensor)
 
-    def allgather(self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any = None) -> Work:
+    def allgather(
+        self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any = None
+    ) -> FinishedWork:
         (parts,), (tensor,) = outputs, tensors
         self._check("all_gather", *parts, tensor)
         for part in parts:
             self._check_sizes("all_gather", part.numel() * self.size(), tensor.numel() * self.size())
         return self._note("all_gather", tensor)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Work:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
         self._check("reduce_scatter", output, tensor)
         self._check_sizes("reduce_scatter", output.numel() * self.size(), tensor.numel())
         return self._note("reduce_scatter", tensor, options.reduceOp if options else "SUM")
 
     def all_to_all_single(
         self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], options: Any = None
-    ) -> Work:
+    ) -> FinishedWork:
         self._check("all_to_all", output, tensor)
         if not received and not sent:
             self._check_sizes("all_to_all", output.numel(), tensor.numel())
@@ -139,16 +141,16 @@ class DryGroup(dist.ProcessGroup):
                 raise self._notes.refuse(f"all_to_all: {what} {parts} do not add up to {len(whole)} for {self.size()}")
         return self._note("all_to_all", tensor, splits=(tuple(sent), tuple(received)))
 
-    def barrier(self, opts: Any = None) -> Work:
+    def barrier(self, opts: Any = None) -> FinishedWork:
         token = torch.empty(1, device=torch.device("cuda", torch.cuda.current_device()))
         return self._note("barrier", token)
 
-    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> Work:
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
         (tensor,) = tensors
         self._check("send", tensor)
         return self._note("send", tensor, peer=peer)
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> Work:
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
         (tensor,) = tensors
         self._check("recv", tensor)
         return self._note("recv", tensor, peer=peer)

@@ -19,7 +19,7 @@ from edgc.core.ops.traffic import Traffic
 from edgc.suite.config import RunSpec
 from edgc.tools.dry import tables
 from edgc.tools.dry.compilation import CUOBJDUMP, Resources, Source, resources
-from edgc.tools.dry.data_sheets import LANES, MODELS, PORT_BYTES_CLOCK, Model, blocks_of_multiprocessor
+from edgc.tools.dry.data_sheets import LANES, MODELS, PORT_BYTES_CLOCK, DeviceModel, blocks_of_multiprocessor
 from edgc.tools.dry.job import Records
 
 MEGA, GIGA, TERA, MICRO = 1e6, 1e9, 1e12, 1e-6
@@ -66,7 +66,7 @@ def steps(frame: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(longest=worst["kernel"].str.removesuffix("_kernel"), binds=worst["binds"]).reset_index()
 
 
-def bounds(model: Model, programs: int, moved: Traffic) -> dict[str, float]:
+def bounds(model: DeviceModel, programs: int, moved: Traffic) -> dict[str, float]:
     """Seconds that a launch takes at least, by what would bind it."""
     clock = model.clock_ghz * GIGA
     share = min(1, programs / model.multiprocessors)  # of the multiprocessors that have something to do
@@ -85,7 +85,7 @@ class _Compiled:
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Resources] = {}
 
-    def of(self, source: Source, model: Model) -> Resources:
+    def of(self, source: Source, model: DeviceModel) -> Resources:
         """Raises what `resources` raises."""
         key = model.name, str(source)
         if key not in self._found:
@@ -95,7 +95,7 @@ class _Compiled:
         return self._found[key]
 
 
-def _row(model: Model, source: Source, programs: int, moved: Traffic, compiled: _Compiled) -> dict[str, Any]:
+def _row(model: DeviceModel, source: Source, programs: int, moved: Traffic, compiled: _Compiled) -> dict[str, Any]:
     found = bounds(model, programs, moved)
     binds = max(found, key=lambda name: found[name])
     once = moved.read_once + moved.written_once
@@ -109,7 +109,7 @@ def _row(model: Model, source: Source, programs: int, moved: Traffic, compiled: 
     )
 
 
-def _taken(model: Model, source: Source, programs: int, compiled: _Compiled) -> dict[str, Any]:
+def _taken(model: DeviceModel, source: Source, programs: int, compiled: _Compiled) -> dict[str, Any]:
     """Of a multiprocessor. `waves`: how often all multiprocessors would be filled. Nothing without cuobjdump."""
     names = ("warps", "registers", "spilled", "shared", "blocks", "waves")
     if not CUOBJDUMP.exists():

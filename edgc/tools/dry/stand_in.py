@@ -18,7 +18,7 @@ from edgc.suite.config import Cluster
 from edgc.tools.dry import device_guard, process_group
 from edgc.tools.dry.cuda import Cuda
 from edgc.tools.dry.data_sheets import MODELS
-from edgc.tools.dry.device_memory import CATEGORIES, Memory
+from edgc.tools.dry.device_memory import CATEGORIES, DeviceMemory
 from edgc.tools.dry.launches import Launches
 from edgc.tools.dry.mail import Mail
 from edgc.tools.dry.notes import Notes
@@ -34,7 +34,7 @@ class StandIn:
 
     def __init__(self, cluster: Cluster, model: str, rank: int) -> None:
         self._cluster, self.rank = cluster, rank
-        self.notes, self.memory, self.mail = Notes(), Memory(), Mail(rank)
+        self.notes, self.memory, self.mail = Notes(), DeviceMemory(), Mail(rank)
         self.tensors = Tensors(self.notes, self.memory, self._read)
         count = cluster.processes_per_node
         self.cuda = Cuda(MODELS[model], count, rank % count, self.notes, self.memory)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from edgc.tools.dry.device_memory import Memory
+from edgc.tools.dry.device_memory import DeviceMemory
 from edgc.tools.dry.notes import HostWait, Notes
 
 SMALL = 2**16  #: elements up to which what the host copies from the device has memory of its own
@@ -28,7 +28,7 @@ Tensor = torch.Tensor
 class Tensors:
     """The modes in which a process handles such tensors, and the addresses that its kernels are told."""
 
-    def __init__(self, notes: Notes, memory: Memory, read: Callable[[str], float] = lambda place: 1.0) -> None:
+    def __init__(self, notes: Notes, memory: DeviceMemory, read: Callable[[str], float] = lambda place: 1.0) -> None:
         """read: the value of what the host reads at a place (file and line)."""
         self.notes, self.memory, self._read = notes, memory, read
         self.on_host: set[int] = set()  #: addresses of CPU tensors that somebody asked for

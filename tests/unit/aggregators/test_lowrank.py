@@ -12,7 +12,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
-from edgc.core.policies.amounts import DENSE, Dense, Rank
+from edgc.core.policies.amounts import DENSE, Rank, Uncompressed
 from edgc.core.policies.policy import Decision
 
 
@@ -21,7 +21,12 @@ def lowrank(seed: int = 0, **options: Any) -> LowRank:
 
 
 def exchange(
-    aggregator: LowRank, comm: LoopbackCommunicator, gradient: Tensor, amount: int | Dense, step: int, name: str = "w"
+    aggregator: LowRank,
+    comm: LoopbackCommunicator,
+    gradient: Tensor,
+    amount: int | Uncompressed,
+    step: int,
+    name: str = "w",
 ) -> Tensor:
     """One bucket of one gradient; returns its average."""
     tensor = gradient.clone()
@@ -141,7 +146,7 @@ def test_the_first_factor_depends_on_seed_and_name() -> None:
         ((0, 30), 4, 0.0, False),
     ],
 )
-def test_what_is_compressed(shape: tuple[int, ...], amount: int | Dense, ratio: float, compressed: bool) -> None:
+def test_what_is_compressed(shape: tuple[int, ...], amount: int | Uncompressed, ratio: float, compressed: bool) -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = lowrank(min_compression_ratio=ratio)
         exchange(aggregator, comm, torch.ones(shape), amount, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.suite.cluster.device_and_link import Timeline
-from edgc.suite.cluster.full_shards import Modules, Work, run
+from edgc.suite.cluster.full_shards import Modules, ShardWork, run
 from edgc.suite.cluster.transfers import Transfer
 
 LAYERS = 4
@@ -33,7 +33,7 @@ def modules(layer: tuple[float, float], head: tuple[float, float], of_layer: int
     return Modules(LAYERS, layer, head, gather(of_layer), gather(of_root))
 
 
-def done(works: Sequence[Work], streams: bool = True) -> Timeline:
+def done(works: Sequence[ShardWork], streams: bool = True) -> Timeline:
     """A byte takes a second, on the link as on the device."""
     timeline = Timeline(
         lambda kernels: sum(kernel.bytes for kernel in kernels), lambda message: Transfer(message.payload, 0.0), 1, 0.0
@@ -47,7 +47,7 @@ def of(timeline: Timeline, room: str, *named: str) -> float:
     return sum(span.end - span.begin for span in spans)
 
 
-def whole(model: Modules, reductions: Sequence[Workload] = ()) -> list[Work]:
+def whole(model: Modules, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
     return [*model.forward(), *model.backward(reductions)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from edgc.core.aggregators.workload import Message
 from edgc.core.comm import wire_factor
-from edgc.suite.cluster.transfers import Group, Transfers, ring_hops
+from edgc.suite.cluster.transfers import RankGroup, Transfers, ring_hops
 from edgc.suite.config import Calibration, Cluster, Parallel, load
 
 SIZE, PAYLOAD = 4, 4_000_000
@@ -23,7 +23,7 @@ def transfers() -> Transfers:
 
 @pytest.mark.parametrize("crosses", [False, True])
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_of_the_parts(crosses: bool) -> None:
-    times, group = transfers(), Group(SIZE, crosses, 1)
+    times, group = transfers(), RankGroup(SIZE, crosses, 1)
     whole = times.collective("all_reduce", PAYLOAD, group)
     parts = times.collective("reduce_scatter", PAYLOAD, group), times.collective("all_gather", PAYLOAD / SIZE, group)
     assert whole.link == pytest.approx(sum(part.link for part in parts))
@@ -31,7 +31,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather_of_the_parts(crosse
 
 
 def test_a_reduce_scatter_is_an_all_to_all_whose_parts_are_added() -> None:
-    times, group = transfers(), Group(SIZE, True, 1)
+    times, group = transfers(), RankGroup(SIZE, True, 1)
     assert times.collective("reduce_scatter", PAYLOAD, group) == times.collective("all_to_all", PAYLOAD, group)
     assert times.collective("all_to_all", PAYLOAD, group).link == 0.003, "three quarters of 4 MB at 1 GB/s"
 
@@ -42,14 +42,14 @@ def test_every_message_of_a_workload_has_a_time_and_none_in_a_group_of_one() -> 
     for collective in collectives:
         assert ring_hops(collective, SIZE) >= SIZE - 1
         assert wire_factor(collective, 1) == 0
-        assert transfers().collective(collective, PAYLOAD, Group(SIZE, True, 1)).seconds > 0
-        assert transfers().collective(collective, PAYLOAD, Group(1, False, 1)).seconds == 0
+        assert transfers().collective(collective, PAYLOAD, RankGroup(SIZE, True, 1)).seconds > 0
+        assert transfers().collective(collective, PAYLOAD, RankGroup(1, False, 1)).seconds == 0
 
 
 def test_neighbours_exchange_in_one_hop_what_two_ranks_would_send_each_other() -> None:
-    times, ring = transfers(), Group(SIZE, True, 1)
+    times, ring = transfers(), RankGroup(SIZE, True, 1)
     found = times.with_neighbour("all_reduce", PAYLOAD, ring)
-    two = times.collective("all_reduce", PAYLOAD, Group(2, True, 1))
+    two = times.collective("all_reduce", PAYLOAD, RankGroup(2, True, 1))
     assert found.link == two.link == 0.004, "4 MB at 1 GB/s"
     assert found.ends < two.ends, "not halves one after another"
-    assert times.with_neighbour("all_reduce", PAYLOAD, Group(1, False, 1)).seconds == 0
+    assert times.with_neighbour("all_reduce", PAYLOAD, RankGroup(1, False, 1)).seconds == 0

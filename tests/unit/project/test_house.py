@@ -1,7 +1,8 @@
-"""The house: few rooms at the top, and a module name means one thing. Imports only go down: `make lint` checks it."""
+"""The house: few rooms, and the name of a module or class means one thing. That imports go down is for `make lint`."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def test_no_two_modules_of_one_name() -> None:
     for path in EDGC.rglob("*.py"):
         places[path.stem].append(path.relative_to(EDGC).as_posix())
     assert not {name: found for name, found in places.items() if len(found) > 1 and name not in SHARED}
+
+
+def test_no_two_public_classes_of_one_name() -> None:
+    places = defaultdict(list)
+    for path in EDGC.rglob("*.py"):
+        for name in re.findall(r"^class ([A-Z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places[name].append(path.relative_to(EDGC).as_posix())
+    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 def test_unit_tests_are_in_the_rooms_that_they_test() -> None:

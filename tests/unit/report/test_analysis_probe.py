@@ -15,7 +15,7 @@ from edgc.report.frames import Frames
 from edgc.report.study import Study, lines
 from edgc.report.tables import observations, sampling, window
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
-from edgc.report.window_means import Trajectory, followed, trajectories, window_means
+from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import RunSpec
 from tests.fixtures.captions import unexplained
@@ -60,9 +60,9 @@ def sampled_records() -> list[dict]:
     ]
 
 
-def trajectory(nats: list[float], window: int = WINDOW) -> Trajectory:
+def trajectory(nats: list[float], window: int = WINDOW) -> EntropyTrajectory:
     steps = pd.RangeIndex(1, len(nats) + 1)
-    return Trajectory("r", 0, "gaussian", len(nats), window, pd.DataFrame({1.0: nats, 0.25: nats}, index=steps))
+    return EntropyTrajectory("r", 0, "gaussian", len(nats), window, pd.DataFrame({1.0: nats, 0.25: nats}, index=steps))
 
 
 def test_records_become_rows_and_survive_parquet(tmp_path):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class Bucket:
+class TimedBucket:
     """What PyTorch's hook reads of a DDP bucket: matrices that lie one behind the other in `memory`."""
 
     def __init__(self, memory: Tensor, matrices: Sequence[Tensor]) -> None:
@@ -54,7 +54,7 @@ def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callabl
 
     state = PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     state.iter = 2
-    bucket = Bucket(memory, matrices)
+    bucket = TimedBucket(memory, matrices)
     return lambda: powerSGD_hook(state, bucket).wait()  # type: ignore[arg-type]
 
 
