@@ -105,6 +105,8 @@ LOOKS = {
     "sparseloco_5": Look("#CAB2D6", "X", (0, (5, 1, 1, 1))),
     "tagc": Look("#117A8B", "p", "-"),
     "tagc_released": Look("#66A8B0", "p", (0, (4, 1.5))),
+    "powersgd_r32_8_4": Look("#0072B2", "P", (0, (1, 1.2))),
+    "powersgd_r32_8_4_overlap": Look("#0072B2", "P", "-"),
 }
 
 #: Marker and dash of a method whose parameters are sharded, by the beginning of its name; the colour is the method's.
@@ -168,6 +170,7 @@ RC: dict[Any, Any] = {
 PANEL_WIDTH, PANEL_HEIGHT, DPI = 5.6, 3.2, 200  # inches, inches, pixels an inch
 NARROW_PANEL_WIDTH = 3.7  # inches, of three panels and more
 CROWDED = 12  #: methods; a legend of more is not read
+LEGEND = 6  #: entries of a legend that is read at a glance
 GREY = Look("#BBBBBB", "o", "-")  #: of a method that is one of too many to have a name
 
 

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.report.choice_rule import taken
-from edgc.report.figures import curves
-from edgc.report.figures.exposed import first_on_links, lower_edge
+from edgc.report.figures import curves, exposed
 from edgc.report.figures.gap_on_links import LINEAR
 from edgc.report.links_in_words import FASTEST
 from edgc.report.style import CROWDED, GREY, LOOKS, REGIONS, always_named, look
 from edgc.report.timed_steps import FLOOR, megabits, spoken
 
 Spec = dict[str, Any]
+GREY_RANGE = f"Grey: range of methods {exposed.REST[0].lower()}{exposed.REST.removesuffix(' (range)')[1:]}"
 FAINT = 0.12  #: opacity of methods that are not chosen in the legend
 PERCENT_FLOOR = -60.0  #: percent saved; what loses more is drawn at the edge
 
@@ -33,18 +32,58 @@ def chart(name: str, data: pd.DataFrame) -> Spec | None:
 
 def on_links(data: pd.DataFrame) -> Spec:
     """Table `links`: step time saved against the fastest dense method, by rate."""
-    own = data[(data["role"] != FLOOR) & (data["steps"] > 0)].copy()
+    own = data[(data["role"] != FLOOR) & (data["steps"] > 0)].assign(coloured=exposed.coloured(data))
+    own["preserved"] = own.get("preserved", pd.Series(False, own.index)).astype(bool)  # a file of last year has none
     own["Rate"] = own["rate"].map(spoken)
     own["Saved (%)"] = own["step_dense_percent"].clip(lower=PERCENT_FLOOR)
     own["Step (ms)"], own["Shortest 20 % (ms)"] = 1e3 * own["step_s"], 1e3 * own["step_s_p20"]
     own["Longest 20 % (ms)"], own["Exact (%)"] = 1e3 * own["step_s_p80"], own["step_dense_percent"]
-    own = _crowd(own, _first(own))
-    names = {"noise_points": "± noise (points)", "steps": "n (steps)", "rounds": "n (rounds)", "verdict": "Verdict"}
+    own["Verdict"], own["Model"] = own["verdict"], exposed.panel(own)
+    names = {"noise_points": "± noise (points)", "steps": "n (steps)", "rounds": "n (rounds)"}
     own = own.rename(columns=names | {"gap": "Loss gap (nats)", "device": "Hardware", "dense": "Against"})
     hover = ["Rate", "Verdict", "Exact (%)", "± noise (points)", "Against", "Step (ms)", "Shortest 20 % (ms)"]
     hover += ["Longest 20 % (ms)", "n (steps)", "n (rounds)", "Loss gap (nats)", "Hardware"]
     y = _quantity("Saved (%)", "step time saved against the fastest dense method (%)")
-    return _lines(own, _rates(own), y, hover, panels="model", rule=True)
+    return _answer(own, y, hover, rule=True)
+
+
+def exposed_time(data: pd.DataFrame) -> Spec | None:
+    """What the exchange adds to a step, by rate. None if no method without exchange was measured."""
+    if data["exposed_s"].isna().all():
+        return None
+    own = data.rename(columns={"steps": "n (steps)", "device": "Hardware"})
+    own["Rate"], own["Exact (ms)"] = own["rate"].map(spoken), 1e3 * own["exposed_s"]
+    own["Exposed (ms)"] = own["Exact (ms)"].clip(lower=exposed.lower_edge(own["Exact (ms)"]))
+    own["Model"] = exposed.panel(own)
+    y = _log("Exposed (ms)", nice=False) | {"title": "exposed communication (ms)"}
+    return _answer(own, y, ["Rate", "Exact (ms)", "n (steps)", "Hardware"])
+
+
+def _answer(own: pd.DataFrame, y: Spec, hover: Sequence[str], rule: bool = False) -> Spec:
+    """The methods that figure `exposed` colours, dense as one line, and the range of those that may lose more."""
+    x, value = _rates(own), y["field"]
+    dense = own[own["verdict"] == FASTEST].assign(method="dense", title=exposed.DENSE)
+    shown = pd.concat([dense, own[own["coloured"]]]).assign(named=True)
+    spec = _lines(shown, x, y, hover, panels="Model", rule=rule)
+    bands = [exposed.ranges(rows, [value]).assign(Model=name) for name, rows in own.groupby("Model", sort=False)]
+    band = pd.concat(bands).rename(columns={f"{value}_low": f"Lowest, {value}", f"{value}_high": f"Highest, {value}"})
+    if band.empty:
+        return spec
+    band["Rate"] = band["rate"].map(spoken)
+    ends = {f"Lowest, {value}": "y", f"Highest, {value}": "y2"}
+    tips = _hover(["Rate", *ends])
+    encoding = {"x": x, "y": y | {"field": f"Lowest, {value}"}, "y2": {"field": f"Highest, {value}"}, "tooltip": tips}
+    records = band[["Model", "Rate", *ends]].round(2).to_dict("records")
+    layer: Spec = {"data": {"values": records}, "mark": {"type": "area", "color": "#888", "opacity": 0.25}}
+    if "params" in spec:
+        layer["transform"] = [{"filter": "datum.Model == panel"}]
+    spec["layer"].insert(0, layer | {"encoding": encoding})
+    for each in spec["layer"]:
+        for channel in ("color", "shape"):
+            legend = each.get("encoding", {}).get(channel, {}).get("legend")
+            if legend:
+                legend |= {"title": GREY_RANGE, "titleLimit": legend["labelLimit"]}
+    return spec
 
 
 def _rates(own: pd.DataFrame) -> Spec:
@@ -53,16 +92,6 @@ def _rates(own: pd.DataFrame) -> Spec:
     x = {"field": "Rate", "type": "ordinal", "title": "rate of every link"}
     x |= {"sort": sorted(rates, key=lambda rate: megabits(rates[rate]))}
     return x | {"axis": {"labelAngle": 0, "labelExpr": "split(datum.label, ' ')"}}  # two lines, for a phone
-
-
-def _first(data: pd.DataFrame) -> set[str]:
-    """Of each model and rate of table `links`: the fastest method, the one to take, and the fastest dense one."""
-    first = set(data.loc[data["verdict"] == FASTEST, "method"])
-    for _, rows in data.groupby(["model", "device", "rate"]):
-        take = taken(rows) if "preserved" in rows else None
-        chosen = [rows.sort_values("step_s").iloc[0], *([] if take is None else [take])]
-        first |= {str(each["method"]) for each in chosen}
-    return first
 
 
 def _curves(x: str, log: bool) -> Callable[[pd.DataFrame], Spec]:
@@ -124,17 +153,6 @@ def loss_on_links(data: pd.DataFrame) -> Spec:
     own = own.rename(columns=names | {"panel": "rate"})
     y = _quantity("Validation loss (nats)", zero=False)
     return _lines(own, _log("Seconds of training", nice=False), y, [*names.values()], panels="rate")
-
-
-def exposed(data: pd.DataFrame) -> Spec | None:
-    """What the exchange adds to a step, by rate. None if no method without exchange was measured."""
-    if data["exposed_s"].isna().all():
-        return None
-    own = _crowd(data, first_on_links(data)).rename(columns={"steps": "n (steps)", "device": "Hardware"})
-    own["Rate"], own["Exact (ms)"] = own["rate"].map(spoken), 1e3 * own["exposed_s"]
-    own["Exposed (ms)"] = own["Exact (ms)"].clip(lower=lower_edge(own["Exact (ms)"]))
-    y = _log("Exposed (ms)", nice=False) | {"title": "exposed communication (ms)"}
-    return _lines(own, _rates(own), y, ["Rate", "Exact (ms)", "n (steps)", "Hardware"], panels="model")
 
 
 def parts(data: pd.DataFrame) -> Spec:
@@ -235,7 +253,7 @@ def step_parts(data: pd.DataFrame) -> Spec:
 
 CHARTS: Mapping[str, Callable[[pd.DataFrame], Spec | None]] = {
     "links": on_links,
-    "exposed": exposed,
+    "exposed": exposed_time,
     "gap_on_links": gap_on_links,
     "loss_on_links": loss_on_links,
     "loss_step": _curves("Step", False),
@@ -378,7 +396,7 @@ def _legend(methods: pd.DataFrame | None = None) -> Spec:
     """Below the chart; with `methods`, of those that are named."""
     legend: Spec = {
         "orient": "bottom",
-        "columns": {"expr": "width > 520 ? 3 : 1"},
+        "columns": {"expr": "width > 760 ? 3 : width > 460 ? 2 : 1"},
         "title": None,
         "labelLimit": {"expr": "max(width - 30, 180)"},
     }

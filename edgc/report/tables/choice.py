@@ -10,7 +10,7 @@ from edgc.report import timed_steps as session
 from edgc.report.choice_rule import taken
 from edgc.report.layouts import layout
 from edgc.report.render import NOTHING, cell, percent
-from edgc.report.study import Study
+from edgc.report.study import Study, lines
 from edgc.report.tables import links
 from edgc.report.timed_steps import TimedSession
 
@@ -53,13 +53,18 @@ def build(study: Study) -> pd.DataFrame:
     table, among = links.build(study), TimedSession(study)
     if table.empty:
         return pd.DataFrame(columns=COLUMNS)
-    of_method = {(line.model, line.method): layout(line).name for line in among.lines}
-    table["layout"] = [of_method[cell] for cell in zip(table["model"], table["method"], strict=True)]
+    table["layout"] = layouts(table, study)
     ended = table[(table["status"] == "done") & (table["steps"] > 0) & (table["role"] != session.FLOOR)]
     groups = ended.groupby(OF_CELL, sort=False)
     margin = study.experiment.judgement.margin_nats
     rows = [_row(methods.sort_values("step_s", kind="stable"), among, margin) for _, methods in groups]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def layouts(table: pd.DataFrame, study: Study) -> list[str]:
+    """Each row's layout, as it is read; `table`: columns model and method."""
+    names = {(line.model, line.method): layout(line).name for line in lines(study.frames.runs)}
+    return [names[cell] for cell in zip(table["model"], table["method"], strict=True)]
 
 
 def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, object]:

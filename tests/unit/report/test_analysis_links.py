@@ -17,7 +17,7 @@ from edgc.report import verdicts
 from edgc.report.collect import gather
 from edgc.report.figures import TIME_FIGURES, exposed, gap_on_links, loss_on_links, step_parts_on_links
 from edgc.report.study import Study, load_study
-from edgc.report.style import CROWDED, GREY
+from edgc.report.style import LEGEND
 from edgc.report.tables import TIME_TABLES, links, links_bytes, links_conditions
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import CONFIGS, load_experiment
@@ -218,19 +218,26 @@ def test_published_losses_stand_at_the_times_that_their_steps_take_on_links_of_e
     assert loss_on_links.build(timed).empty, "nothing is published"
 
 
-def test_of_many_methods_the_fastest_dense_and_edgc_are_named_and_the_others_grey():
+def test_the_picture_colours_dense_and_the_fastest_methods_that_keep_their_loss():
     columns = {"model": "m", "device": "CPU", "role": "other", "rate": "10mbit", "mbit": 10.0, "steps": 4}
-    saved = {"dense": -90, "dense_bf16": 0, "edgc": -80} | {f"m{i:02}": float(i) for i in range(CROWDED)}
-    rows = [
-        columns | {"method": m, "title": m, "exposed_s": 1 - s / 100, "saved_percent": s, "verdict": "pays"}
+    saved = {"loses": 90.0, "kept_overlap": 60.0, "kept": 50.0} | {f"m{i}": float(i) for i in range(1, LEGEND)}
+    table = pd.DataFrame(
+        columns | {"method": m, "title": m, "step_dense_percent": s, "verdict": "pays", "dense": "dense", "gap": 0.0}
         for m, s in saved.items()
-    ]
-    data = pd.DataFrame(rows)
-    data.loc[data["method"] == "dense_bf16", "verdict"] = "fastest dense"
+    ).assign(preserved=lambda rows: rows["method"] != "loses")
+    first = exposed.coloured(table)
+    assert set(table.loc[first, "method"]) == {"kept_overlap", "m5", "m4", "m3"}, "one of two that differ in overlap"
+    data = table.assign(coloured=first, layout="", saved_percent=table["step_dense_percent"], exposed_s=0.1)
+    dense = columns | {"method": "d", "title": "D", "role": "dense", "saved_percent": 0.0, "verdict": "fastest dense"}
+    data = pd.concat([data, pd.DataFrame([dense | {"exposed_s": 0.2, "coloured": False, "preserved": True}])])
     above, below = Figure().subplots(2)
     exposed.draw(data, (above, below))
-    assert set(above.get_legend_handles_labels()[1]) == {"dense", "dense_bf16", "edgc", "m10", "m11"}
-    assert sum(line.get_color() == GREY.colour for line in above.lines) == 3 * (CROWDED - 2), "line, points, triangles"
+    labels = above.get_legend_handles_labels()[1]
+    assert set(labels) == {exposed.DENSE, exposed.REST, "kept_overlap", "m5", "m4", "m3"}
+    assert len(labels) == LEGEND
+    assert exposed.ranges(data, ["saved_percent"])["saved_percent_low"].tolist() == [90.0], "of what may lose"
+    unknown = exposed.coloured(table.assign(gap=np.nan, preserved=False))
+    assert "loses" in set(table.loc[unknown, "method"]), "no loss was measured: the fastest"
 
 
 def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():
@@ -283,8 +290,8 @@ def test_what_is_not_above_the_floor_is_drawn_at_the_edge():
     assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "the floor exposes nothing"
     above, below = Figure().subplots(2)
     exposed.draw(data, (above, below))
-    lower = above.get_ylim()[0]
-    edges = [line for line in above.get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
+    lower = below.get_ylim()[0]
+    edges = [line for line in below.get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
     assert [float(line.get_ydata()[0]) for line in edges] == [pytest.approx(lower / 0.9)]
 
 

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 from edgc.core.base.errors import UserError
+from edgc.report.figures.exposed import DENSE
 from edgc.report.site import answers, charts, page
 from edgc.report.site.contents import Kept, one, published
-from edgc.report.style import GREY
+from edgc.report.style import GREY, LEGEND
 from tests.fixtures.site_page import unfolded, words
 
 pytestmark = pytest.mark.tier("test")
@@ -244,18 +245,16 @@ def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
     assert all(len(own) == 1 for own in coloured)
 
 
-def test_of_too_many_methods_a_legend_names_those_that_matter() -> None:
+@pytest.mark.parametrize("figure", ["links", "exposed"])
+def test_the_answers_chart_names_dense_and_a_few_methods_that_keep_their_loss(figure: str) -> None:
     links = pd.read_csv(PUBLISHED / "links-every-step/tables/links.csv")
-    spec = charts.chart("links", links)
+    spec = charts.chart(figure, pd.read_csv(next((PUBLISHED / "links-every-step").glob(f"*/{figure}.csv"))))
     assert spec is not None
-    colour = spec["layer"][-1]["encoding"]["color"]
-    named = set(colour["legend"]["values"])
-    methods = links.drop_duplicates("method").set_index("method")["title"]
+    named = set(spec["layer"][-1]["encoding"]["color"]["scale"]["domain"])
     choice = pd.read_csv(PUBLISHED / "links-every-step/tables/choice.csv")
-    assert {*methods[[name for name in methods.index if name.startswith("edgc")]], *choice["title"]} <= named
-    assert len(named) < len(methods) / 2
-    grey = {title for title, own in zip(*colour["scale"].values(), strict=True) if own == GREY.colour}
-    assert grey == set(colour["scale"]["domain"]) - named
+    assert set(choice.loc[choice["sure"] != "dense", "title"]) <= named - {DENSE} <= set(links[links.preserved].title)
+    assert DENSE in named
+    assert len(named) < LEGEND, "the range of the others has the last entry"
 
 
 def test_a_chart_tells_n_and_hardware_on_hover(few: Path) -> None:
