@@ -94,7 +94,7 @@ def _at_rate(rate: str, rows: pd.DataFrame) -> Rate | None:
         verdict = "it depends" if len(open_ones) else LOSES
         sentence = f"Use {row['title']}, without compression: {told}."
     best = Answer(sentence, verdict, _sure(row))
-    return Rate(spoken(rate), best, _points(row), _gap(row), row["method"], row["title"])
+    return Rate(spoken(rate), best, _points(row), loss_gap(row), row["method"], row["title"])
 
 
 def of_timing(timing: Kept) -> Answer:
@@ -141,7 +141,9 @@ def cells(timing: Kept) -> Iterator[AnswerCell]:
     for _, row in _judged(timing).iterrows():
         if row["role"] == FLOOR:
             continue
-        yield AnswerCell(timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), _gap(row))
+        yield AnswerCell(
+            timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), loss_gap(row)
+        )
 
 
 def of_cell(row: pd.Series) -> Answer:
@@ -165,11 +167,18 @@ def _points(row: pd.Series) -> str:
     return f"{percent(row['step_dense_percent'])} ± {row['noise_points']:.1f}"
 
 
-def _gap(row: pd.Series) -> str:
+def loss_gap(row: pd.Series) -> str:
+    """A row's gap with the interval that its verdict rests on. `±` is two standard errors, so it is not used here."""
     if pd.isna(row.get("gap")):
         return UNKNOWN
-    spread = f" ± {row['gap_sd']:.4f}" if pd.notna(row["gap_sd"]) else ""
-    return f"{row['gap']:+.4f}{spread} (n = {row['gap_n']:.0f})".replace("-", "−")
+    if row["title"] == row.get("baseline"):
+        return "baseline"
+    spread = ""
+    if pd.notna(row.get("gap_low")):
+        spread = f"{row['gap_low']:+.4f} to {row['gap_high']:+.4f}, "
+    elif pd.notna(row["gap_sd"]):
+        spread = f"standard deviation {row['gap_sd']:.4f}, "
+    return f"{row['gap']:+.4f} ({spread}n = {row['gap_n']:.0f})".replace("-", "−")
 
 
 def _kept(row: pd.Series) -> str:
@@ -177,7 +186,7 @@ def _kept(row: pd.Series) -> str:
     if pd.isna(row.get("gap")):
         return f"{UNKNOWN}: no published run measured it"
     judged = "within the margin" if row["preserved"] else "not known to be within the margin"
-    return f"{_gap(row)} nats, {judged}"
+    return f"{loss_gap(row)} nats, {judged}"
 
 
 def _sure(row: pd.Series) -> str:

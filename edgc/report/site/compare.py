@@ -11,6 +11,7 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.report.render import NOTHING, cell, percent
+from edgc.report.site.answers import loss_gap
 from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
 from edgc.report.timed_steps import spoken
@@ -102,7 +103,7 @@ def _links(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
         if last:
             yield _row(f"Step, {spoken(str(rate))}", last, _judged, _steps(*last))
     if last is not None and "gap" in table:
-        yield _row("Loss gap (nats)", last, _gap, NOTHING)
+        yield _row("Loss gap (nats)", last, loss_gap, NOTHING)
 
 
 def _judged(row: pd.Series) -> str:
@@ -111,12 +112,6 @@ def _judged(row: pd.Series) -> str:
 
 def _milliseconds(row: pd.Series) -> str:
     return f"{cell(1e3 * row['step_s'])} ms"
-
-
-def _gap(row: pd.Series) -> str:
-    if pd.isna(row["gap"]):
-        return "not known"
-    return f"{row['gap']:+.4f} ± {row['gap_sd']:.4f} (n = {row['gap_n']:.0f})".replace("-", "−")
 
 
 def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:

@@ -15,7 +15,8 @@ from edgc.cli import app
 from edgc.report.site.answers import by_rate
 from edgc.report.site.contents import one
 from edgc.report.tables.links import PAYS
-from edgc.suite.config import Experiment, Method, available
+from edgc.suite.cluster.parameters import stage_count, vocabulary
+from edgc.suite.config import Experiment, Method, available, load_experiment
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
 
 #: Snakemake takes seconds to plan; that what it plans exists is tested by itself.
@@ -54,6 +55,18 @@ def test_answers_are_those_that_the_published_numbers_give() -> None:
             do = rate.title if rate.best.verdict == PAYS else f"{rate.title}, no compression"
             said.append(f"| {rate.rate} | {do} | {rate.saved} | {rate.gap} |")
         assert rows(told)[2:] == said
+
+
+@pytest.mark.parametrize("experiment", ["peers-every-step", "peers-muon"])
+def test_readme_says_above_its_tables_what_was_trained(experiment: str) -> None:
+    spec = load_experiment(experiment).runs()[0]
+    model, steps, batch = spec.model, spec.training.iterations, spec.training.global_batch
+    parameters = stage_count(model, vocabulary(spec), 1, 1, 0)
+    told = " ".join(PAGES["README.md"].partition("<!-- answer")[0].split())
+    assert f"{parameters / 1e6:.2f} million parameters (`{model.name}`) trains for {steps} steps of" in told
+    assert f"of {batch} sequences × {model.seq_length} tokens" in told
+    assert f"{steps * batch * model.seq_length / parameters:.2f} tokens a parameter" in told
+    assert f"below +{load_experiment(experiment).judgement.margin_nats} nats" in told
 
 
 @pytest.mark.parametrize("page", PAGES)
