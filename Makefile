@@ -23,7 +23,7 @@ help: ## This list
 setup: ## Make .venv (PYTHON=python3.12 to choose one, BUILD=cpu|cuda|cuda126 to choose torch's build)
 	@$(PYTHON) requirements/install.py
 
-smoke: setup ## Five methods on a small model, end to end: results/smoke/ (EXPERIMENT=smoke-short: two, in a minute)
+smoke: setup ## Five methods on a tiny model, end to end: results/smoke/; eight minutes (EXPERIMENT=smoke-short: two methods, two minutes)
 	$(SMOKE) --config experiment=$(EXPERIMENT)
 
 check: setup ## While you write: style, types, unit tests, a case of each mechanism; three minutes

@@ -69,6 +69,26 @@ def test_readme_says_above_its_tables_what_was_trained(experiment: str) -> None:
     assert f"below +{load_experiment(experiment).judgement.margin_nats} nats" in told
 
 
+def test_durations_are_the_same_in_the_makefile_the_pages_and_the_experiments() -> None:
+    said = dict(re.findall(r"^\| `(make .+?)` \| .*? \| (.*?) \|$", PAGES["first-run.md"], re.MULTILINE))
+    makefile = dict(re.findall(r"^([a-z-]+):.*## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for command, duration in said.items():
+        assert duration in makefile[command.split()[1]], command
+    words = {2: "two minutes", 8: "eight minutes"}
+    assert said["make smoke"] == words[load_experiment("smoke").minutes]
+    assert said["make smoke EXPERIMENT=smoke-short"] == words[load_experiment("smoke-short").minutes]
+
+
+def test_the_smoke_trains_what_the_first_page_says() -> None:
+    page, smoke, short = PAGES["first-run.md"], load_experiment("smoke"), load_experiment("smoke-short")
+    published = rows((ROOT / "results/published/smoke/tables/accuracy.md").read_text(encoding="utf-8"))[2:]
+    assert len(smoke.methods) == len(published) == 5
+    assert "train five methods" in page
+    assert f"the same with two methods, {short.training.iterations} steps" in page
+    assert len(short.methods) == 2
+    assert f"trains `gpt2-nano` for {smoke.training.iterations} steps" in page
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     targets = [t for t in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGES[page]) if not t.startswith("http")]
