@@ -18,6 +18,7 @@ from edgc.report.tables.links import PAYS
 from edgc.suite.cluster.parameters import stage_count, vocabulary
 from edgc.suite.config import Experiment, Method, available, load_experiment
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
+from tests.fixtures.quoted import missing, quotes
 
 #: Snakemake takes seconds to plan; that what it plans exists is tested by itself.
 COMMANDS = [
@@ -67,6 +68,20 @@ def test_readme_says_above_its_tables_what_was_trained(experiment: str) -> None:
     assert f"of {batch} sequences × {model.seq_length} tokens" in told
     assert f"{steps * batch * model.seq_length / parameters:.2f} tokens a parameter" in told
     assert f"below +{load_experiment(experiment).judgement.margin_nats} nats" in told
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_measured_numbers_in_prose_are_in_the_published_file_beside_them(page: str) -> None:
+    found = [each for each in quotes() if each.page == page]
+    wrong = {each.text: missing(each) for each in found if missing(each)}
+    assert not wrong, "link the published table that has these numbers, or leave them out"
+
+
+def test_a_number_that_no_published_file_has_is_noticed() -> None:
+    quoted = next(each for each in quotes() if each.page == "README.md" and each.files)
+    assert not missing(quoted)
+    assert missing(quoted._replace(numbers=["85.2"])) == ["85.2"]
+    assert missing(quoted._replace(files=frozenset())) == quoted.numbers
 
 
 def test_durations_are_the_same_in_the_makefile_the_pages_and_the_experiments() -> None:
