@@ -17,7 +17,7 @@ ModelName = Annotated[str | None, typer.Option(help="Name of a file in configs/m
 ClusterName = Annotated[str | None, typer.Option(help="Name of a file in configs/clusters; needed without --sites")]
 Sites = Annotated[
     int | None,
-    typer.Option(min=2, help="Sites, each a node with whole replicas; methods for far sites are then weighed, too"),
+    typer.Option(min=2, help="Sites, each a node with whole replicas; adds the methods for distant sites"),
 ]
 
 

@@ -105,8 +105,8 @@ LOOKS = {
     "sparseloco_5": Look("#CAB2D6", "X", (0, (5, 1, 1, 1))),
     "tagc": Look("#117A8B", "p", "-"),
     "tagc_released": Look("#66A8B0", "p", (0, (4, 1.5))),
-    "powersgd_r32_8_4": Look("#0072B2", "P", (0, (1, 1.2))),
-    "powersgd_r32_8_4_overlap": Look("#0072B2", "P", "-"),
+    "powersgd_r32_8_4": Look("#0072B2", "D", (0, (1, 1.2))),
+    "powersgd_r32_8_4_overlap": Look("#0072B2", "D", "-"),
 }
 
 #: Marker and dash of a method whose parameters are sharded, by the beginning of its name; the colour is the method's.

@@ -21,8 +21,8 @@ TITLE = "Step time saved and exposed communication"
 NOTE = {
     "Above": "step time saved against the fastest dense method at that rate, which is the line at zero",
     "Below": "exposed communication: step time less that of a step without exchange, mean over rounds",
-    "Colour": "methods whose loss gap is known to be within the margin (table `links`): the fastest that pays at each "
-    "rate, and the next; without measured gaps, the fastest of all",
+    "Colour": "the fastest methods whose loss gap is known to be within the margin (table `links`)",
+    "No gap measured": "the fastest methods are in colour",
     "Grey": "range of the methods that are not known to keep their loss",
     "Left out": "slower methods that keep it, and slower dense methods",
     "Hollow": "within noise",
