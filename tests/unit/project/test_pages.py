@@ -89,7 +89,7 @@ def test_durations_are_the_same_in_the_makefile_the_pages_and_the_experiments() 
     makefile = dict(re.findall(r"^([a-z-]+):.*## (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for command, duration in said.items():
         assert duration in makefile[command.split()[1]], command
-    words = {2: "two minutes", 8: "eight minutes"}
+    words: dict[float, str] = {2: "two minutes", 8: "eight minutes"}
     assert said["make smoke"] == words[load_experiment("smoke").minutes]
     assert said["make smoke EXPERIMENT=smoke-short"] == words[load_experiment("smoke-short").minutes]
 
