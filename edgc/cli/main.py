@@ -19,7 +19,7 @@ from edgc.cli.plan_commands import plan, recommend
 from edgc.cli.site_commands import app as site
 from edgc.cli.site_commands import compare
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
-from edgc.suite.config import Corpus, Experiment, Method, Task, available, load, load_experiment
+from edgc.suite.config import Corpus, Experiment, Method, Task, available, load, load_experiment, paths
 from edgc.tools.lab.commands import app as lab
 
 
@@ -369,12 +369,13 @@ def methods(
 
 @app.command()
 def experiments(as_json: AsJson = False) -> None:
-    """List the experiments: what each shows, and how many minutes it takes."""
+    """List the experiments by folder: what each shows, and how many minutes it takes."""
     rows = []
-    for name in available(Experiment):
+    for name, path in sorted(paths(Experiment.folder).items(), key=lambda item: item[1]):
         e = load_experiment(name)
         rows.append(
-            {"name": name, "title": e.title, "shows": e.shows, "minutes": e.minutes, "mode": e.mode}
+            {"name": name, "title": e.title, "file": str(path)}
+            | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
             | {"cluster": e.cluster, "methods": list(e.methods), "runs": len(e.runs())}
             | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
         )

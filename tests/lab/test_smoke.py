@@ -10,7 +10,7 @@ from tests.fixtures.limits import HANG
 from tests.fixtures.workspace import REPOSITORY
 from tests.lab.conftest import LabProject, end, steps
 
-SMOKE = yaml.safe_load((REPOSITORY / "configs/experiments/smoke.yaml").read_text())
+SMOKE = yaml.safe_load((REPOSITORY / "configs/experiments/start/smoke.yaml").read_text())
 METHODS = ["dense", "powersgd"]
 
 

@@ -37,6 +37,7 @@ from edgc.suite.config import (
     available,
     load,
     load_experiment,
+    paths,
 )
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -99,7 +100,7 @@ class Change(NamedTuple):
 
 def changes(kind: type[Named], name: str) -> Iterator[Change]:
     """All changes of a file, always the same ones in the same order."""
-    text = (CONFIGS / kind.folder / f"{name}.yaml").read_text(encoding="utf-8")
+    text = paths(kind.folder, CONFIGS)[name].read_text(encoding="utf-8")
     yield from (Change(what, partial(change, text)) for what, change in TEXTS.items())
     yield from (Change(f"cut off at {at}", lambda at=at: text[:at]) for at in range(1, len(text), 7))
     yield from (
@@ -115,7 +116,7 @@ def changes(kind: type[Named], name: str) -> Iterator[Change]:
 
 @cache
 def _plain(kind: type[Named], name: str) -> dict[str, Any]:
-    return yaml.safe_load((CONFIGS / kind.folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(paths(kind.folder, CONFIGS)[name].read_text(encoding="utf-8"))
 
 
 def _aliases(levels: int) -> str:
@@ -210,7 +211,7 @@ def experiments() -> list[Experiment]:
 
 def complaints(kind: type[Named], name: str, change: Change, configs: Path) -> list[str]:
     """What is to be said of how a changed file is received; nothing, if it loads or is refused on one screen."""
-    path = configs / kind.folder / f"{name}.yaml"
+    path = paths(kind.folder, configs)[name]
     before, text = path.read_bytes(), change.text()
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     readers = [(kind, name)] + [(Experiment, other) for other in [user(kind, name)] if other]
@@ -256,7 +257,7 @@ def test_a_changed_file_loads_or_is_refused_on_one_screen(kind: type[Named], nam
 
 @pytest.mark.parametrize("what", TEXTS)
 def test_a_file_that_is_no_yaml_or_no_settings_is_refused_on_one_screen(what: str, configs: Path) -> None:
-    path = CONFIGS / "experiments" / "smoke.yaml"
+    path = paths("experiments", CONFIGS)["smoke"]
     change = Change(what, partial(TEXTS[what], path.read_text(encoding="utf-8")))
     assert complaints(Experiment, "smoke", change, configs) == []
 

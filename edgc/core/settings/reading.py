@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
+from functools import cache
 from importlib.resources import files
-from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -21,7 +22,7 @@ SHIPPED = Path(str(files("edgc.core"))) / "configs"
 
 
 class Named(Settings):
-    """What a file of its own defines: `configs/<folder>/<name>.yaml`."""
+    """What a file of its own defines: `<name>.yaml` in `configs/<folder>` or in a folder there."""
 
     folder: ClassVar[str]
 
@@ -38,53 +39,70 @@ N = TypeVar("N", bound=Named)
 
 def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
     """Names that can be loaded for `kind`, sorted."""
-    return sorted({path.stem for place in _places(configs) for path in (place / kind.folder).glob("*.yaml")})
+    return sorted(paths(kind.folder, configs))
+
+
+def paths(folder: str, configs: Path = CONFIGS) -> dict[str, Path]:
+    """By name: the files in `configs/<folder>`, at any depth. Raises `UserError` if two have one name.
+
+    Without `configs`: the current folder's, and those that come with the package and are not among them.
+    """
+    return _shipped(folder) | _below(configs / folder) if configs == CONFIGS else _below(configs / folder)
+
+
+@cache
+def _shipped(folder: str) -> dict[str, Path]:
+    return _below(SHIPPED / folder)
+
+
+def _below(top: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for place, _, names in os.walk(top):
+        for name in (name.removesuffix(".yaml") for name in names if name.endswith(".yaml")):
+            path = Path(place, f"{name}.yaml")
+            if name in found:
+                raise UserError(f"{path}: {found[name]} has the same name, and files are found by it; rename one")
+            found[name] = path
+    return found
 
 
 def load(kind: type[N], name: str, configs: Path = CONFIGS, wanted_by: str = "") -> N:
-    """Read `configs/<folder>/<name>.yaml`. Raises `UserError` if it is missing or not valid.
-
-    Without `configs`: the current folder's file, or else the one that comes with the package.
-    """
-    paths = [place / kind.folder / f"{name}.yaml" for place in _places(configs)]
-    there = [path for path in paths if path.stem == name and isfile(path)]  # noqa: PTH113  Path's fails on long names
-    if not there:
-        raise UserError(
-            f"{wanted_by}{kind.__name__.lower()} {shown(name)}: no file {cut(str(paths[0]), 200)}; there are: "
-            f"{', '.join(available(kind, configs))}"
-        )
-    loaded = read(kind, there[0])
+    """Read the file of this name. Raises `UserError` if it is missing or not valid. `configs`: as in `paths`."""
+    path = _file(kind, name, configs, f"{wanted_by}{kind.__name__.lower()} {shown(name)}")
+    loaded = read(kind, path, configs)
     if loaded.name != name:
-        raise UserError(f"{there[0]}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
+        raise UserError(f"{path}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
     return loaded
 
 
-def _places(configs: Path) -> tuple[Path, ...]:
-    """Where files are looked for, in this order."""
-    return (CONFIGS, SHIPPED) if configs == CONFIGS else (configs,)
+def _file(kind: type[Named], name: str, configs: Path, wanted: str) -> Path:
+    there = paths(kind.folder, configs)
+    if name not in there:
+        missing = configs / kind.folder / f"{name}.yaml"
+        raise UserError(f"{wanted}: no file {cut(str(missing), 200)}; there are: {', '.join(sorted(there))}")
+    return there[name]
 
 
-def read(kind: type[N], path: Path) -> N:
+def read(kind: type[N], path: Path, configs: Path = CONFIGS) -> N:
     """Read a file that may lie anywhere. Raises `UserError` if it cannot be read or is not valid."""
     own = _values(path)
     if not isinstance(own.get("of"), str) or "of" not in kind.model_fields:
         return validate(kind, own, str(path))
-    values = kind.settled(_inherited(own, path, (path.stem,)), own)
+    values = kind.settled(_inherited(kind, own, path, configs, (path.stem,)), own)
     return validate(kind, values, f"{path} of {own['of']}")
 
 
-def _inherited(values: dict[str, Any], path: Path, chain: tuple[str, ...]) -> dict[str, Any]:
-    """The values laid over those of the file beside it that they are `of`, if they say so."""
+def _inherited(
+    kind: type[Named], values: dict[str, Any], path: Path, configs: Path, chain: tuple[str, ...]
+) -> dict[str, Any]:
+    """The values laid over those of the file that they are `of`, if they say so."""
     base = values.get("of")
     if not isinstance(base, str):
         return values
     if base in chain:
         raise UserError(f"{path}: of {base!r}: {' of '.join((*chain, base))} never ends")
-    there = sorted(other.stem for other in path.parent.glob("*.yaml"))
-    found = path.parent / f"{base}.yaml"
-    if base not in there:
-        raise UserError(f"{path}: of = {shown(base)}: no file {cut(str(found), 200)}; there are: {', '.join(there)}")
-    return merge(_inherited(_values(found), found, (*chain, base)), values)
+    found = _file(kind, base, configs, f"{path}: of = {shown(base)}")
+    return merge(_inherited(kind, _values(found), found, configs, (*chain, base)), values)
 
 
 def parse(text: str) -> Any:

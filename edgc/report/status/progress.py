@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from edgc.core.base.errors import UserError
 from edgc.report.planned_runs import asked
-from edgc.suite.config import CONFIGS, Experiment, RunSpec, load_experiment
+from edgc.suite.config import CONFIGS, Experiment, RunSpec, available, load_experiment
 
 #: What a run can be, in the order in which they are counted.
 STATES = ("running", "waiting", "timeout", "stopped", "done", "diverged", "cancelled", "failed")
@@ -94,10 +94,9 @@ def _watched(name: str, results: Path, configs: Path) -> Watched:
 
 def _found(name: str, results: Path, configs: Path) -> Watched:
     """A folder's experiment. One that is gone or broken must not hide the others."""
-    path = configs / Experiment.folder / f"{name}.yaml"
-    if not path.is_file():
-        return Watched(name, (), f"its file {path} no longer exists")
     try:
+        if name not in available(Experiment, configs):
+            return Watched(name, (), f"its file {configs / Experiment.folder / name}.yaml no longer exists")
         return _watched(name, results, configs)
     except UserError as error:
         return Watched(name, (), str(error))

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from scipy.optimize import minimize_scalar
 
-from edgc.core.settings.reading import parse
+from edgc.core.settings.reading import parse, paths
 from edgc.core.settings.settings import merge, validate
 from edgc.suite.cluster.ask import question
 from edgc.suite.cluster.step_model import StepModel
@@ -20,7 +20,7 @@ MICRO_BATCH, CHUNKS = 1, 2  #: the table names neither; interleaving as in the p
 
 def megatron_table(calibration: Calibration, configs: Path = CONFIGS) -> pd.DataFrame:
     """A row a model of the table: achieved `tflops` a device as published, `predicted`, and the `error`, a share."""
-    reference = parse((configs / "reference" / "megatron-sc21.yaml").read_text(encoding="utf-8"))
+    reference = parse(paths("reference", configs)["megatron-sc21"].read_text(encoding="utf-8"))
     table = pd.DataFrame(reference["rows"], columns=reference["columns"])
     rows = [dict(zip(reference["columns"], row, strict=True)) for row in reference["rows"]]
     table["predicted"] = [_tflops(row, reference, calibration, configs) for row in rows]

@@ -1,13 +1,13 @@
 """The only definition of a setting. YAML files, the JSON schema, the CLI and the spec id all come from here.
 
-`configs/experiments/X.yaml` names a model, methods, seeds …; `load_experiment` reads it with the files it names
+A file in `configs/experiments/` names a model, methods, seeds …; `load_experiment` reads it with the files it names
 and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete: training needs nothing else.
 """
 
 from __future__ import annotations
 
 from edgc.core.settings.method import Method, Placement
-from edgc.core.settings.reading import CONFIGS, Named, available, load
+from edgc.core.settings.reading import CONFIGS, Named, available, load, paths
 from edgc.suite.config.calibration import Calibration, Stages
 from edgc.suite.config.cluster import Cluster, Links, Parallel, Schedule
 from edgc.suite.config.corpus import Corpus, Tokenizer
@@ -55,4 +55,5 @@ __all__ = [
     "available",
     "load",
     "load_experiment",
+    "paths",
 ]

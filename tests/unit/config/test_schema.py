@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from jsonschema import Draft202012Validator
 
-from edgc.suite.config import KINDS, schema
+from edgc.suite.config import KINDS, paths, schema
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,6 +41,6 @@ def test_schemas_are_valid_and_accept_every_file() -> None:
         definition = json.loads(text)
         Draft202012Validator.check_schema(definition)
         validator = Draft202012Validator(definition)
-        for path in (ROOT / "configs" / folder).glob("*.yaml"):
+        for path in paths(folder, ROOT / "configs").values():
             errors = list(validator.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8"))))
             assert errors == [], path.name

@@ -247,7 +247,7 @@ def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():
 
 
 def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
-    configs, file = tmp_path / "configs", tmp_path / "configs/experiments/links-nano.yaml"
+    configs, file = tmp_path / "configs", tmp_path / "configs/experiments/time/links-nano.yaml"
     shutil.copytree(CONFIGS, configs)
     plain = file.read_text()
     session(at(r10mbit=SLOW)).frames.write(tmp_path / "links-nano/frames")

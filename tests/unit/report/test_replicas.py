@@ -83,7 +83,7 @@ def test_one_degree_alone_is_said() -> None:
 )
 def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: Path) -> None:
     shutil.copytree(CONFIGS, configs := tmp_path / "configs")
-    with (configs / "experiments/quality-rates.yaml").open("a") as file:
+    with (configs / "experiments/rates/quality-rates.yaml").open("a") as file:
         file.write(f"judgement: {{baseline: dense_lr0.001, replicas_from: {named}}}\n")
     with pytest.raises(UserError, match=told):
         load_experiment("quality-rates", configs)

@@ -182,6 +182,15 @@ def test_a_broken_experiment_does_not_hide_the_others(tmp_path: Path) -> None:
     assert gone.problem
 
 
+def test_away_from_a_checkout_the_packages_experiments_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "smoke" / "runs").mkdir(parents=True)
+    [smoke] = choose([], Path("results"))
+    assert (len(smoke.specs), smoke.problem) == (5, "")
+
+
 def test_a_run_of_another_matrix_is_ignored(tmp_path: Path) -> None:
     write_run(SPEC, tmp_path / "tiny" / "runs" / SPEC.run_id)
     write_run(tiny_spec("topk"), tmp_path / "tiny" / "runs" / "no-longer-there")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from edgc.core.base.errors import UserError
 from edgc.core.settings.method import Method
-from edgc.core.settings.reading import SHIPPED, available, load
+from edgc.core.settings.reading import SHIPPED, available, load, paths
+from edgc.suite.config import Experiment
 
 METHODS = SHIPPED / Method.folder
 
@@ -29,6 +31,29 @@ def test_the_current_folders_files_come_first(tmp_path: Path, monkeypatch: pytes
     assert load(Method, "powersgd").title == "Mine"
     assert load(Method, "another").name == "another"
     assert {"another", "powersgd", "dense"} <= set(available(Method))
+
+
+def test_a_file_is_found_by_name_in_any_folder_and_may_be_of_one_in_another(tmp_path: Path) -> None:
+    whole = yaml.safe_load(paths("experiments")["smoke"].read_text(encoding="utf-8"))
+    for file, values in (("mine/base", whole | {"name": "base"}), ("child", {"name": "child", "of": "base"})):
+        path = tmp_path / "experiments" / f"{file}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert load(Experiment, "child", tmp_path).training == load(Experiment, "base", tmp_path).training
+    (tmp_path / "experiments" / "base.yaml").write_text("name: base\n", encoding="utf-8")
+    for name in ("base", "child"):
+        with pytest.raises(UserError, match=r"base\.yaml: .*base\.yaml has the same name.*rename one"):
+            load(Experiment, name, tmp_path)
+
+
+def test_an_own_experiment_may_be_of_one_that_comes_with_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs" / "experiments").mkdir(parents=True)
+    (tmp_path / "configs" / "experiments" / "mine.yaml").write_text("{name: mine, of: smoke, minutes: 3}")
+    assert load(Experiment, "mine").methods == load(Experiment, "smoke").methods
+    assert {"mine", "smoke"} <= set(available(Experiment))
 
 
 def test_a_folder_that_is_named_is_the_only_one(tmp_path: Path) -> None:
