@@ -34,10 +34,12 @@ from edgc.suite.config import (
     Model,
     Named,
     Task,
+    Variants,
     available,
     load,
     load_experiment,
     paths,
+    shared_variants,
 )
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -195,7 +197,9 @@ def read(kind: type[Named], name: str, configs: Path) -> None:
 def user(kind: type[Named], name: str) -> str | None:
     """The smallest experiment that reads a file, too, if there is one."""
     for e in experiments():
-        named = {Method: (*e.methods, *(each["of"] for each in e.variants.values())), Model: e.models, Task: e.tasks}
+        variants = shared_variants(CONFIGS) | e.variants
+        of = [variants[method]["of"] for method in e.methods if method in variants]
+        named = {Method: (*e.methods, *of), Variants: available(Variants, CONFIGS), Model: e.models, Task: e.tasks}
         named |= {Cluster: (e.cluster,), Corpus: (e.corpus,), Experiment: (e.of, *e.predict_from)}
         if name in named.get(kind, ()):
             return e.name

@@ -20,9 +20,10 @@ from edgc.suite.config.task import Task
 from edgc.suite.config.timing import Cell, Timing
 from edgc.suite.config.trace import Change, Trace
 from edgc.suite.config.training import Probe, Training
+from edgc.suite.config.variants import Variants, shared_variants
 
 #: Everything that has files of its own, and so a JSON schema.
-KINDS: tuple[type[Named], ...] = (Experiment, Model, Method, Cluster, Corpus, Task, Calibration, Trace)
+KINDS: tuple[type[Named], ...] = (Experiment, Variants, Model, Method, Cluster, Corpus, Task, Calibration, Trace)
 
 __all__ = [
     "CONFIGS",
@@ -52,8 +53,10 @@ __all__ = [
     "Trace",
     "Training",
     "UntilDecided",
+    "Variants",
     "available",
     "load",
     "load_experiment",
     "paths",
+    "shared_variants",
 ]

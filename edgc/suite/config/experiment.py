@@ -23,6 +23,7 @@ from edgc.suite.config.task import Task
 from edgc.suite.config.timing import UNSHAPED, Timing
 from edgc.suite.config.trace import Trace
 from edgc.suite.config.training import Training
+from edgc.suite.config.variants import ByName, shared_variants
 
 
 class Judgement(Settings):
@@ -92,8 +93,10 @@ class Experiment(Named):
         description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full",
     )
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
-    methods: tuple[str, ...] = Field(min_length=1, description="Files in configs/methods, or names of variants")
-    variants: dict[str, dict[str, Any]] = Field(
+    methods: tuple[str, ...] = Field(
+        min_length=1, description="Files in configs/methods, or variants: of this file, or else in configs/variants"
+    )
+    variants: ByName = Field(
         {},
         description="Methods of this experiment's own, by a new name: the file that each is a variant `of`, and what "
         "differs, e.g. {powersgd_r8: {of: powersgd, title: PowerSGD r = 8, policy: {rank: 8}}}",
@@ -167,11 +170,6 @@ class Experiment(Named):
             raise ValueError(f"judgement.controls {own}: a method is no control of its own; name another one")
         if unknown := set(self.overrides) - set(self.methods):
             raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
-        for name, changes in self.variants.items():
-            if {"of", "title"} - set(changes) or "name" in changes:
-                raise ValueError(
-                    f"variants.{name} needs `of`, a file in configs/methods, and a title; its name is {name}"
-                )
         for method, changes in self.overrides.items():
             if other := set(changes) - {"method", "training", "loop"}:
                 raise ValueError(
@@ -284,8 +282,9 @@ class Experiment(Named):
 
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """By name: the method's settings, and what it changes of the training and the loop."""
+        variants = shared_variants(configs) | self.variants
         for name in self.methods:
-            method = self._method(name, configs)
+            method = self._method(name, variants, configs)
             training = {"optimizer": method["optimizer"]} if method.get("optimizer") else {}
             changes = merge({"method": method, "training": training}, self.overrides.get(name, {}))
             if not self.learning_rates:
@@ -296,13 +295,19 @@ class Experiment(Named):
                 method, training = merge(changes["method"], named), merge(changes["training"], rate)
                 yield named["name"], changes | {"method": method, "training": training}
 
-    def _method(self, name: str, configs: Path) -> dict[str, Any]:
-        if name not in self.variants:
+    def _method(self, name: str, variants: dict[str, dict[str, Any]], configs: Path) -> dict[str, Any]:
+        known = available(Method, configs)
+        if name not in variants and name not in known:
+            raise UserError(
+                f"experiment {self.name}: method {shown(name)}: no file in configs/methods and no variant; there are: "
+                f"{', '.join(sorted({*known, *variants}))}"
+            )
+        if name not in variants:
             return self._load(Method, name, configs).model_dump()
-        if name in available(Method, configs):
+        if name in known:
             raise UserError(f"experiment {self.name}: variants.{name}: there is a file of that name; choose another")
-        own = {"name": name} | {key: value for key, value in self.variants[name].items() if key != "of"}
-        return merge(self._load(Method, self.variants[name]["of"], configs).model_dump(), own)
+        own = {"name": name} | {key: value for key, value in variants[name].items() if key != "of"}
+        return merge(self._load(Method, variants[name]["of"], configs).model_dump(), own)
 
     def _load(self, kind: type[N], name: str, configs: Path) -> N:
         return load(kind, name, configs, f"experiment {self.name}: ")

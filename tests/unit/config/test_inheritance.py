@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.suite.config import load_experiment
+from edgc.suite.config import Experiment, load_experiment, paths, shared_variants
 from tests.fixtures.configs import Edit, write_configs
 
 
@@ -68,3 +69,51 @@ def test_a_variant_of_another_file_inherits_nothing_of_its_namesake(tmp_path: Pa
     configs = write_configs(tmp_path, _child(**own))
     _, low = load_experiment("child", configs).runs(configs)
     assert (low.method.title, low.method.policy.ratio) == ("Lower", 0.1)  # type: ignore[attr-defined]
+
+
+def _low(rank: int) -> dict[str, Any]:
+    return {"low": {"of": "powersgd", "title": f"Low {rank}", "policy": {"rank": rank}}}
+
+
+def test_a_shared_variant_is_run_by_its_name_unless_the_file_has_its_own(tmp_path: Path) -> None:
+    def shared(files: dict[str, Any]) -> None:
+        files["variants/some"] = {"name": "some", "variants": _low(2)}
+        files["experiments/trial"] |= {"methods": ["dense", "low"]}
+        files["experiments/own"] = {"name": "own", "of": "trial", "variants": _low(3)}
+
+    configs = write_configs(tmp_path, shared)
+    titles = [load_experiment(name, configs).runs(configs)[1].method.title for name in ("trial", "own")]
+    assert titles == ["Low 2", "Low 3"]
+
+
+def test_shared_variants_that_are_none_or_stand_twice_are_refused(tmp_path: Path) -> None:
+    def refused(text: str, some: dict[str, Any], more: dict[str, Any]) -> None:
+        def shared(files: dict[str, Any]) -> None:
+            files["variants/some"] = {"name": "some", "variants": some}
+            files["variants/more"] = {"name": "more", "variants": more}
+            files["experiments/trial"]["methods"] = ["dense", *some]
+
+        with pytest.raises(UserError, match=text):
+            load_experiment("trial", write_configs(tmp_path, shared))
+
+    refused(r"variants some: low is in another file there", _low(2), _low(3))
+    refused(r"some\.yaml.*\n.*variants\.low needs `of`", {"low": {"title": "Low"}}, {})
+    refused(r"variants\.topk: there is a file of that name", {"topk": {"of": "powersgd", "title": "Low"}}, {})
+
+
+#: A run's id has its method's name, so that these keep theirs. No other name may have a second meaning.
+TWICE = {
+    "block_random_warm", "lhc_warm", "onebit_warm", "powersgd_r32_pipeline", "randomk_warm", "sidco_warm",
+    "topk_2bit_warm", "topk_int8_warm", "topk_warm",
+}  # fmt: skip
+
+
+def test_a_variant_is_defined_once_and_its_name_has_one_meaning() -> None:
+    """Over all experiments and what they share."""
+    known: dict[str, list[Any]] = {name: [variant] for name, variant in shared_variants().items()}
+    for path in paths(Experiment.folder).values():
+        for name, changes in yaml.safe_load(path.read_text(encoding="utf-8")).get("variants", {}).items():
+            known.setdefault(name, []).append(changes)
+    assert {name for name, meanings in known.items() if len(meanings) > 1} == TWICE
+    copied = [name for name, meanings in known.items() for one in meanings if meanings.count(one) > 1]
+    assert copied == ["topk_warm"] * 2, "of `quality`'s another, which peers-every-step inherits"
