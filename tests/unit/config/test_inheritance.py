@@ -12,6 +12,8 @@ from edgc.core.base.errors import UserError
 from edgc.suite.config import Experiment, load_experiment, paths, shared_variants
 from tests.fixtures.configs import Edit, write_configs
 
+FILES = paths(Experiment.folder)
+
 
 def _child(**own: Any) -> Edit:
     """`child` is `of` the trial, which has overrides and variants; its own values."""
@@ -111,9 +113,15 @@ TWICE = {
 def test_a_variant_is_defined_once_and_its_name_has_one_meaning() -> None:
     """Over all experiments and what they share."""
     known: dict[str, list[Any]] = {name: [variant] for name, variant in shared_variants().items()}
-    for path in paths(Experiment.folder).values():
+    for path in FILES.values():
         for name, changes in yaml.safe_load(path.read_text(encoding="utf-8")).get("variants", {}).items():
             known.setdefault(name, []).append(changes)
     assert {name for name, meanings in known.items() if len(meanings) > 1} == TWICE
     copied = [name for name, meanings in known.items() for one in meanings if meanings.count(one) > 1]
-    assert copied == ["topk_warm"] * 2, "of `quality`'s another, which peers-every-step inherits"
+    assert copied == ["topk_warm"] * 2, "the shared one is that of `quality`"
+
+
+def test_no_experiment_is_of_one_that_is_of_one_that_is_of_another() -> None:
+    """Two files at most are read beside its own."""
+    of = {name: yaml.safe_load(path.read_text(encoding="utf-8")).get("of") for name, path in FILES.items()}
+    assert [name for name, base in of.items() if base and of[base] and of[of[base]]] == []
