@@ -20,7 +20,7 @@ from edgc.suite.config.task import Task
 from edgc.suite.config.timing import Cell, Timing
 from edgc.suite.config.trace import Change, Trace
 from edgc.suite.config.training import Probe, Training
-from edgc.suite.config.variants import Variants, shared_variants
+from edgc.suite.config.variant import Variants, shared_variants
 
 #: Everything that has files of its own, and so a JSON schema.
 KINDS: tuple[type[Named], ...] = (Experiment, Variants, Model, Method, Cluster, Corpus, Task, Calibration, Trace)

@@ -23,7 +23,7 @@ from edgc.suite.config.task import Task
 from edgc.suite.config.timing import UNSHAPED, Timing
 from edgc.suite.config.trace import Trace
 from edgc.suite.config.training import Training
-from edgc.suite.config.variants import ByName, shared_variants
+from edgc.suite.config.variant import ByName, shared_variants
 
 
 class Judgement(Settings):
