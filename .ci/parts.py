@@ -18,8 +18,8 @@ LAB = ("edgc/suite/cluster/slurm/", "edgc/tools/lab/", "slurm/", "workflow/", "S
 #: Targets of the Makefile, and what each tests.
 PARTS = {
     "test-rest": (
-        *EXCHANGE, *RUNS, "edgc/report/", "configs/", "docs/", "tests/unit/", "tests/property/", "tests/ops/",
-        "tests/distributed/", "tests/workflow/",
+        *EXCHANGE, *RUNS, "edgc/report/", "edgc/suite/cluster/", "workflow/", "Snakefile", "configs/", "docs/",
+        "CONTRIBUTING.md", "tests/unit/", "tests/property/", "tests/ops/", "tests/distributed/", "tests/workflow/",
     ),
     "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
     "kernels": ("edgc/core/ops/", "edgc/tools/dry/compilation.py", "tests/ops/", "tests/compiled/"),

@@ -92,6 +92,7 @@ def test_data_that_comes_is_evaluated_on_and_data_that_goes_is_not_missed(
     assert evaluated.would_evaluate() == set()
 
 
+@pytest.mark.tier("all")
 def test_one_run_that_was_not_evaluated_is_the_only_one(evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGC_EVAL_DATA", str(evaluated.mirror))
     for task in ("piqa", "mathqa"):

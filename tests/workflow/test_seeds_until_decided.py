@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from edgc.suite.config import load_experiment
 from tests.workflow.conftest import Project
@@ -36,6 +37,7 @@ def made(project: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.tier("all")
 def test_seeds_are_added_where_a_verdict_is_open_and_nothing_is_lost(project: Project) -> None:
     """From given seeds to as many as are needed, and to more of them: what was run stays.
 

@@ -6,7 +6,7 @@ from edgc.suite.cluster.published import fitted_efficiency, megatron_table
 from edgc.suite.config import Calibration, load
 
 
-@pytest.mark.tier("test")
+@pytest.mark.tier("all")
 def test_every_row_is_within_ten_percent_with_one_fitted_constant() -> None:
     a100 = load(Calibration, "a100")
     fitted = fitted_efficiency(a100)

@@ -34,8 +34,9 @@ def example(room: str) -> tuple[str, str, str, str]:
     return name, code, line, method
 
 
-@pytest.mark.tier("test")
-@pytest.mark.parametrize("room", SUITES)
+@pytest.mark.parametrize(
+    "room", [pytest.param(room, marks=pytest.mark.tier("test" if room == "aggregators" else "all")) for room in SUITES]
+)
 def test_an_example_is_one_file_one_yaml_and_one_registry_line(room: str, tmp_path: Path) -> None:
     name, code, line, method = example(room)
     suites = sorted((ROOT / "tests/property").glob(SUITES[room]))

@@ -47,7 +47,7 @@ def test_a_run_writes_every_operation_and_a_figure(
     assert [path.stat().st_size > 1000 for path in write_bench_figure(out)] == [True, True]
 
 
-@pytest.mark.tier("test")
+@pytest.mark.tier("all")
 def test_a_wrong_implementation_is_named_and_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
