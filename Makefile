@@ -42,7 +42,8 @@ test-all: test test-rest test-dry test-browser $(if $(filter Linux,$(shell uname
 
 test-rest: setup ## Of those files all cases that `make test` leaves out
 	$(AT_ONCE) $(WHOLE) --tier rest
-	$(SEVERAL) tests/distributed --tier rest
+	$(SEVERAL) tests/distributed $(TIMED:%=--ignore=%) --tier rest
+	$(PYTEST) $(TIMED) --tier rest
 
 test-dry: setup ## Every method on its way over GPUs that are not there
 	$(SEVERAL) tests/dry

@@ -51,6 +51,7 @@ def trained(workspace: Workspace, name: str) -> tuple[Path, list[dict]]:
     return out, read_jsonl(out / "steps.jsonl")
 
 
+@pytest.mark.tier("all")
 def test_steps_follow_the_trace_and_the_rank_follows_the_links(drop: Workspace) -> None:
     policy = {"ranks": [4, 16], "share": 0.7, "window": 3}
     write(drop, "budget", "powersgd_budget", "drop", {"policy": policy})

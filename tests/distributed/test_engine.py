@@ -79,6 +79,7 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
         assert report[method]["checksum"], method
 
 
+@pytest.mark.tier("all")
 def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
     report = on_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured", "lgreco")
     for method, seen in report.items():

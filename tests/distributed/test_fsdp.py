@@ -70,6 +70,7 @@ def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]
     assert report["powersgd:islands:int8"]["parameters"] == [one, other, one, other], "islands hold the same"
 
 
+@pytest.mark.tier("all")
 def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
     sent, dense = bytes_of_script(1, 4, tmp_path)
     assert sent < dense / 3

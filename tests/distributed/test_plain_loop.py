@@ -62,7 +62,7 @@ def test_the_ledger_has_gradients_and_gathers(pair: dict[str, Any]) -> None:
     assert "gather" not in pair["ddp:dense"]["regions"]
 
 
-@pytest.mark.parametrize(("report", "ranks"), [("pair", 2), ("four", 4)])
+@pytest.mark.parametrize(("report", "ranks"), [("pair", 2), pytest.param("four", 4, marks=pytest.mark.tier("all"))])
 def test_shards_divide_memory_by_the_number_of_ranks(report: str, ranks: int, request: pytest.FixtureRequest) -> None:
     found = request.getfixturevalue(report)
     memory: dict[str, dict[str, int]] = {}
@@ -79,12 +79,14 @@ def test_shards_divide_memory_by_the_number_of_ranks(report: str, ranks: int, re
     assert (whole["method"] > 0) == (report == "four"), "only error feedback and factors are the method's"
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_restored_engine_goes_on_bit_for_bit(four: dict[str, Any], case: str) -> None:
     assert four[case]["resumed"] == {what: four[case][what] for what in ("losses", "norms")}
     assert four[case]["losses"][-1] < four[case]["losses"][0] - 0.5
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(("case", "other", "tolerance"), EQUAL)
 def test_what_is_not_trained_twice_loses_as_much(four: dict[str, Any], case: str, other: str, tolerance: float) -> None:
     """The experiments `sharded` and `sharded-parameters` take one's loss for the other's."""

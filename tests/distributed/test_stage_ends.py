@@ -10,6 +10,7 @@ import pytest
 from tests.distributed import links
 
 
+@pytest.mark.tier("all")
 @pytest.mark.skipif(not links.available(), reason="needs root, ip and tc, and a kernel that has namespaces")
 def test_the_last_stage_gets_the_rank_that_its_time_allows() -> None:
     """How much closer the stages then end is a measurement, printed by the program; here is what must follow from it.

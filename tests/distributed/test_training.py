@@ -201,6 +201,7 @@ def test_one_process_a_folder_and_no_orphans(workspace: Workspace) -> None:
         assert status == ("cancelled" if number == signal.SIGTERM else None)
 
 
+@pytest.mark.tier("all")
 def test_a_run_that_is_asked_to_stop_saves_its_state(whole: Path, workspace: Workspace) -> None:
     out = workspace.root / "asked"
     command = workspace.command("resume", out)

@@ -64,6 +64,7 @@ def add(mirror: Path, task: str) -> Path:
     return path
 
 
+@pytest.mark.tier("all")
 def test_data_that_comes_is_evaluated_on_and_data_that_goes_is_not_missed(
     evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

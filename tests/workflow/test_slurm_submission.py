@@ -111,6 +111,7 @@ def test_a_malformed_cluster_is_refused_before_anything_is_submitted(site: Proje
     assert not (site.root / "sbatch.calls").exists()
 
 
+@pytest.mark.tier("all")
 def test_short_runs_share_a_job(site: Project) -> None:
     path = site.root / "configs/clusters/laptop.yaml"
     path.write_text(path.read_text() + "schedule: {runs_per_job: 2, time_minutes: 10}\n")

@@ -58,8 +58,13 @@ def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
             assert " ".join(str(told).split()) in flat, row["name"]
 
 
-@pytest.mark.tier("test")
-@pytest.mark.parametrize("asked", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(asked, id=name, marks=pytest.mark.tier("test" if name in ("a cluster", "sites") else "all"))
+        for name, asked in PLANS.items()
+    ],
+)
 def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> None:
     methods = [name for name in METHODS if "--shard" not in asked or name not in WHOLE]
     command = ["plan", *asked, *(word for name in methods for word in ("--method", name))]
