@@ -23,7 +23,7 @@ CONTRACTS = {"aggregator", "amounts", "policy", "synchronisation", "workload"}  
 
 
 def about(method: Method, published: Path) -> dict[str, Any]:
-    """Source, parts and published loss gaps (nats) of a method, as `edgc methods NAME` shows them.
+    """Source, parts and the least favourable published loss gap (nats) of a method, as `edgc methods NAME` shows them.
 
     Of each part its class and its module's first line; `… at`: FILE:LINE of its algorithm; `… files`: its own and those
     of the exchange that it imports, with their lines. `published`: the folder of published results.
@@ -49,7 +49,7 @@ def about(method: Method, published: Path) -> dict[str, Any]:
     return shown | {
         "payload": aggregator.payload_formula,
         "state": aggregator.state_size,
-        "loss gap (nats)": gap.words if gap else "none is published; `edgc site` shows what is",
+        "largest published loss gap (nats)": gap.words if gap else "none is published; `edgc site` shows what is",
     }
 
 

@@ -27,7 +27,10 @@ def test_every_part_begins_where_it_says_and_has_its_files(name: str, tmp_path: 
 
 
 def test_what_is_published_is_told_with_its_regime_and_what_is_not_is_said() -> None:
-    told = about(load(Method, "powersgd"), PUBLISHED)["loss gap (nats)"]
+    told = about(load(Method, "powersgd"), PUBLISHED)["largest published loss gap (nats)"]
     assert "n = " in told
     assert "gpt2-nano" in told
-    assert "none is published" in about(load(Method, "powersgd"), PUBLISHED / "nothing")["loss gap (nats)"]
+    assert (
+        "none is published"
+        in about(load(Method, "powersgd"), PUBLISHED / "nothing")["largest published loss gap (nats)"]
+    )
