@@ -1,13 +1,12 @@
 """Collectives of a group of ranks, over torch.distributed or among threads; every byte and second is charged here."""
 
-from edgc.core.comm.communicator import GRADIENT, ChargedCommunicator, Communicator, Work, wire_factor
+from edgc.core.comm.communicator import GRADIENT, Communicator, Work, wire_factor
 from edgc.core.comm.layout import Layout, Piece, Replicated, Sharded, cut_evenly, cut_rows
 from edgc.core.comm.torch_group import TorchCommunicator
 from edgc.core.comm.uneven import ReduceOp
 
 __all__ = [
     "GRADIENT",
-    "ChargedCommunicator",
     "Communicator",
     "Layout",
     "Piece",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.comm.uneven import ReduceOp, check_own, counts
+from edgc.core.comm.uneven import ReduceOp, check_own, counts, reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,69 +25,6 @@ class Work(Protocol):
 
     def wait(self) -> None:
         """Block until the result is in place. Idempotent."""
-        ...
-
-
-class Communicator(Protocol):
-    """A group of ranks that exchange tensors. Calls return at once; results are there after `wait`.
-
-    All ranks must call in the same order. A group of one moves nothing and charges nothing.
-    """
-
-    rank: int
-    size: int
-    ledger: Ledger
-
-    def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
-        """Reduce `tensor` (any contiguous shape) over the group, in place."""
-        ...
-
-    def all_gather(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
-        """Fill `output` (size · numel, contiguous) with every rank's `tensor` (equal numel), in rank order."""
-        ...
-
-    def all_to_all(
-        self,
-        output: Tensor,
-        tensor: Tensor,
-        *,
-        sent: Sequence[int] | None = None,
-        received: Sequence[int] | None = None,
-        tag: str = GRADIENT,
-    ) -> Work:
-        """Send the j-th part of `tensor` to rank j; `output` receives one part of each, in rank order.
-
-        sent, received: elements of `tensor` for each rank and of `output` from each, 0 allowed; None: equal parts. Give
-        them on all ranks or on none. Raises `ValueError` if they do not add up to what the tensors have.
-        """
-        ...
-
-    def reduce_scatter(
-        self,
-        output: Tensor,
-        tensor: Tensor,
-        *,
-        sizes: Sequence[int] | None = None,
-        op: ReduceOp = ReduceOp.SUM,
-        tag: str = GRADIENT,
-    ) -> Work:
-        """Reduce `tensor`, one part for each rank one after another, over the group; `output` receives the own part.
-
-        sizes: elements of each rank's part, equal on all ranks, 0 allowed; None: equal parts. `output` may be the own
-        part of `tensor`, of which nothing else is changed. Every run has the same bits: added in rank order, floats
-        narrower than fp32 in fp32; equal parts on NCCL in NCCL's order. Raises `ValueError` as `all_to_all` does.
-        """
-        ...
-
-    def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
-        """Overwrite `tensor` with group rank `source`'s, in place."""
-        ...
-
-    def pair(self, peer: int) -> Communicator:
-        """This rank and group rank `peer` alone, by messages between these two. Only they call what it offers.
-
-        A rank that is in several pairs must launch in an order of pairs that all ranks agree on.
-        """
         ...
 
 
@@ -111,11 +49,13 @@ def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
 
 
 class _TimedWork:
-    """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock."""
+    """Charges the seconds from launch to completion to the tag, and those blocked in between to the clock.
 
-    def __init__(self, wait: Callable[[], object], ledger: Ledger, tag: str, begin: Any) -> None:
-        self._wait: Callable[[], object] | None = wait
-        self._ledger, self._tag, self._begin = ledger, tag, begin
+    wait: None if it is complete.
+    """
+
+    def __init__(self, wait: Callable[[], object] | None, ledger: Ledger, tag: str, begin: Any) -> None:
+        self._wait, self._ledger, self._tag, self._begin = wait, ledger, tag, begin
 
     def wait(self) -> None:
         if self._wait is None:
@@ -126,45 +66,22 @@ class _TimedWork:
         self._ledger.took(self._tag, self._begin)
 
 
-class _Done:
-    def wait(self) -> None:
-        return None
+class Communicator:
+    """A group of ranks that exchange tensors. Calls return at once; results are there after `wait`.
 
-
-class ChargedCommunicator:
-    """Charges the ledger around a transport's collectives; transports fill in `_launch`."""
+    All ranks must call in the same order. A group of one moves nothing and charges nothing. Every call charges the
+    ledger; a transport fills in `_launch` and `_swap`.
+    """
 
     def __init__(self, rank: int, size: int, ledger: Ledger) -> None:
         self.rank, self.size, self.ledger = rank, size, ledger
 
-    def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
-        """Start the collective; return what blocks until it is complete."""
-        raise NotImplementedError
-
-    def pair(self, peer: int) -> Communicator:
-        raise NotImplementedError(f"{type(self).__name__} sends no messages to one rank")
-
-    def _charged(
-        self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, kept: int | None = None, **options: object
-    ) -> Work:
-        """kept: elements of `payload` that are not sent; None: as many on all ranks, which hand over as many."""
-        empty = payload.numel() == 0 and "received" not in options  # on all ranks, else others may send here
-        if self.size == 1 or empty:
-            for target, own in itertools.pairwise(tensors):  # output ← own, where there is an output
-                target.copy_(own.reshape(target.shape))
-            return _Done()
-        handed = payload.numel() * payload.element_size()
-        wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
-        self.ledger.charge(tag, handed, wire)
-        begin = self.ledger.clock.now()
-        with _blocked(self.ledger, tag):
-            wait = self._launch(collective, *tensors, **options)
-        return _TimedWork(wait, self.ledger, tag, begin)
-
     def all_reduce(self, tensor: Tensor, *, op: ReduceOp = ReduceOp.SUM, tag: str = GRADIENT) -> Work:
+        """Reduce `tensor` (any contiguous shape) over the group, in place."""
         return self._charged("all_reduce", tensor, tag, tensor, op=op)
 
     def all_gather(self, output: Tensor, tensor: Tensor, *, tag: str = GRADIENT) -> Work:
+        """Fill `output` (size · numel, contiguous) with every rank's `tensor` (equal numel), in rank order."""
         return self._charged("all_gather", tensor, tag, output, tensor)
 
     def all_to_all(
@@ -176,6 +93,11 @@ class ChargedCommunicator:
         received: Sequence[int] | None = None,
         tag: str = GRADIENT,
     ) -> Work:
+        """Send the j-th part of `tensor` to rank j; `output` receives one part of each, in rank order.
+
+        sent, received: elements of `tensor` for each rank and of `output` from each, 0 allowed; None: equal parts. Give
+        them on all ranks or on none. Raises `ValueError` if they do not add up to what the tensors have.
+        """
         to, of = counts("all_to_all", sent, tensor, self.size), counts("all_to_all", received, output, self.size)
         own = to[self.rank]
         check_own("all_to_all", own, tensor, of[self.rank], output)
@@ -192,10 +114,103 @@ class ChargedCommunicator:
         op: ReduceOp = ReduceOp.SUM,
         tag: str = GRADIENT,
     ) -> Work:
+        """Reduce `tensor`, one part for each rank one after another, over the group; `output` receives the own part.
+
+        sizes: elements of each rank's part, equal on all ranks, 0 allowed; None: equal parts. `output` may be the own
+        part of `tensor`, of which nothing else is changed. Every run has the same bits: added in rank order, floats
+        narrower than fp32 in fp32; equal parts on NCCL in NCCL's order. Raises `ValueError` as `all_to_all` does.
+        """
         parts = counts("reduce_scatter", sizes, tensor, self.size)
         own = parts[self.rank]
         check_own("reduce_scatter", own, tensor, output.numel(), output)
         return self._charged("reduce_scatter", tensor, tag, output, tensor, kept=own, sizes=parts, op=op)
 
     def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:
+        """Overwrite `tensor` with group rank `source`'s, in place."""
         return self._charged("broadcast", tensor, tag, tensor, source=source)
+
+    def pair(self, peer: int) -> Communicator:
+        """This rank and group rank `peer` alone, by messages between these two. Only they call what it offers.
+
+        A rank that is in several pairs must launch in an order of pairs that all ranks agree on.
+        """
+        return _Pair(self, peer)
+
+    def _launch(self, collective: str, *tensors: Tensor, **options: object) -> Callable[[], object]:
+        """Start the collective; return what blocks until it is complete."""
+        raise NotImplementedError
+
+    def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
+        """Send `tensor` to `peer`, receive `output` from it, both contiguous; return what blocks until both is done.
+
+        What has no element is not sent.
+        """
+        raise NotImplementedError(f"{type(self).__name__} sends no messages to one rank")
+
+    def _charged(
+        self, collective: str, payload: Tensor, tag: str, *tensors: Tensor, kept: int | None = None, **options: object
+    ) -> Work:
+        """kept: elements of `payload` that are not sent; None: as many on all ranks, which hand over as many."""
+        empty = payload.numel() == 0 and "received" not in options  # on all ranks, else others may send here
+        if self.size == 1 or empty:
+            for target, own in itertools.pairwise(tensors):  # output ← own, where there is an output
+                target.copy_(own.reshape(target.shape))
+            return _TimedWork(None, self.ledger, tag, None)
+        handed = payload.numel() * payload.element_size()
+        wire = handed * wire_factor(collective, self.size) if kept is None else handed - kept * payload.element_size()
+        self.ledger.charge(tag, handed, wire)
+        begin = self.ledger.clock.now()
+        with _blocked(self.ledger, tag):
+            wait = self._launch(collective, *tensors, **options)
+        return _TimedWork(wait, self.ledger, tag, begin)
+
+
+class _Pair(Communicator):
+    """What a group's `pair` gives. Rank 0 is the one with the lower number in the group.
+
+    Of every collective two ranks send each other just the bytes that `wire_factor` says for a group of two. Sums are
+    in rank order, so both get the same bits.
+    """
+
+    def __init__(self, group: Communicator, peer: int) -> None:
+        """`peer`: in the group."""
+        super().__init__(int(group.rank > peer), 2, group.ledger)
+        self._swap_tensors = partial(group._swap, peer)
+
+    def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
+        return getattr(self, f"_{collective}")(*(tensor.view(-1) for tensor in tensors), **options)
+
+    def _all_reduce(self, tensor: Tensor, op: Any) -> Callable[[], object]:
+        other = tensor.new_empty(tensor.shape)
+        return self._then_reduced(tensor, tensor, other, self._swap_tensors(other, tensor), op)
+
+    def _reduce_scatter(self, output: Tensor, tensor: Tensor, sizes: list[int], op: Any) -> Callable[[], object]:
+        parts = tensor.split(sizes)
+        other = tensor.new_empty(sizes[self.rank])
+        return self._then_reduced(output, parts[self.rank], other, self._swap_tensors(other, parts[1 - self.rank]), op)
+
+    def _then_reduced(
+        self, output: Tensor, own: Tensor, other: Tensor, wait: Callable[[], object], op: Any
+    ) -> Callable[[], object]:
+        def reduce() -> None:
+            wait()
+            output.copy_(reduced([other, own] if self.rank else [own, other], op))
+
+        return reduce
+
+    def _all_gather(self, output: Tensor, tensor: Tensor) -> Callable[[], object]:
+        parts = output.view(2, -1)
+        parts[self.rank].copy_(tensor)
+        return self._swap_tensors(parts[1 - self.rank], tensor)
+
+    def _all_to_all(
+        self, output: Tensor, tensor: Tensor, sent: list[int] | None = None, received: list[int] | None = None
+    ) -> Callable[[], object]:
+        half = [tensor.numel() // 2] * 2
+        into, out = output.split(received or half), tensor.split(sent or half)
+        into[self.rank].copy_(out[self.rank])
+        return self._swap_tensors(into[1 - self.rank], out[1 - self.rank])
+
+    def _broadcast(self, tensor: Tensor, source: int) -> Callable[[], object]:
+        nothing = tensor.new_empty(0)
+        return self._swap_tensors(*((nothing, tensor) if self.rank == source else (tensor, nothing)))

@@ -6,12 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgc.core.base.lazy import torch
-from edgc.core.comm.communicator import ChargedCommunicator
-from edgc.core.comm.pair import PairCommunicator
+from edgc.core.comm.communicator import Communicator
 from edgc.core.comm.telemetry import Ledger
 from edgc.core.comm.uneven import reduced
 
@@ -63,16 +61,13 @@ class _Meeting:
             return self._mail.pop(wanted)
 
 
-class LoopbackCommunicator(ChargedCommunicator):
+class LoopbackCommunicator(Communicator):
     """One rank of a group of threads. Ranks that issue different collectives fail loudly, not silently."""
 
     def __init__(self, rank: int, size: int, meeting: _Meeting, ledger: Ledger | None = None) -> None:
         super().__init__(rank, size, ledger or Ledger())
         self._meeting = meeting
         self._sent, self._received = [0] * size, [0] * size  # messages to and from each rank
-
-    def pair(self, peer: int) -> PairCommunicator:
-        return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
         if tensor.numel():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base.lazy import dist, torch
-from edgc.core.comm.communicator import ChargedCommunicator
-from edgc.core.comm.pair import PairCommunicator
+from edgc.core.comm.communicator import Communicator
 from edgc.core.comm.telemetry import Ledger
 from edgc.core.comm.uneven import ReduceOp, reduced
 
@@ -20,16 +18,13 @@ if TYPE_CHECKING:
 REDUCE_SCATTER = frozenset({"nccl"})
 
 
-class TorchCommunicator(ChargedCommunicator):
+class TorchCommunicator(Communicator):
     """Collectives of a `torch.distributed` group (gloo or NCCL). Tensors must be contiguous."""
 
     def __init__(self, group: dist.ProcessGroup, ledger: Ledger) -> None:
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ledger)
         self.group = group
         self._backends = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))  # by device
-
-    def pair(self, peer: int) -> PairCommunicator:
-        return PairCommunicator(self.rank, peer, self.ledger, partial(self._swap, peer))
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
         staged = tensor.is_cuda and self._backends.get("cuda") == "gloo"  # which sends from the host's memory only
