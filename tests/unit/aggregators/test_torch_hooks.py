@@ -19,7 +19,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
-from edgc.suite.training.bench.exchange_core import TimedBucket, group_of_one
+from edgc.suite.training.bench.rivals import TimedBucket, group_of_one
 
 RANKS, STEPS, RANK = 3, 8, 3
 SHAPES = {"a": (20, 30), "b": (7,), "c": (16, 16), "d": (30, 20), "e": (1, 12), "f": (25,)}  # 1500 elements

@@ -14,9 +14,8 @@ from rich.table import Table
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json, write_text
 from edgc.core.base.provenance import manifest_base
-from edgc.suite.training.bench.exchange_core import group_of_one
-from edgc.suite.training.bench.ops import measure
-from edgc.suite.training.bench.shapes import STAGES, shape_sets
+from edgc.suite.training.bench.ops import STAGES, measure, shape_sets
+from edgc.suite.training.bench.rivals import group_of_one
 
 COLUMNS = ["op", "shape_set", "shape", "dtype", "rank", "implementation", "median_ms", "p20_ms", "p80_ms"]
 COLUMNS += ["gb_per_s", "copy_fraction", "device", "threads", "torch", "triton"]
