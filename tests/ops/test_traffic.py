@@ -23,7 +23,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 
 
 def launches(run: Callable[[], Any]) -> list[Any]:
-    from edgc.tools.dry.interpreted_bytes import counted
+    from interpreted_bytes import counted
 
     with counted() as found:
         run()
