@@ -52,7 +52,7 @@ def run(fault: Fault | None, spec: dict[str, Any], folder: Path, rank: int) -> N
     if fault is not None:
         sys.meta_path.insert(0, finder := _Finder(fault))
     from edgc.suite.config import RunSpec
-    from edgc.tools.dry.rank import train
+    from edgc.tools.dry.job import train
     from edgc.tools.dry.stand_in import StandIn
 
     loaded = RunSpec.model_validate(spec)

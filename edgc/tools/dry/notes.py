@@ -127,11 +127,11 @@ def _frames() -> Iterator[tuple[str, int]]:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(HERE):
-            yield short(file), frame.f_lineno
+            yield shortened(file), frame.f_lineno
         frame = frame.f_back
 
 
-def short(file: str) -> str:
+def shortened(file: str) -> str:
     """A file's name from its package's folder on."""
     for root in ("/edgc/", "/megatron/core/", "/torch/"):
         before, found, after = file.rpartition(root)

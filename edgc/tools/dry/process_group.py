@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import FakeWork, HashStore
 from torch.cuda import nccl
 
-from edgc.tools.dry.mail import Mail
+from edgc.core.base.files import atomic_open
 from edgc.tools.dry.notes import Collective, Notes
 from edgc.tools.dry.tensors import on_device
 
@@ -22,28 +27,7 @@ TYPES = {
     torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
 }  # fmt: skip
 BITWISE = {"BAND", "BOR", "BXOR"}
-
-
-class FinishedWork(dist.Work):
-    """Complete at once."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor] = ()) -> None:
-        super().__init__()
-        self._tensors = list(tensors)
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def result(self) -> list[torch.Tensor]:
-        return self._tensors
-
-    def get_future(self) -> torch.futures.Future:
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self._tensors)
-        return future
+SECONDS = 600.0  #: for an answer: of a process that imports torch beside others on a slow machine
 
 
 class DryGroup(dist.ProcessGroup):
@@ -58,20 +42,29 @@ class DryGroup(dist.ProcessGroup):
         return NAME
 
     def _note(
-        self, operation: str, handed: torch.Tensor, reduction: Any = None, peer: int | None = None, splits: Any = None
-    ) -> FinishedWork:
+        self,
+        operation: str,
+        handed: Sequence[torch.Tensor],
+        *outputs: torch.Tensor,
+        reduction: Any = None,
+        peer: int | None = None,
+        splits: Any = None,
+    ) -> FakeWork:
+        """Note a call that hands in one tensor. Raises `Refused` for what NCCL would refuse, or hang or crash by."""
+        (tensor,) = handed
+        self._check(operation, *outputs, tensor)
         name = None if reduction is None else str(getattr(reduction, "op", reduction)).rpartition(".")[2]
         if name in BITWISE:
             raise self._notes.refuse(f"{operation}: NCCL has no reduction {name}")
         first, self._connected = not self._connected, True
         self._notes.collectives.append(
             Collective(
-                operation, self.ranks[self.rank()], self.ranks, handed.numel(), handed.numel() * handed.element_size(),
-                str(handed.dtype).removeprefix("torch."), name, None if peer is None else self.ranks[peer],
+                operation, self.ranks[self.rank()], self.ranks, tensor.numel(), tensor.numel() * tensor.element_size(),
+                str(tensor.dtype).removeprefix("torch."), name, None if peer is None else self.ranks[peer],
                 splits, BATCH.number, first, self._notes.now(),
             )
         )  # fmt: skip
-        return FinishedWork([handed])
+        return FakeWork()
 
     def _check(self, operation: str, *tensors: torch.Tensor) -> None:
         """What NCCL wants of tensors. Raises `Refused`."""
@@ -95,65 +88,51 @@ class DryGroup(dist.ProcessGroup):
             raise self._notes.refuse(f"{operation}: the output has {found} elements, {self.size()} ranks fill {wanted}")
 
     # torch.distributed calls these by the names of its C++ interface
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> FinishedWork:
-        (tensor,) = tensors
-        self._check("all_reduce", tensor)
-        return self._note("all_reduce", tensor, options.reduceOp if options else "SUM")
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> FakeWork:
+        return self._note("all_reduce", tensors, reduction=options.reduceOp if options else "SUM")
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
-        (tensor,) = tensors
-        self._check("broadcast", tensor)
-        return self._note("broadcast", tensor, peer=options.rootRank)
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> FakeWork:
+        return self._note("broadcast", tensors, peer=options.rootRank)
 
-    def reduce(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
-        (tensor,) = tensors
-        self._check("reduce", tensor)
-        return self._note("reduce", tensor, options.reduceOp, peer=options.rootRank)
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> FakeWork:
+        return self._note("reduce", tensors, reduction=options.reduceOp, peer=options.rootRank)
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
-        self._check("all_gather", output, tensor)
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FakeWork:
         self._check_sizes("all_gather", output.numel(), tensor.numel() * self.size())
-        return self._note("all_gather", tensor)
+        return self._note("all_gather", [tensor], output)
 
     def allgather(
         self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any = None
-    ) -> FinishedWork:
-        (parts,), (tensor,) = outputs, tensors
-        self._check("all_gather", *parts, tensor)
+    ) -> FakeWork:
+        (parts,) = outputs
         for part in parts:
-            self._check_sizes("all_gather", part.numel() * self.size(), tensor.numel() * self.size())
-        return self._note("all_gather", tensor)
+            self._check_sizes("all_gather", part.numel() * self.size(), tensors[0].numel() * self.size())
+        return self._note("all_gather", tensors, *parts)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
-        self._check("reduce_scatter", output, tensor)
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FakeWork:
         self._check_sizes("reduce_scatter", output.numel() * self.size(), tensor.numel())
-        return self._note("reduce_scatter", tensor, options.reduceOp if options else "SUM")
+        return self._note("reduce_scatter", [tensor], output, reduction=options.reduceOp if options else "SUM")
 
     def all_to_all_single(
         self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], options: Any = None
-    ) -> FinishedWork:
-        self._check("all_to_all", output, tensor)
+    ) -> FakeWork:
         if not received and not sent:
             self._check_sizes("all_to_all", output.numel(), tensor.numel())
-            return self._note("all_to_all", tensor)
+            return self._note("all_to_all", [tensor], output)
         for what, parts, whole in (("sent", sent, tensor), ("received", received, output)):
             if sum(parts) != len(whole) or len(parts) != self.size():
                 raise self._notes.refuse(f"all_to_all: {what} {parts} do not add up to {len(whole)} for {self.size()}")
-        return self._note("all_to_all", tensor, splits=(tuple(sent), tuple(received)))
+        return self._note("all_to_all", [tensor], output, splits=(tuple(sent), tuple(received)))
 
-    def barrier(self, opts: Any = None) -> FinishedWork:
+    def barrier(self, opts: Any = None) -> FakeWork:
         token = torch.empty(1, device=torch.device("cuda", torch.cuda.current_device()))
-        return self._note("barrier", token)
+        return self._note("barrier", [token])
 
-    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
-        (tensor,) = tensors
-        self._check("send", tensor)
-        return self._note("send", tensor, peer=peer)
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FakeWork:
+        return self._note("send", tensors, peer=peer)
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
-        (tensor,) = tensors
-        self._check("recv", tensor)
-        return self._note("recv", tensor, peer=peer)
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FakeWork:
+        return self._note("recv", tensors, peer=peer)
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -187,6 +166,48 @@ class _Batch:
 
 
 BATCH = _Batch()
+
+
+class Mail:
+    """A folder through which processes tell each other Python objects, never data of a step.
+
+    `stands_for`: by rank, the rank whose process answers.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def begin(self, folder: Path, stands_for: Mapping[int, int]) -> None:
+        """Exchange by another folder from now on."""
+        self._folder, self._stands_for = folder, stands_for
+        self._sent: Counter[str] = Counter()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def fail(self) -> None:
+        """Let nobody wait for this rank."""
+        (self._folder / "failed").touch()
+
+    def exchange(self, group: Sequence[int], own: Any) -> list[Any]:
+        """Everybody's object, in the order of the group."""
+        key = hashlib.sha256(repr(sorted(group)).encode()).hexdigest()[:12]
+        self._sent[key] += 1
+        folder = self._folder / f"{key}-{self._sent[key]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_open(folder / str(self._rank), "wb") as stream:
+            pickle.dump(own, stream)
+        return [
+            own if self._stands_for[rank] == self._rank else self._wait(folder, self._stands_for[rank])
+            for rank in group
+        ]
+
+    def _wait(self, folder: Path, rank: int) -> Any:
+        path = folder / str(rank)
+        deadline = time.monotonic() + SECONDS
+        while not path.exists():
+            if (self._folder / "failed").exists() or time.monotonic() > deadline:
+                raise RuntimeError(f"rank {rank} does not answer: it failed, or it does not make this call")
+            time.sleep(0.01)
+        return pickle.loads(path.read_bytes())
 
 
 def install(rank: int, world: int, notes: Notes, mail: Mail) -> None:

@@ -20,8 +20,8 @@ from edgc.tools.dry.cuda import Cuda
 from edgc.tools.dry.data_sheets import MODELS
 from edgc.tools.dry.device_memory import CATEGORIES, DeviceMemory
 from edgc.tools.dry.launches import Launches
-from edgc.tools.dry.mail import Mail
 from edgc.tools.dry.notes import Notes
+from edgc.tools.dry.process_group import Mail
 from edgc.tools.dry.tensors import Tensors
 
 COSTS = (

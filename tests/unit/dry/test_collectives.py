@@ -52,7 +52,8 @@ def test_uneven_parts_have_to_arrive_as_they_were_sent() -> None:
 def test_a_message_needs_its_receiver_and_its_size() -> None:
     assert disagreements({0: [send(0, 1)], 1: [recv(1, 0)]}) == []
     found = disagreements({0: [send(0, 1)], 1: [recv(1, 0, numel=4)]})
-    assert found == ["message 1 from rank 0 to rank 1: send of 8 float32 at x.py:1; recv of 4 float32 at x.py:1"]
+    both = "rank 0: send of 8 float32 at x.py:1; rank 1: recv of 4 float32 at x.py:1"
+    assert found == [f"message 1 from rank 0 to rank 1: {both}"]
     assert "nothing" in disagreements({0: [send(0, 1)], 1: []})[0]
 
 
