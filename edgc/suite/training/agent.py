@@ -19,9 +19,8 @@ from edgc.core.base import files
 from edgc.core.settings.settings import validate
 from edgc.suite.config import RunSpec
 from edgc.suite.training import stopping
-from edgc.suite.training.environment import network_environment
 from edgc.suite.training.failures import Failure, write_failures
-from edgc.suite.training.node_links import links
+from edgc.suite.training.node_links import links, network_environment
 from edgc.suite.training.worker import forked
 
 MONITOR_SECONDS = 0.2

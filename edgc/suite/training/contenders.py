@@ -9,7 +9,7 @@ import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -20,20 +20,18 @@ from edgc.core.exchange.costs import link_speed
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Cell, RunSpec
 from edgc.suite.config.timing import UNSHAPED
-from edgc.suite.training.batches import Batches
 from edgc.suite.training.data.dataset import open_corpus
-from edgc.suite.training.engines import build_engine
 from edgc.suite.training.load import Watch, own_seconds
 from edgc.suite.training.loop import divergence, write_manifest
 from edgc.suite.training.node_links import network_of
 from edgc.suite.training.pace import Pace
-from edgc.suite.training.recorder import Recorder
+from edgc.suite.training.recorder import Recorder, gathered
 from edgc.suite.training.session import Session, run_folder
-from edgc.suite.training.step import take_step
+from edgc.suite.training.step import Batches, build_engine, take_step
 from edgc.suite.training.stopping import Stopping
 
 if TYPE_CHECKING:
-    from edgc.suite.training.engines import Engine
+    from edgc.suite.training.step import Engine
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
 
@@ -142,8 +140,7 @@ class Contender:
         """By rate, each stage's seconds by region in its ranks' fastest step, their mean: `stages.json`. Collective."""
         fastest = {rate: min(steps, key=lambda step: step["step"]) for rate, steps in self._seconds.items()}
         own = {rate: {region: step.get(region, 0.0) for region in REGIONS} for rate, step in fastest.items()}
-        everybody: list[Any] = [None] * self._place.world
-        dist.all_gather_object(everybody, own)
+        everybody = gathered(own)
         ranks = len(everybody) // self._place.num_stages  # megatron numbers a stage's ranks one after another
         record = {
             rate: [

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import torch.distributed as dist
 
@@ -22,23 +21,11 @@ from edgc.suite.training.node_links import network_of, set_rates
 LINK = "link_mbit"
 
 
-class FollowedLinks(Protocol):
-    """What a loop tells about its steps. All ranks call both alike."""
-
-    def begin_step(self, step: int, seconds: float) -> None:
-        """Right before 0-based `step`; `seconds` of training are over. Raises what setting a rate has raised."""
-        ...
-
-    def end_step(self) -> Mapping[str, float]:
-        """Right after it: `LINK` for its record. Raises as `begin_step` does."""
-        ...
-
-
 def follow(cluster: Cluster, rank: int) -> FollowedLinks:
     """The cluster's trace, to be followed on this rank of the job; where it has none, nothing."""
     trace = cluster.links.trace if cluster.links else None
     if trace is None:
-        return Steady()
+        return FollowedLinks()
     network, processes = network_of(cluster), cluster.processes
 
     def apply(rates: tuple[str, ...]) -> None:
@@ -46,20 +33,21 @@ def follow(cluster: Cluster, rank: int) -> FollowedLinks:
 
     if trace.clock == "steps":
         return BySteps(trace, processes, apply if rank == 0 else lambda _: None, dist.barrier)
-    return BySeconds(trace, processes, apply) if rank == 0 else Steady()
+    return BySeconds(trace, processes, apply) if rank == 0 else FollowedLinks()
 
 
-class Steady:
-    """Nobody follows a trace here."""
+class FollowedLinks:
+    """What a loop tells about its steps, all ranks alike. Nothing follows a trace here."""
 
     def begin_step(self, step: int, seconds: float) -> None:
-        pass
+        """Right before 0-based `step`; `seconds` of training are over. Raises what setting a rate has raised."""
 
     def end_step(self) -> Mapping[str, float]:
+        """Right after it: `LINK` for its record. Raises as `begin_step` does."""
         return {}
 
 
-class BySteps:
+class BySteps(FollowedLinks):
     """A trace whose clock counts steps. `apply` sets all rates; `together` waits for all ranks."""
 
     def __init__(
@@ -79,7 +67,7 @@ class BySteps:
         return {LINK: slowest(self._rates)}
 
 
-class BySeconds:
+class BySeconds(FollowedLinks):
     """A trace whose clock counts seconds of training: a thread sets all rates by `apply` when it is time."""
 
     def __init__(

@@ -22,9 +22,8 @@ from edgc.suite.training.checks import check_corpus, check_folder, check_loop, c
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.suite.training.load import check_quiet
-from edgc.suite.training.progress_bar import following
 from edgc.suite.training.session import Session, run_folder
-from edgc.suite.training.watch import watching
+from edgc.suite.training.watch import following, watching
 
 LOG = "launch.log"  #: in the run's folder: why the last start did not end well
 

@@ -16,18 +16,16 @@ from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.process import Place, join, leave
 from edgc.suite.config import RunSpec
-from edgc.suite.training.batches import Batches
 from edgc.suite.training.data.dataset import open_corpus
-from edgc.suite.training.engines import build_engine
-from edgc.suite.training.environment import network_environment
 from edgc.suite.training.followed_links import follow
+from edgc.suite.training.node_links import network_environment
 from edgc.suite.training.probing import ProbeRecords
 from edgc.suite.training.recorder import Recorder
-from edgc.suite.training.step import take_step
+from edgc.suite.training.step import Batches, build_engine, take_step
 from edgc.suite.training.stopping import Stopping
 
 if TYPE_CHECKING:
-    from edgc.suite.training.engines import Engine
+    from edgc.suite.training.step import Engine
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
 COSTS = "exchange_costs.json"

@@ -1,10 +1,15 @@
-"""The cluster setting `links`: every process of a run on one machine has a network namespace and a link of its own."""
+"""The network of a run's processes: everything that tells gloo and NCCL how to behave, and the cluster setting `links`.
+
+With `links` every process of a run on one machine has a network namespace and a link of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from edgc.core.base import files
 from edgc.suite.cluster.guard import network
@@ -14,6 +19,20 @@ from edgc.suite.config.rate import bits_per_second
 
 LOCK = Path("/run/edgc-links.lock")
 INTERFACE = "eth0"  #: a process's, in its namespace
+
+
+def network_environment(cluster: Cluster) -> dict[str, str]:
+    """What the processes of a job on `cluster` get beside what the user has set; the cluster's file has the last word.
+
+    An NCCL collective that fails ends its process, so that the launcher notices (its default, made certain here). One
+    connection to a GPU keeps kernels in the order of their launch, as megatron's overlap needs before Blackwell.
+    """
+    cuda = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    chosen = cuda if cluster.device == "cuda" else {}
+    interface = INTERFACE if cluster.links else cluster.interface
+    if interface:
+        chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return chosen | cluster.environment
 
 
 def network_of(cluster: Cluster) -> Network:
@@ -67,9 +86,7 @@ class Interface:
         """Bytes that its packets carried since it exists, without their headers: an acknowledgement carries nothing."""
         if not self._own:
             return None
-        for line in Path("/proc/self/net/dev").read_text().splitlines():
-            name, _, counters = line.partition(":")
-            if name.strip() == INTERFACE:
-                sent, packets = (int(count) for count in counters.split()[8:10])
-                return sent - HEADERS * packets
-        raise RuntimeError(f"no interface {INTERFACE} in /proc/self/net/dev")
+        counted = psutil.net_io_counters(pernic=True, nowrap=False).get(INTERFACE)
+        if counted is None:
+            raise RuntimeError(f"this process has no interface {INTERFACE}")
+        return counted.bytes_sent - HEADERS * counted.packets_sent

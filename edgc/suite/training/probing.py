@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING
 
 from edgc.core.base import files
 from edgc.core.exchange.probe import GradientProbe, timed
 from edgc.suite.config import RunSpec
+from edgc.suite.training.recorder import gathered, rewind
 
 if TYPE_CHECKING:
     from edgc.suite.backends.megatron.process import Place
@@ -40,7 +39,7 @@ class ProbeRecords:
         if self._rank or not self._wanted:
             return
         if step:
-            files.write_jsonl(self._path, [r for r in files.read_jsonl(self._path) if r["step"] <= step])
+            rewind(self._path, step)
         else:
             p = self._settings
             files.write_jsonl(self._path, timed(p.timed_shapes, p.rates, p.estimators, self._device))
@@ -49,8 +48,7 @@ class ProbeRecords:
         """Gather what was seen since the last call and append it. Collective; between timed steps."""
         if not self._wanted:
             return
-        everybody: list[list[dict[str, Any]]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(everybody, self.probe.take() if self.probe else [])
+        everybody = gathered(self.probe.take() if self.probe else [])
         if self._rank == 0:
             records = [record for rank in everybody for record in rank]
             files.append_jsonl(self._path, sorted(records, key=lambda r: (r["step"], r["stage"])))

@@ -6,8 +6,9 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,6 @@ from edgc.core.comm.telemetry import REGIONS, Charge
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
 from edgc.suite.backends.memory_owners import Held, sizes
 from edgc.suite.config import RunSpec
-from edgc.suite.training.events import Events
 from edgc.suite.training.node_links import Interface
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
@@ -27,6 +27,7 @@ TAGS = ("agree", "observe", "embedding", "pipeline", PARAMETERS)
 PAYLOAD = f"{PARAMETERS}_payload_bytes"
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS), PAYLOAD)
 ASIDE = ("startup", "evaluation", "checkpoint")
+T = TypeVar("T")
 
 
 class Recorder:
@@ -145,32 +146,27 @@ class Recorder:
 
     def memory(self, held: Held) -> None:
         """Count what ranks keep from step to step; call it after a step. Collective."""
-        everybody: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everybody, sizes(held))
+        everybody = gathered(sizes(held))
         self.memory_bytes = {"first": everybody[0], "largest": max(everybody, key=lambda own: sum(own.values()))}
 
     def decisions(self, records: list[dict[str, Any]], first_of_stage: bool) -> None:
         """Append the decisions of all stages (each stage's first rank has them). Collective."""
-        everybody: list[list[dict[str, Any]]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(everybody, records if first_of_stage else [])
+        everybody = gathered(records if first_of_stage else [])
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
 
     def notes(self, note: str) -> str:
         """What the stages' policies have to say, in lines; rank 0 prints them too. Collective."""
-        everybody: list[str] = [""] * dist.get_world_size()
-        dist.all_gather_object(everybody, note)
-        lines = "\n".join(line for line in everybody if line)
+        lines = "\n".join(line for line in gathered(note) if line)
         if lines and self._rank == 0:
             print(lines, flush=True)
         return lines
 
     def rewind(self, step: int) -> None:
-        """Begin after `step`: records of later steps, all if it is 0, are dropped; a resumed run makes them again."""
+        """Begin after `step`: see the function `rewind`."""
         for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl"):
-            path = self._run_dir / name
-            if self._rank == 0 and path.exists():
-                files.write_jsonl(path, [r for r in files.read_jsonl(path) if step and r["step"] <= step])
+            if self._rank == 0 and (path := self._run_dir / name).exists():
+                rewind(path, step)
         if self._wants_events:
             self._events = Events(self._run_dir, step)
 
@@ -212,6 +208,18 @@ class Recorder:
         files.write_json(self._run_dir / "status.json", record)
 
 
+def gathered(own: T) -> list[T]:
+    """Every rank's object, in rank order. Collective."""
+    everybody: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everybody, own)
+    return everybody
+
+
+def rewind(path: Path, step: int) -> None:
+    """Drop a file's records of steps after `step`, all if it is 0: a resumed run makes them again."""
+    files.write_jsonl(path, [r for r in files.read_jsonl(path) if step and r["step"] <= step])
+
+
 def peak_memory(device: torch.device) -> float:
     """Bytes: the device's peak allocation, or this process's peak resident set on CPU."""
     if device.type == "cuda":
@@ -219,3 +227,38 @@ def peak_memory(device: torch.device) -> float:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Events:
+    """A run's records as TensorBoard events in `<run>/tensorboard`, by torch's own writer. Nothing here reads them.
+
+    first: finished steps that the run goes on from. TensorBoard then leaves out what an earlier start wrote of later
+    ones.
+    """
+
+    def __init__(self, run_dir: Path, first: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # asks for package tensorboard: see `check_machine`
+
+        self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=first + 1)
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        """Add every number of some step records; seconds and bytes are groups of their own."""
+        for row in rows:
+            for name, value in row.items():
+                if isinstance(value, Real) and name != "step":
+                    self._writer.add_scalar(tag(name), value, row["step"])
+        self._writer.flush()
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        """Add a validation loss."""
+        self._writer.add_scalar("train/validation_loss", record["loss"], record["step"])
+        self._writer.flush()
+
+
+def tag(name: str) -> str:
+    """Where TensorBoard shows a column of the step records: t_wire in seconds/wire, wire_bytes in bytes/wire."""
+    if name.startswith("t_"):
+        return f"seconds/{name.removeprefix('t_')}"
+    if name.endswith("_bytes"):
+        return f"bytes/{name.removesuffix('_bytes')}"
+    return f"train/{name}"

@@ -1,16 +1,24 @@
-"""One step of training, with its records."""
+"""A step of training: this rank's batches, the learning rate, the engine that takes it, and its records."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from edgc.suite.config import RunSpec
-from edgc.suite.training.batches import Batches
-from edgc.suite.training.learning_rate import learning_rate
+import numpy as np
+from numpy.typing import NDArray
+
+from edgc.core.policies.stage_alignment import ExchangeCost
+from edgc.suite.config import RunSpec, Training
+from edgc.suite.training.data.dataset import PreparedCorpus, Sampler, TokenDataset, rank_batches, validation_batches
 from edgc.suite.training.recorder import Recorder
 
 if TYPE_CHECKING:
-    from edgc.suite.training.engines import Engine
+    from edgc.suite.backends.megatron.engine import MegatronEngine
+    from edgc.suite.backends.megatron.process import Place
+    from edgc.suite.backends.plain_engine import PlainEngine
+
+    Engine = MegatronEngine | PlainEngine
 
 
 def take_step(
@@ -31,3 +39,65 @@ def take_step(
     charges = engine.ledger.take()
     recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, {**marks, **engine.told()})
     return grad_norm, decided, seconds
+
+
+def learning_rate(step: int, t: Training) -> float:
+    """Learning rate of 0-based optimizer `step`.
+
+    The warm-up is part of the decay's steps; it reaches `lr` with its last step. Past the decay the rate stays
+    at `min_lr`.
+    """
+    decay = t.decay_iterations or t.iterations
+    warmup = round(t.warmup_fraction * decay)
+    if step < warmup:
+        return t.lr * (step + 1) / warmup
+    if step >= decay:
+        return t.min_lr
+    progress = (step - warmup) / (decay - warmup)
+    return t.min_lr + 0.5 * (math.cos(math.pi * progress) + 1.0) * (t.lr - t.min_lr)
+
+
+class Batches:
+    """Micro-batches of token sequences for one data-parallel rank; a pure function of the step.
+
+    Every array is int64 [micro-batches, micro_batch, seq_length + 1]; together the data-parallel ranks see the
+    global batch, whose content does not depend on how many they are.
+    """
+
+    def __init__(self, spec: RunSpec, corpus: PreparedCorpus, data_rank: int) -> None:
+        self._spec, self._corpus, self._rank = spec, corpus, data_rank
+        self._sampler = Sampler(len(corpus.train), spec.seed)
+
+    def train(self, step: int) -> NDArray[np.int64]:
+        """This rank's micro-batches of 0-based `step`."""
+        return self._share(self._corpus.train, self._sampler.batch_indices(step, self._spec.training.global_batch))
+
+    def validation(self) -> list[NDArray[np.int64]]:
+        """The same first `eval_batches` global batches of held-out text every time, or as many as there are."""
+        t, held_out = self._spec.training, self._corpus.validation
+        return [self._share(held_out, b) for b in validation_batches(len(held_out), t.global_batch, t.eval_batches)]
+
+    def _share(self, dataset: TokenDataset, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        t = self._spec.training
+        own = rank_batches(indices, self._rank, self._spec.parallel.data, t.micro_batch)
+        return np.stack([dataset.batch(micro_batch) for micro_batch in own])
+
+
+def build_engine(
+    spec: RunSpec, place: Place, vocab_size: int, known_costs: list[ExchangeCost | None] | None = None
+) -> Engine:
+    """The engine that `spec` names; only what it needs is imported, which takes seconds. Collective.
+
+    `known_costs`: of an earlier start of the same run; None: measured where the policy needs them.
+    """
+    if spec.loop == "megatron":
+        from edgc.suite.backends.megatron.engine import MegatronEngine
+
+        return MegatronEngine(spec, place, vocab_size, known_costs)
+    if spec.training.shard == "full":
+        from edgc.suite.backends.fsdp_engine import FSDPEngine
+
+        return FSDPEngine(spec, place, vocab_size, known_costs)
+    from edgc.suite.backends.ddp_engine import DDPEngine
+
+    return DDPEngine(spec, place, vocab_size, known_costs)

@@ -11,14 +11,14 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.ops import backend
 from edgc.core.settings.settings import validate
-from edgc.suite.config import RunSpec
-from edgc.suite.training.binding import bind
+from edgc.suite.config import Cluster, RunSpec
 from edgc.suite.training.failures import ERRORS, log_path
 from edgc.suite.training.node_links import enter
 from edgc.suite.training.session import Session
@@ -89,6 +89,26 @@ def main(run_dir: Path, corpus_dir: Path) -> int:
             # not an ordinary exit: a rank that leaves cleanly would wait for peers that are stuck in a collective
             os._exit(error.exit_code if isinstance(error, UserError) else 1)
     return 0
+
+
+def bind(cluster: Cluster, local_rank: int) -> None:
+    """Bind this process, and what it starts from now on, to its share of the cores, if the cluster wants it.
+
+    Where processes share cores unevenly, which the system's scheduler lets happen for tenths of a second, the step of a
+    job is that of its unluckiest process, and the step of a process that waits for nobody is that of a luckier one.
+    """
+    if cluster.bind_to_cores:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, share(cores, cluster.processes_per_node, local_rank))
+
+
+def share(cores: Sequence[int], processes: int, index: int) -> set[int]:
+    """Neighbouring cores of process `index`; of fewer cores than processes one, dealt out in turn.
+
+    Dealt out so that processes of one pipeline stage, which work at the same time, have different cores.
+    """
+    each = len(cores) // processes
+    return set(cores[index * each : (index + 1) * each]) if each else {cores[index % len(cores)]}
 
 
 if __name__ == "__main__":

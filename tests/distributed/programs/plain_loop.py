@@ -23,10 +23,10 @@ from edgc.suite.backends.megatron.process import Place, join, leave, seed_everyt
 from edgc.suite.backends.memory_owners import sizes
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
-from edgc.suite.training.engines import build_engine
+from edgc.suite.training.step import build_engine
 
 if TYPE_CHECKING:
-    from edgc.suite.training.engines import Engine
+    from edgc.suite.training.step import Engine
 
 RANKS = int(os.environ["WORLD_SIZE"])
 STEPS = 20

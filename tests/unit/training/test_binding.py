@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from edgc.suite.training.binding import share
+from edgc.suite.training.worker import share
 
 
 @pytest.mark.parametrize(("cores", "processes"), [(2, 4), (3, 4), (4, 4), (7, 2), (64, 8), (1, 5)])

@@ -12,7 +12,7 @@ import pytest
 from datasets import config
 from huggingface_hub import constants, is_offline_mode
 
-from edgc.suite.training.evaluation.hub import hub_reachable, offline
+from edgc.suite.training.evaluation.tasks import hub_reachable, offline
 
 
 @pytest.fixture(autouse=True)

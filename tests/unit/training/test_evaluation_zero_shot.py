@@ -16,8 +16,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json, write_jsonl
 from edgc.suite.config import Task, available, load
-from edgc.suite.training.evaluation import evaluate_run, tasks
+from edgc.suite.training.evaluation import tasks
 from edgc.suite.training.evaluation.scorer import Scorer
+from edgc.suite.training.evaluation.zero_shot import evaluate_run
 from tests.fixtures.limits import HANG
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -320,6 +321,6 @@ def test_the_command_starts_without_the_heavy_libraries():
     import sys
 
     heavy = ("torch", "lm_eval", "transformers", "datasets")
-    code = f"import sys, edgc.suite.training.evaluation; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, edgc.suite.training.evaluation.zero_shot; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=True)
     assert json.loads(out.stdout.replace("'", '"')) == []
