@@ -21,7 +21,7 @@ def ops(
     ] = None,
 ) -> None:
     """Time an exchange's operations against other ways to do them."""
-    from edgc.suite.training.bench.report import run
+    from edgc.suite.training.bench.ops import run
 
     code = run(device, out, quick, shapes)
     if out is not None:

@@ -22,8 +22,7 @@ from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, passes
 from edgc.core.base.lazy import torch
-from edgc.core.comm import Communicator, ReduceOp
-from edgc.core.comm.uneven import reduced
+from edgc.core.comm import Communicator, ReduceOp, reduced
 from edgc.core.policies.amounts import On
 from edgc.core.policies.policy import Decision
 

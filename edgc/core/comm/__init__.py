@@ -1,9 +1,8 @@
 """Collectives of a group of ranks, over torch.distributed or among threads; every byte and second is charged here."""
 
-from edgc.core.comm.communicator import GRADIENT, Communicator, Work, wire_factor
+from edgc.core.comm.communicator import GRADIENT, Communicator, ReduceOp, Work, reduced, wire_factor
 from edgc.core.comm.layout import Layout, Piece, Replicated, Sharded, cut_evenly, cut_rows
 from edgc.core.comm.torch_group import TorchCommunicator
-from edgc.core.comm.uneven import ReduceOp
 
 __all__ = [
     "GRADIENT",
@@ -17,5 +16,6 @@ __all__ = [
     "Work",
     "cut_evenly",
     "cut_rows",
+    "reduced",
     "wire_factor",
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgc.core.base.lazy import torch
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.comm.uneven import ReduceOp, check_own, counts, reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 #: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`
 #: (between stages), `parameters` (themselves: what owners have updated where they are sharded, means of replicas).
 GRADIENT = "gradient"
+
+
+class ReduceOp(Enum):
+    """Reductions every transport here offers. A mean is a SUM after division, so that gloo has it too."""
+
+    SUM = "sum"
+    MAX = "max"
 
 
 class Work(Protocol):
@@ -41,6 +49,36 @@ def wire_factor(collective: str, size: int) -> float:
         "all_to_all": (size - 1) / size,
         "broadcast": (size - 1) / size,
     }[collective]
+
+
+def _counts(collective: str, given: Sequence[int] | None, tensor: Tensor, size: int) -> list[int]:
+    """Elements of `tensor` by rank: as given, or equal. Raises `ValueError` unless they add up to all of it."""
+    elements = tensor.numel()
+    parts = [elements // size] * size if given is None else list(given)
+    if len(parts) != size or min(parts) < 0 or sum(parts) != elements:
+        raise ValueError(f"{collective}: a tensor of {elements} elements is not parts of {parts} for {size} ranks")
+    return parts
+
+
+def _check_own(collective: str, sent: int, tensor: Tensor, received: int, output: Tensor) -> None:
+    """Raise `ValueError` unless the elements that a rank sends itself are those that it receives from itself."""
+    if sent != received or tensor.dtype != output.dtype:
+        raise ValueError(
+            f"{collective}: a rank's own part is {sent} × {tensor.dtype}, but {received} × {output.dtype} in the output"
+        )
+
+
+def reduced(parts: Sequence[Tensor], op: ReduceOp) -> Tensor:
+    """A new tensor, the reduction of `parts` (one shape and precision) in their order; narrower floats become fp32.
+
+    The order and the width are those of every transport that reduces here, so that ranks and runs have the same bits.
+    """
+    first = parts[0]
+    total = first.float() if first.is_floating_point() and first.element_size() < 4 else first.clone()
+    reduce = torch.maximum if op is ReduceOp.MAX else torch.add
+    for part in parts[1:]:
+        reduce(total, part, out=total)
+    return total
 
 
 def _blocked(ledger: Ledger, tag: str) -> AbstractContextManager[None]:
@@ -98,9 +136,9 @@ class Communicator:
         sent, received: elements of `tensor` for each rank and of `output` from each, 0 allowed; None: equal parts. Give
         them on all ranks or on none. Raises `ValueError` if they do not add up to what the tensors have.
         """
-        to, of = counts("all_to_all", sent, tensor, self.size), counts("all_to_all", received, output, self.size)
+        to, of = _counts("all_to_all", sent, tensor, self.size), _counts("all_to_all", received, output, self.size)
         own = to[self.rank]
-        check_own("all_to_all", own, tensor, of[self.rank], output)
+        _check_own("all_to_all", own, tensor, of[self.rank], output)
         if sent is None and received is None:
             return self._charged("all_to_all", tensor, tag, output, tensor)
         return self._charged("all_to_all", tensor, tag, output, tensor, kept=own, sent=to, received=of)
@@ -120,9 +158,9 @@ class Communicator:
         part of `tensor`, of which nothing else is changed. Every run has the same bits: added in rank order, floats
         narrower than fp32 in fp32; equal parts on NCCL in NCCL's order. Raises `ValueError` as `all_to_all` does.
         """
-        parts = counts("reduce_scatter", sizes, tensor, self.size)
+        parts = _counts("reduce_scatter", sizes, tensor, self.size)
         own = parts[self.rank]
-        check_own("reduce_scatter", own, tensor, output.numel(), output)
+        _check_own("reduce_scatter", own, tensor, output.numel(), output)
         return self._charged("reduce_scatter", tensor, tag, output, tensor, kept=own, sizes=parts, op=op)
 
     def broadcast(self, tensor: Tensor, *, source: int = 0, tag: str = GRADIENT) -> Work:

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edgc.core.base.lazy import torch
-from edgc.core.comm.communicator import Communicator
+from edgc.core.comm.communicator import Communicator, reduced
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.comm.uneven import reduced
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base.lazy import dist, torch
-from edgc.core.comm.communicator import Communicator
+from edgc.core.comm.communicator import Communicator, ReduceOp, reduced
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.comm.uneven import ReduceOp, reduced
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from edgc.core.base.lazy import torch
+from edgc.core.ops.noise.reference import int32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,18 +132,13 @@ def _hashes(keys: Tensor, seeds: Sequence[int]) -> Tensor:
 
     Vector units multiply words of 32 bits; of 64 bits most cannot.
     """
-    key = _rotated(keys.to(torch.int32).mul_(_signed(0xCC9E2D51)), 15).mul_(_signed(0x1B873593))
-    found = key.view(-1, 1) ^ torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int32, device=keys.device)
-    found = _rotated(found, 13).mul_(5).add_(_signed(0xE6546B64))
+    key = _rotated(keys.to(torch.int32).mul_(int32(0xCC9E2D51)), 15).mul_(int32(0x1B873593))
+    found = key.view(-1, 1) ^ torch.tensor([int32(seed) for seed in seeds], dtype=torch.int32, device=keys.device)
+    found = _rotated(found, 13).mul_(5).add_(int32(0xE6546B64))
     found.bitwise_xor_(4)  # bytes of a key
-    found.bitwise_xor_(_shifted(found, 16)).mul_(_signed(0x85EBCA6B))
-    found.bitwise_xor_(_shifted(found, 13)).mul_(_signed(0xC2B2AE35))
+    found.bitwise_xor_(_shifted(found, 16)).mul_(int32(0x85EBCA6B))
+    found.bitwise_xor_(_shifted(found, 13)).mul_(int32(0xC2B2AE35))
     return found.bitwise_xor_(_shifted(found, 16))
-
-
-def _signed(word: int) -> int:
-    """The int32 with the low 32 bits of `word`."""
-    return (word + 0x80000000 & WORD) - 0x80000000
 
 
 def _shifted(word: Tensor, bits: int) -> Tensor:

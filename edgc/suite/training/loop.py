@@ -19,8 +19,7 @@ from edgc.suite.config import RunSpec
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.followed_links import follow
 from edgc.suite.training.node_links import network_environment
-from edgc.suite.training.probing import ProbeRecords
-from edgc.suite.training.recorder import Recorder
+from edgc.suite.training.recorder import ProbeRecords, Recorder
 from edgc.suite.training.step import Batches, build_engine, take_step
 from edgc.suite.training.stopping import Stopping
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,13 @@ from edgc.core.base import files
 from edgc.core.comm import GRADIENT
 from edgc.core.comm.telemetry import REGIONS, Charge
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
+from edgc.core.exchange.probe import GradientProbe, timed
 from edgc.suite.backends.memory_owners import Held, sizes
 from edgc.suite.config import RunSpec
 from edgc.suite.training.node_links import Interface
+
+if TYPE_CHECKING:
+    from edgc.suite.backends.megatron.process import Place
 
 #: Byte columns and the ledger tag each sums over all ranks. `payload_bytes` and `wire_bytes` are the gradients'; of any
 #: other tag it is what was sent. `parameters_payload_bytes`: what was handed over of parameters.
@@ -27,6 +31,7 @@ TAGS = ("agree", "observe", "embedding", "pipeline", PARAMETERS)
 PAYLOAD = f"{PARAMETERS}_payload_bytes"
 SUMS = ("payload_bytes", "wire_bytes", "dense_bytes", *(f"{tag}_bytes" for tag in TAGS), PAYLOAD)
 ASIDE = ("startup", "evaluation", "checkpoint")
+PROBED = "probe.jsonl"
 T = TypeVar("T")
 
 
@@ -206,6 +211,47 @@ class Recorder:
         record |= {f"{what}_seconds": seconds for what, seconds in self.aside_seconds.items()}
         record |= {"memory_bytes": self.memory_bytes} if self.memory_bytes else {}
         files.write_json(self._run_dir / "status.json", record)
+
+
+class ProbeRecords:
+    """What the probes of all stages saw: `PROBED`, a line a step and stage.
+
+    It has a probe on the first data- and tensor-parallel rank of each stage, if the run wants one.
+    """
+
+    def __init__(self, spec: RunSpec, run_dir: Path, place: Place) -> None:
+        self._settings = settings = spec.training.probe
+        self._path, self._rank, self._device = run_dir / PROBED, place.rank, place.device
+        self._wanted = settings.looks
+        self.probe: GradientProbe | None = None  #: for the exchange
+        if self._wanted and place.data == 0 and place.tensor == 0:
+            self.probe = GradientProbe(
+                place.stage,
+                entropy_every=settings.entropy_every,
+                rates=settings.rates,
+                estimators=settings.estimators,
+                spectra_every=settings.spectra_every,
+            )
+
+    def begin(self, step: int) -> None:
+        """Drop records of steps after `step`, 0 for none: a resumed run makes them again. A run that begins times the
+        sampler."""
+        if self._rank or not self._wanted:
+            return
+        if step:
+            rewind(self._path, step)
+        else:
+            p = self._settings
+            files.write_jsonl(self._path, timed(p.timed_shapes, p.rates, p.estimators, self._device))
+
+    def flush(self) -> None:
+        """Gather what was seen since the last call and append it. Collective; between timed steps."""
+        if not self._wanted:
+            return
+        everybody = gathered(self.probe.take() if self.probe else [])
+        if self._rank == 0:
+            records = [record for rank in everybody for record in rank]
+            files.append_jsonl(self._path, sorted(records, key=lambda r: (r["step"], r["stage"])))
 
 
 def gathered(own: T) -> list[T]:

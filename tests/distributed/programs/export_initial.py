@@ -18,7 +18,7 @@ from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
 from edgc.suite.config import Method, load
-from edgc.suite.training.data.tokenizers import END_OF_TEXT
+from edgc.suite.training.data.prepare import END_OF_TEXT
 
 
 def main(tensor: int, pipeline: int, data: int, folder: Path) -> None:

@@ -50,7 +50,7 @@ def train(unused):
     hf_export.export = export
 
 
-def bench(unused):
+def bench(ops):
     import tempfile
     from pathlib import Path
 
@@ -59,7 +59,6 @@ def bench(unused):
     become_a_rank(load(Cluster, "gpu1"), Path(tempfile.mkdtemp()))
     # What is timed beside ours, in torch: how large its tensors are depends on data.
     from edgc.core.ops.moments import reference
-    from edgc.suite.training.bench import ops
 
     def gate(shape_set, op, rank, make, fail):
         small = make(sorted(set(shape_set.shapes)))
@@ -100,6 +99,6 @@ words = " ".join(sys.orig_argv)
 if "edgc.suite.training.worker" in words:
     sys.meta_path.insert(0, Hook("edgc.suite.training.loop", before=train))
 elif "bench ops" in words:
-    sys.meta_path.insert(0, Hook("edgc.suite.training.bench.report", before=bench))
+    sys.meta_path.insert(0, Hook("edgc.suite.training.bench.ops", after=bench))
 else:
     sys.meta_path.insert(0, Hook("torch", after=believe))

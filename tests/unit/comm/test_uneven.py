@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgc.core.comm import ReduceOp, wire_factor
+from edgc.core.comm.communicator import reduced
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.comm.uneven import reduced
 from tests.fixtures import part_laws
 
 Body = Callable[[LoopbackCommunicator], None]

@@ -29,7 +29,7 @@ from edgc.core.policies.policy import Context, Sampling
 from edgc.core.policies.rank_model import error_curve
 from edgc.core.settings.settings import validate
 from edgc.suite.config import Probe, RunSpec, Training
-from edgc.suite.training.probing import FILE, ProbeRecords
+from edgc.suite.training.recorder import PROBED, ProbeRecords
 from tests.fixtures.studies import tiny_spec
 
 ALL = {"entropy_every": 1, "rates": (1.0, 0.25), "estimators": ("gaussian", "histogram"), "spectra_every": 2}
@@ -174,12 +174,12 @@ def test_records_are_appended_in_order_and_a_resumed_run_drops_what_it_makes_aga
             records.flush()
 
     def on_file() -> list[dict[str, Any]]:
-        return [{k: v for k, v in r.items() if k != "seconds"} for r in read_jsonl(tmp_path / FILE)]
+        return [{k: v for k, v in r.items() if k != "seconds"} for r in read_jsonl(tmp_path / PROBED)]
 
     train(0, 6)
     whole = on_file()
     assert [r["step"] for r in whole] == [0] * TIMED + [1, 2, 3, 4, 5, 6]
-    path = tmp_path / FILE
+    path = tmp_path / PROBED
     path.write_text(path.read_text()[:-5])  # killed while it wrote
     train(3, 6)
     assert on_file() == whole

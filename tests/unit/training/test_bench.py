@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.report.bench_figure import write_bench_figure
-from edgc.suite.training.bench import report
+from edgc.suite.training.bench import ops as report
 from edgc.suite.training.bench.cases import exchange_case, implementations
 from edgc.suite.training.bench.ops import STAGES, ShapeSet, interleaved, shape_sets
 from edgc.suite.training.bench.rivals import group_of_one

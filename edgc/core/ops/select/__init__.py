@@ -2,8 +2,7 @@
 
 from edgc.core.ops.backend import dispatched
 from edgc.core.ops.select import reference
-from edgc.core.ops.select.above import above
-from edgc.core.ops.select.reference import Pool, Selection, chosen_by, largest
+from edgc.core.ops.select.reference import Pool, Selection, above, chosen_by, largest
 
 select = dispatched(reference.select, of=lambda pools: [grad for pool in pools for grad in pool.grads])
 
