@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edgc.core.aggregators import AGGREGATORS
-from edgc.core.aggregators.aggregator import Aggregator, AggregatorSettings, Last
+from edgc.core.aggregators.aggregator import Aggregator, AggregatorSettings, LastPending
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
@@ -84,7 +84,7 @@ def test_yields_once_a_phase_of_its_workload_and_marks_the_last(settings: Aggreg
                     phase = phases[len(awaited)]
                     assert comm.ledger.take()["gradient"].calls == sum(m.payload > 0 for m in phase.messages)
                     work.wait()
-                    awaited.append(isinstance(work, Last))
+                    awaited.append(isinstance(work, LastPending))
                 assert awaited == [False] * (len(phases) - 1) + [True]
 
     run_ranks(2, body)

@@ -82,7 +82,7 @@ class Tolerance:
         return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps
 
 
-class Works:
+class Pending:
     """Several collectives to wait for."""
 
     def __init__(self, *works: Work) -> None:
@@ -94,12 +94,12 @@ class Works:
             work.wait()
 
 
-class Last(Works):
+class LastPending(Pending):
     """Those after which an exchange has nothing left to launch: what follows only decodes."""
 
 
 #: An exchange under way. It launches a collective and yields it, to go on when its result is there. The last one it
-#: yields as `Last(work)`, so that its driver (`edgc.core.exchange.turns`) knows that nothing is left to launch.
+#: yields as `LastPending(work)`, so that its driver (`edgc.core.exchange.turns`) knows that nothing is left to launch.
 Exchange = Generator[Work, None, None]
 
 
@@ -132,7 +132,7 @@ class Aggregator(ABC):
     #: Whether `factors` is asked for; set it before the first exchange.
     keeps_factors: bool = False
     #: Exchanges after which what it launches and sends repeats, at equal decisions.
-    period: ClassVar[int] = 1
+    cycle: ClassVar[int] = 1
     #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
     payload_depends_on_data: ClassVar[bool] = False
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
@@ -168,7 +168,7 @@ class Aggregator(ABC):
     def workload_at(
         self, step: int, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
     ) -> Workload:
-        """What the exchange of `step` asks for. `workload` is the mean over a `period`, where steps differ."""
+        """What the exchange of `step` asks for. `workload` is the mean over a `cycle`, where steps differ."""
         return self.workload(shapes, decision, ranks, itemsize)
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.factor_means import differences, keep_own
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.aggregators.wire import average
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
@@ -53,7 +53,7 @@ class Alternating(Ranked):
     Settings = AlternatingSettings
     state_size: ClassVar[str] = "m·n (error feedback) + r·(m+n) (P, Q) per matrix"
     payload_formula: ClassVar[str] = "4·r·m and 4·r·n in turns per matrix, 4·numel for what travels dense"
-    period = 2
+    cycle = 2
 
     def __init__(self, settings: AlternatingSettings, seed: int = 0) -> None:
         super().__init__(Residuals())
@@ -85,7 +85,7 @@ class Alternating(Ranked):
             wholes = _sums(grads, errors)
             project(wholes, shared, sent)
         own = [factor.clone() for factor in sent]
-        yield Last(average(bucket.wire, comm, self._wire_dtype))
+        yield LastPending(average(bucket.wire, comm, self._wire_dtype))
 
         bucket.deliver_dense()
         if self._settings.error_feedback:
@@ -121,10 +121,12 @@ class Alternating(Ranked):
         whole = sum(m * n for m, n, _ in matrices)
         travels = dense + sum(each[sent] * each[2] for each in matrices)
         shared = orthonormalisations([(each[kept], each[2]) for each in matrices])
-        own = (products(matrices),) if self._settings.error_feedback else ()
+        own = (matmuls(matrices),) if self._settings.error_feedback else ()
         # M ← G + E, the factor, a copy of what is dense; what the mean differs by, Ĝ, E ← M − Ĝ
-        first = Phase((shared, passes(whole, 3), products(matrices), passes(dense, 2)), (_sent(itemsize * travels),))
-        return Workload((first,), (*own, products(matrices), passes(whole, 3)))
+        kernels = shared, memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
+        return Workload(
+            (Phase(kernels, (_sent(itemsize * travels),)),), (*own, matmuls(matrices), memory_passes(whole, 3))
+        )
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         size = max(4, itemsize)

@@ -25,7 +25,7 @@ from edgc.core.aggregators.aggregator import (
 )
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
-from edgc.core.aggregators.workload import Phase, Shape, Workload, orthonormalisations, passes
+from edgc.core.aggregators.workload import Phase, Shape, Workload, memory_passes, orthonormalisations
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -164,9 +164,9 @@ class Batched(Aggregator):
             return asked
         first, *others = asked.phases
         # M ← G + E, read for its flags, copied; Q made orthonormal; Ĝ copied, E ← M − Ĝ
-        begin = passes(numel, 6), orthonormalisations([(square.side, square.rank) for square in squares])
+        begin = memory_passes(numel, 6), orthonormalisations([(square.side, square.rank) for square in squares])
         phases = Phase((*begin, *first.kernels), first.messages), *others
-        return Workload(phases, (*asked.decode, passes(numel, 6)))
+        return Workload(phases, (*asked.decode, memory_passes(numel, 6)))
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         size = max(4, itemsize)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Exchange, Last, NamedTensor, shapes_of
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, shapes_of
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import SparseCode
 from edgc.core.aggregators.topk import SparseSettings, TopK, kept_of
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Piece, Sharded
 from edgc.core.ops.select import Pool, Selection, select
@@ -75,7 +75,7 @@ class BitmapValues(TopK):
         received = messages[0].new_empty(comm.size, own.message_bytes)
         sizes = [len(message) for message in messages]
         of_each = [own.message_bytes] * comm.size
-        yield Last(comm.all_to_all(received.view(-1), torch.cat(messages), sent=sizes, received=of_each))
+        yield LastPending(comm.all_to_all(received.view(-1), torch.cat(messages), sent=sizes, received=of_each))
 
         if own.pieces:
             values, places = own.code.decode(received, kind)
@@ -134,9 +134,14 @@ class BitmapValues(TopK):
         numel, chosen = sum(map(prod, shapes.values())), sum(sum(part.ks) for part in parts)
         message = sum(part.message_bytes for part in parts)
         # selection as Top-K's; marks written and packed, values rounded, and what is lost added to the errors
-        encode = passes(numel, 3, itemsize), passes(numel, 9, size), passes(numel, 3, 1), passes(chosen, 9, 4 + size)
+        encode = (
+            memory_passes(numel, 3, itemsize),
+            memory_passes(numel, 9, size),
+            memory_passes(numel, 3, 1),
+            memory_passes(chosen, 9, 4 + size),
+        )
         # N messages of 1/N: marks unpacked, looked through, values added to the own M; mean copied, errors zeroed
-        decode = passes(numel, 3, 1), passes(chosen, 3, 4 + size), passes(numel / ranks, 6, size)
+        decode = memory_passes(numel, 3, 1), memory_passes(chosen, 3, 4 + size), memory_passes(numel / ranks, 6, size)
         return Workload((Phase(encode, (Message("all_to_all", message),)),), decode)
 
 

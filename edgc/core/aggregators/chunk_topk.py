@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import SparseCode, Values, pack12, unpack12
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE, Amount, On
@@ -88,7 +88,7 @@ class ChunkTopK(Coded):
             error.sub_(c.join(c.spread(own.view_as(at), at)))
         message = torch.cat([where, what])
         received = message.new_empty(comm.size, len(message))
-        yield Last(comm.all_gather(received, message))
+        yield LastPending(comm.all_gather(received, message))
 
         values = code.decode_values(received[:, len(where) :], chosen[0][0].dtype)
         everywhere = torch.stack([unpack12(row, sum(code.ks)) for row in received[:, : len(where)]])
@@ -119,9 +119,14 @@ class ChunkTopK(Coded):
         size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
         numel, pairs = sum(map(prod, shapes.values())), sum(self._code(every, size).ks)
         # E ← β E + G, cut; the selection; what was chosen coded and decoded, put into zeros and taken from E
-        encode = passes(numel, 5, size), passes(numel, 2, size), passes(pairs, 6, size), passes(numel, 5, size)
+        encode = (
+            memory_passes(numel, 5, size),
+            memory_passes(numel, 2, size),
+            memory_passes(pairs, 6, size),
+            memory_passes(numel, 5, size),
+        )
         # sums and senders in zeros, every rank's pairs added in turn, the quotient joined and copied
-        decode = passes(numel, 9, size), passes(ranks * pairs, 6, size)
+        decode = memory_passes(numel, 9, size), memory_passes(ranks * pairs, 6, size)
         message = Message("all_gather", self._message_bytes(every, size))
         return Workload((Phase(encode, (message,)),), decode)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from edgc.core.aggregators.aggregator import Aggregator, Exchange, Last, NamedTensor, Works, shapes_of
+from edgc.core.aggregators.aggregator import Aggregator, Exchange, LastPending, NamedTensor, Pending, shapes_of
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.workload import Phase, Shape, Workload
@@ -55,7 +55,7 @@ class Coded(Aggregator):
         if coded:
             own = self.exchange_coded([t for t in tensors if t.name in coded], decision, comm, step)
             first = next(own)
-            yield Last(averaged, first) if isinstance(first, Last) else Works(averaged, first)
+            yield LastPending(averaged, first) if isinstance(first, LastPending) else Pending(averaged, first)
             next(beside, None)
             yield from own
         else:

@@ -7,7 +7,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Aggregator, AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import (
+    Aggregator,
+    AggregatorSettings,
+    Exchange,
+    LastPending,
+    Law,
+    NamedTensor,
+    Tolerance,
+)
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import On, Rank
@@ -38,7 +46,7 @@ class NoExchange(Aggregator):
         return {}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        yield Last()
+        yield LastPending()
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         return Workload()

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE, Amount, On
@@ -71,7 +71,7 @@ class Dct(Coded):
         values, places = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*sent, strict=True))
         message = torch.cat([values.view(torch.uint8), places.to(torch.int16).view(torch.uint8)])
         received = message.new_empty(comm.size, len(message))
-        yield Last(comm.all_gather(received, message))
+        yield LastPending(comm.all_gather(received, message))
 
         whole = received[:, : values.nbytes].contiguous().view(values.dtype)
         where = received[:, values.nbytes :].contiguous().view(torch.int16).long()
@@ -103,8 +103,19 @@ class Dct(Coded):
         pairs = sum(each.count * self._kept(each) for each in every)
         transform = Kernel(flops=sum(2.0 * e.count * e.size * sum(e.sides) for e in every), bytes=4.0 * size * numel)
         # M ← β M + G and its transform; the selection; what was chosen is put into zeros, transformed and taken from M
-        encode = passes(numel, 4, size), transform, passes(numel, 3, size), transform, passes(numel, 4, size)
-        decode = passes(numel, 6, size), passes(ranks * pairs, 3, size + INDEX_BYTES), transform, passes(numel, 2, size)
+        encode = (
+            memory_passes(numel, 4, size),
+            transform,
+            memory_passes(numel, 3, size),
+            transform,
+            memory_passes(numel, 4, size),
+        )
+        decode = (
+            memory_passes(numel, 6, size),
+            memory_passes(ranks * pairs, 3, size + INDEX_BYTES),
+            transform,
+            memory_passes(numel, 2, size),
+        )
         return Workload((Phase(encode, (Message("all_gather", pairs * (size + INDEX_BYTES)),)),), decode)
 
     def _chunks(self, shape: Shape) -> Chunks:

@@ -11,14 +11,14 @@ from edgc.core.aggregators.aggregator import (
     Aggregator,
     AggregatorSettings,
     Exchange,
-    Last,
+    LastPending,
     Law,
     NamedTensor,
     Tolerance,
     adjacent_view,
 )
 from edgc.core.aggregators.wire import WireDtype, average, scatter_average
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Piece, Sharded
 from edgc.core.policies.amounts import DENSE, Amount, On
@@ -78,7 +78,7 @@ class Dense(Aggregator):
                 if copied:
                     copies.append((buffer, members))
             works.append(work)
-        yield Last(*works)
+        yield LastPending(*works)
         for buffer, members in copies:
             unpack(buffer, members)
 
@@ -92,10 +92,10 @@ class Dense(Aggregator):
         prepare, messages, decode = [], [], []
         for wire, names in self._by_wire(shapes, decision).items():
             numel = elements([shapes[name] for name in names])
-            prepare.append(passes(numel, 2, itemsize))  # scaled
+            prepare.append(memory_passes(numel, 2, itemsize))  # scaled
             if wire == "bf16":
-                prepare.append(passes(numel, 1, itemsize + 2))
-                decode.append(passes(numel, 1, itemsize + 2))
+                prepare.append(memory_passes(numel, 1, itemsize + 2))
+                decode.append(memory_passes(numel, 1, itemsize + 2))
             messages.append(Message(self._collective, (2 if wire == "bf16" else itemsize) * numel))
         return Workload((Phase(tuple(prepare), tuple(messages)),), tuple(decode))
 

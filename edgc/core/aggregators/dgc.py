@@ -16,7 +16,7 @@ from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
-from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.ops.noise import bits
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
@@ -103,8 +103,8 @@ class DGC(TopK):
         (phase,), decode = (whole := super().workload_coded(shapes, decision, ranks, itemsize)).phases, whole.decode
         numel, size = elements([*shapes.values()]), max(4, itemsize)
         added, _, *coded = phase.kernels
-        momentum = (passes(numel, 5, size),) if self.settings.momentum else ()
-        look = passes(numel, 4, size), passes(numel, 4, 1)
+        momentum = (memory_passes(numel, 5, size),) if self.settings.momentum else ()
+        look = memory_passes(numel, 4, size), memory_passes(numel, 4, 1)
         return Workload((Phase((*momentum, added, *look, *coded), phase.messages),), decode)
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from edgc.core.aggregators.aggregator import Works
+from edgc.core.aggregators.aggregator import Pending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.two_shots import BufferPlace, Group, grouped, two_shots, workload
@@ -38,7 +38,7 @@ class FactorMean:
         return self._code is not None
 
     def average(
-        self, factors: Sequence[Tensor], buffer: Tensor, comm: Communicator, last: type[Works] = Works
+        self, factors: Sequence[Tensor], buffer: Tensor, comm: Communicator, last: type[Pending] = Pending
     ) -> Generator[Work, None, list[Tensor]]:
         """`buffer`, which begins with `factors` (rows×rank each, this rank's), ← its mean, equal on all ranks.
 
@@ -54,7 +54,7 @@ class FactorMean:
             _columns(whole, place, factor).copy_(factor)
         shots = two_shots([group], [whole.view(comm.size, group.part)], comm, last=last)
         beside = buffer[sum(factor.numel() for factor in factors) :]
-        yield Works(average(beside, comm, self._wire_dtype), next(shots))
+        yield Pending(average(beside, comm, self._wire_dtype), next(shots))
         ((mean, error),) = yield from shots
         told = whole.sub_(error.view(-1))
         for factor, place in zip(factors, group.places, strict=True):

@@ -27,7 +27,7 @@ from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.to_owners import own_part, owned, to_owners
 from edgc.core.aggregators.to_owners import workload as to_owners_workload
 from edgc.core.aggregators.two_shots import Group, Noise, grouped, padded, two_shots, workload
-from edgc.core.aggregators.workload import Shape, Workload, passes
+from edgc.core.aggregators.workload import Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Sharded, Work
 from edgc.core.ops.noise import uniform
@@ -219,7 +219,7 @@ class FewBits(Coded):
     def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
         """M is made; coded, decoded and compared for each amount."""
         numel = sum(map(prod, shapes.values()))
-        return Workload((), (passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
+        return Workload((), (memory_passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
 
     def _lost(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
         shape = tuple(tensor.tensor.shape)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, ReduceOp
@@ -108,7 +108,7 @@ class GlobalQSGD(Coded):
         sums = {bits: [i for i, t in enumerate(tensors) if decision.amount(t.name) == bits] for bits in LARGEST}
         buffers = {b: torch.cat([codes[i].to(_wire(b)) for i in own]) for b, own in sums.items() if own}
         works = [comm.all_reduce(buffer) for buffer in buffers.values()]
-        yield Last(agreed, *works)
+        yield LastPending(agreed, *works)
 
         for bits, buffer in buffers.items():
             parts = buffer.split([len(codes[i]) for i in sums[bits]])
@@ -145,8 +145,9 @@ class GlobalQSGD(Coded):
         numel = elements([*shapes.values()])
         maxima = Message("all_reduce", 4 * len(shapes))
         sums = tuple(Message("all_reduce", b // 8 * own) for b, own in numels.items() if own)
-        look, code = passes(numel, 4, size), passes(numel, 9, size)  # M made and looked through; shares, noise, codes
-        decode = passes(numel, 4 + 4 * self.settings.error_feedback, size)
+        # M made and looked through; shares, noise, codes
+        look, code = memory_passes(numel, 4, size), memory_passes(numel, 9, size)
+        decode = memory_passes(numel, 4 + 4 * self.settings.error_feedback, size)
         if self.settings.scale == "now":
             return Workload((Phase((look,), (maxima,)), Phase((code,), sums)), (decode,))
         return Workload((Phase((look, code), (maxima, *sums)),), (decode,))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.byte_planes import BytePlanes
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.wire import WireDtype
-from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, ReduceOp, reduced
 from edgc.core.policies.amounts import On
@@ -119,7 +119,7 @@ class Lossless(Coded):
         padded = torch.zeros(max(sizes), dtype=torch.uint8, device=on)
         padded[: len(reply)] = reply
         everywhere = padded.new_empty(comm.size, len(padded))
-        yield Last(comm.all_gather(everywhere, padded))
+        yield LastPending(comm.all_gather(everywhere, padded))
 
         replies = [row[:size] for row, size in zip(everywhere, sizes, strict=True)]
         averages = self._decoded(replies, of_all, mean, comm.rank)
@@ -137,9 +137,9 @@ class Lossless(Coded):
         numel, width = elements([*shapes.values()]), 2 if self.settings.wire_dtype == "bf16" else itemsize
         part = width * _Deal(numel, ranks).part
         coded = ceil(self.settings.expected_ratio * part)
-        encode = passes(numel, 4, itemsize), _on_host((ranks - 1) * part / ENCODES)
-        mean = _on_host((ranks - 1) * part / DECODES), passes(numel, 3, width), _on_host(part / ENCODES)
-        decode = _on_host((ranks - 1) * part / DECODES), passes(numel, 4, itemsize)
+        encode = memory_passes(numel, 4, itemsize), _on_host((ranks - 1) * part / ENCODES)
+        mean = _on_host((ranks - 1) * part / DECODES), memory_passes(numel, 3, width), _on_host(part / ENCODES)
+        decode = _on_host((ranks - 1) * part / DECODES), memory_passes(numel, 4, itemsize)
         return Workload(
             (
                 Phase(encode, (Message("all_to_all", LENGTH * width * ranks),)),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
-from edgc.core.aggregators.workload import Shape, Workload, orthonormalisations, passes, products
+from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -139,7 +139,7 @@ class LowRank(Ranked):
         shapes = [(grad.shape[1], basis.shape[1]) for grad, basis in zip(grads, bases, strict=True)]
         wire, rights = self._buffers.matrices(f"right of {names[0]}", shapes, bases[0])
         project(wholes, bases, rights)  # Q ← Mᵀ P̂
-        means = self._right.average(rights, wire, comm, Last)
+        means = self._right.average(rights, wire, comm, LastPending)
         sent = next(means)
         bucket.deliver_dense()  # meanwhile
         yield sent
@@ -184,12 +184,13 @@ class LowRank(Ranked):
     def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
         whole = sum(m * n for m, n, _ in matrices)
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
-        kernels = passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of what is dense
+        # M ← G + E, M Q, a copy of what is dense
+        kernels = memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
         first = self._left.workload(lefts, kernels, dense, itemsize, ranks)
-        kernels = *first.decode, orthonormalisations(lefts), products(matrices)
+        kernels = *first.decode, orthonormalisations(lefts), matmuls(matrices)
         second = self._right.workload(rights, kernels, 0, itemsize, ranks)
-        own = (products(matrices),) if self._right.coded and self._settings.error_feedback else ()
-        decode = *second.decode, *own, products(matrices), passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
+        own = (matmuls(matrices),) if self._right.coded and self._settings.error_feedback else ()
+        decode = *second.decode, *own, matmuls(matrices), memory_passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
         return Workload((*first.phases, *second.phases), decode)
 
     def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from edgc.core.aggregators.aggregator import Last
+from edgc.core.aggregators.aggregator import LastPending
 from edgc.core.aggregators.two_shots import Group, Noise
-from edgc.core.aggregators.workload import Message, Phase, Workload, passes
+from edgc.core.aggregators.workload import Message, Phase, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Work
 
@@ -29,7 +29,7 @@ def one_shot(
     ]
     message = torch.cat(sent, dim=1)
     everywhere = message.new_empty(comm.size, message.shape[1])
-    yield Last(comm.all_gather(everywhere, message))
+    yield LastPending(comm.all_gather(everywhere, message))
 
     found = []
     of_all = everywhere.split([own.shape[1] for own in sent], dim=1)
@@ -47,6 +47,10 @@ def one_shot(
 def workload(groups: Sequence[Group], ranks: int, itemsize: int) -> Workload:
     """What `one_shot` asks of a device and of the links, with making the buffers and reading the means."""
     numel, message = sum(group.part for group in groups), sum(group.message_bytes for group in groups)
-    encode = passes(numel, 5, itemsize), passes(message, 2, 1)
-    decode = passes(ranks * numel, 3, itemsize), passes(ranks * message, 1, 1), passes(numel, 4, itemsize)
+    encode = memory_passes(numel, 5, itemsize), memory_passes(message, 2, 1)
+    decode = (
+        memory_passes(ranks * numel, 3, itemsize),
+        memory_passes(ranks * message, 1, 1),
+        memory_passes(numel, 4, itemsize),
+    )
     return Workload((Phase(encode, (Message("all_gather", message),)),), decode)

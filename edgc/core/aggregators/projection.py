@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.wire import average
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, passes, products
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -66,7 +66,7 @@ class Projection(Ranked):
         ]
         rights = orthonormalise(drawn)
         wholes = encode(grads, errors, rights, bucket.factors)
-        yield Last(average(bucket.wire, comm, self._wire_dtype))
+        yield LastPending(average(bucket.wire, comm, self._wire_dtype))
 
         bucket.deliver_dense()
         unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
@@ -80,10 +80,12 @@ class Projection(Ranked):
 
     def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
         whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
-        draws = passes(sum(n * r for _, n, r in matrices), 2), orthonormalisations([(n, r) for _, n, r in matrices])
-        first = *draws, passes(whole, 3), products(matrices), passes(dense, 2)  # M ← G + E, M Q, a copy of the dense
+        rights = [(n, r) for _, n, r in matrices]
+        draws = memory_passes(sum(n * r for n, r in rights), 2), orthonormalisations(rights)
+        # M ← G + E, M Q, a copy of what is dense
+        first = *draws, memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
         phases = (Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),)
-        return Workload(phases, (products(matrices), passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
+        return Workload(phases, (matmuls(matrices), memory_passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         error = max(4, itemsize) if self._settings.error_feedback else 0

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Last, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.wire import WireDtype, average
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.noise import uniform
@@ -84,7 +84,7 @@ class RandomK(Coded):
             places.append(own)
             parts.append(values)
         buffer = torch.cat(parts)
-        yield Last(average(buffer, comm, self.settings.wire_dtype))
+        yield LastPending(average(buffer, comm, self.settings.wire_dtype))
 
         for tensor, own, values in zip(tensors, places, buffer.split([len(p) for p in places]), strict=True):
             unpack(values.new_zeros(tensor.tensor.numel()).index_copy_(0, own, values), [tensor.tensor])
@@ -105,8 +105,8 @@ class RandomK(Coded):
         numel, chosen = elements([*shapes.values()]), sum(_count(s, decision.amount(n)) for n, s in shapes.items())
         size = max(4, itemsize)
         # M is made and looked through for what is not finite; places found, values taken, scaled and put back
-        encode = passes(numel, 4, size), passes(chosen, 8, size)
-        decode = passes(numel, 3, size), passes(chosen, 2, size)
+        encode = memory_passes(numel, 4, size), memory_passes(chosen, 8, size)
+        decode = memory_passes(numel, 3, size), memory_passes(chosen, 2, size)
         sent = 2 if self.settings.wire_dtype == "bf16" else size
         return Workload((Phase(encode, (Message("all_reduce", sent * chosen),)),), decode)
 

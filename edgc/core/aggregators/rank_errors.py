@@ -16,7 +16,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, orthonormalisations, products
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, orthonormalisations
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -78,9 +78,9 @@ def errors_workload(matrices: Sequence[tuple[Shape, Sequence[Amount]]], itemsize
     if not found:
         return Workload()
     twice = [*found, *found]  # the gradient, and the residual
-    first = products([(m, n, k + TESTS) for m, n, k in twice])
-    second = orthonormalisations([(m, k) for m, _, k in found]), products(twice)
-    third = orthonormalisations([(n, k) for _, n, k in found]), products(twice)
+    first = matmuls([(m, n, k + TESTS) for m, n, k in twice])
+    second = orthonormalisations([(m, k) for m, _, k in found]), matmuls(twice)
+    third = orthonormalisations([(n, k) for _, n, k in found]), matmuls(twice)
     left, right = sum(m * k for m, _, k in found), sum(n * k for _, n, k in found)
     tests = TESTS * sum(m for m, _, _ in found)
     return Workload(

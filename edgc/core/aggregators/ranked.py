@@ -11,7 +11,7 @@ from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.mixed import MixedBucket, WireBuffers
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.wire import WireDtype
-from edgc.core.aggregators.workload import Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Shape, Workload, elements, memory_passes
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import ON, Amount, Rank
 from edgc.core.policies.policy import Decision
@@ -84,7 +84,7 @@ class Ranked(Aggregator):
         wire = 2 if self._wire_dtype == "bf16" else max(4, itemsize)
         dense = elements([shape for name, shape in shapes.items() if name not in chosen])
         asked = factored([(*shapes[name], rank) for name, rank in chosen.items()], dense, wire, ranks)  # type: ignore[misc]
-        return Workload(asked.phases, (passes(dense, 2), *asked.decode))
+        return Workload(asked.phases, (memory_passes(dense, 2), *asked.decode))
 
     def _ranks(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Rank]:
         """Of what is compressed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
-from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
 from edgc.core.policies.policy import Decision
@@ -58,7 +58,7 @@ class SIDCo(TopK):
         (phase,), decode = (whole := super().workload_coded(shapes, decision, ranks, itemsize)).phases, whole.decode
         numel, size = elements([*shapes.values()]), max(4, itemsize)
         added, _, *coded = phase.kernels
-        look = passes(numel, 6 * min(TYPICAL_STAGES, self.settings.stages) + 3, size), passes(numel, 4, 1)
+        look = memory_passes(numel, 6 * min(TYPICAL_STAGES, self.settings.stages) + 3, size), memory_passes(numel, 4, 1)
         return Workload((Phase((added, *look, *coded), phase.messages),), decode)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from edgc.core.aggregators.aggregator import Exchange, Last, Law, NamedTensor, Tolerance, Works, shapes_of
+from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, Pending, Tolerance, shapes_of
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import write
 from edgc.core.aggregators.residuals import compute_dtype
@@ -91,10 +91,10 @@ class Sketch(Coded):
         if self.settings.summed_bits is None:
             received, union = torch.empty_like(packed), torch.empty_like(packed)
             yield comm.all_to_all(received, packed)
-            yield Last(comm.all_gather(union, _or(received.view(comm.size, -1))), summed)
+            yield LastPending(comm.all_gather(union, _or(received.view(comm.size, -1))), summed)
         else:
             union = packed
-            yield Last(comm.all_reduce(union), summed)
+            yield LastPending(comm.all_reduce(union), summed)
 
         peeled = self._recovered(own.plan, union, sums, seed, comm.size)
         if self.settings.error_feedback == "all":
@@ -116,7 +116,7 @@ class Sketch(Coded):
         else:
             marks = comm.all_reduce(packed)
         tells = self.settings.error_feedback == "all"
-        yield (Works if tells else Last)(marks, summed)
+        yield (Pending if tells else LastPending)(marks, summed)
 
         union = packed.split(sizes)[comm.rank] if self.settings.summed_bits else _or(received)
         peeled = self._recovered(own, union, own_sums, seed, comm.size)
@@ -125,7 +125,7 @@ class Sketch(Coded):
             bits = pack(peeled.exact)
             told[: len(bits)] = bits
             everywhere = told.new_empty(comm.size, len(told))
-            yield Last(comm.all_gather(everywhere, told))
+            yield LastPending(comm.all_gather(everywhere, told))
             for rank, (each, bits) in enumerate(zip(sent, everywhere, strict=True)):
                 mine = peeled.total * comm.size if rank == comm.rank else None
                 self._keep_lost(each, by_name, unpack(bits, each.plan.elements), mine)

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings
 from edgc.core.aggregators.topk import kept_of
-from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.comm import Layout, Piece, Sharded
 from edgc.core.ops.bitmap import packed_size
@@ -149,30 +149,30 @@ def workload(s: SketchSettings, plans: Sequence[SketchPlan], ranks: int, itemsiz
     own = sum(sum(plan.ks) for plan in plans)
     # selection as Top-K's; marks set, packed and copied; the hashes of what is kept, and its sum
     prepare = (
-        passes(elements, 3, itemsize),
-        passes(elements, 5, itemsize),
-        passes(elements, 4, 1),
+        memory_passes(elements, 3, itemsize),
+        memory_passes(elements, 5, itemsize),
+        memory_passes(elements, 4, 1),
         _hashed(own),
-        passes(HASHES * own, 4, word + 8),
+        memory_passes(HASHES * own, 4, word + 8),
     )
     # the union listed; its hashes; each of its places is put in, looked at and taken out
     share = ranks if sharded else 1  # an owner peels its own part
     union = sum(plan.union for plan in plans) / share
     peel = (
-        passes(elements / share, 4, 1),
+        memory_passes(elements / share, 4, 1),
         _hashed(union),
         Kernel(8.0 * HASHES * union, 4 * (word + 16.0) * HASHES * union, 300),
     )
-    rest = passes(elements, 8 if s.error_feedback == "all" else 3, itemsize)
+    rest = memory_passes(elements, 8 if s.error_feedback == "all" else 3, itemsize)
     sketch = Message("reduce_scatter" if sharded else "all_reduce", cells * word)
     if not sharded:
         if s.summed_bits:
             return Workload((Phase(prepare, (Message("all_reduce", packed), sketch)),), (*peel, rest))
         first = Phase(prepare, (Message("all_to_all", packed), sketch))
-        merged = Phase((passes(packed, 1.5, 1),), (Message("all_gather", packed // ranks),))
+        merged = Phase((memory_passes(packed, 1.5, 1),), (Message("all_gather", packed // ranks),))
         return Workload((first, merged), (*peel, rest))
     first = Phase(prepare, (Message("all_reduce" if s.summed_bits else "all_to_all", packed), sketch))
-    merge = passes(packed, 1.5, 1)
+    merge = memory_passes(packed, 1.5, 1)
     if s.error_feedback != "all":
         return Workload((first,), (merge, *peel, rest))
     told = Message("all_gather", told_bytes(plans))

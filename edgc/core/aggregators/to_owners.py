@@ -11,10 +11,10 @@ from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from edgc.core.aggregators.aggregator import Last
+from edgc.core.aggregators.aggregator import LastPending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.two_shots import BufferPlace, Group, Noise, mean_of, padded
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Sharded, Work
 
@@ -57,7 +57,7 @@ def to_owners(
     own = len(by_owner[comm.rank])
     received = by_owner[0].new_empty(comm.size * own)
     sent = [len(each) for each in by_owner]
-    yield Last(comm.all_to_all(received, torch.cat(by_owner), sent=sent, received=[own] * comm.size))
+    yield LastPending(comm.all_to_all(received, torch.cat(by_owner), sent=sent, received=[own] * comm.size))
 
     found = []
     of_all = received.view(comm.size, own).split([len(message[comm.rank]) for message in messages], dim=1)
@@ -78,7 +78,7 @@ def workload(groups: Sequence[Group], itemsize: int) -> Workload:
     """
     numel, message = sum(group.numel for group in groups), sum(group.message_bytes for group in groups)
     # a buffer is made, looked at for its scales, coded, and cut into its owners' parts
-    encode = passes(numel, 5, itemsize), passes(message, 4, 1)
+    encode = memory_passes(numel, 5, itemsize), memory_passes(message, 4, 1)
     # N messages decoded and added, in parts of 1/N; the own code decoded for the error, which is kept
-    decode = passes(numel, 8, itemsize), passes(message, 2, 1)
+    decode = memory_passes(numel, 8, itemsize), memory_passes(message, 2, 1)
     return Workload((Phase(encode, (Message("all_to_all", message),)),), decode)

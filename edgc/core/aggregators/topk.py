@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from edgc.core.aggregators.aggregator import (
     AggregatorSettings,
     Exchange,
-    Last,
+    LastPending,
     Law,
     NamedTensor,
     Tolerance,
@@ -27,7 +27,7 @@ from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
@@ -147,7 +147,7 @@ class TopK(Coded):
         if self.settings.error_feedback and self.settings.values != "fp32":
             self._keep_rounding(pools, chosen, sent)
         received = wire.new_empty(comm.size, wire.numel())
-        yield Last(comm.all_gather(received, wire))
+        yield LastPending(comm.all_gather(received, wire))
 
         values, places = code.decode(received, chosen[0].values.dtype)
         targets = [[by_name[name].tensor for name in group.names] for group in groups]
@@ -178,7 +178,7 @@ class TopK(Coded):
 
     def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
         """M is made, and read three times: for the selection, the largest, and the sum."""
-        return Workload((), (passes(elements([*shapes.values()]), 6, itemsize),))
+        return Workload((), (memory_passes(elements([*shapes.values()]), 6, itemsize),))
 
     def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
@@ -222,15 +222,19 @@ class TopK(Coded):
         pairs, size = sum(group.k for group in groups), max(4, itemsize)
         code = self._code(groups, size)
         # M ← G + E, which the selection's first look is part of, and five more; what was chosen coded and its M zeroed
-        encode = passes(sparse, 3, itemsize), passes(sparse, 5, itemsize), passes(pairs, 3, 4 + size)
+        encode = (
+            memory_passes(sparse, 3, itemsize),
+            memory_passes(sparse, 5, itemsize),
+            memory_passes(pairs, 3, 4 + size),
+        )
         if self.settings.leaves < 1:
-            encode = passes(sparse, 2, itemsize), *encode
+            encode = memory_passes(sparse, 2, itemsize), *encode
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
-        decode = passes(sparse, 5, itemsize), passes(ranks * pairs, 3, 4 + size)
+        decode = memory_passes(sparse, 5, itemsize), memory_passes(ranks * pairs, 3, 4 + size)
         if code.where == "bitmap":  # every element's mark written, packed; unpacked and looked through for each rank
-            encode, decode = (*encode, passes(sparse, 3, 1)), (*decode, passes(ranks * sparse, 3, 1))
+            encode, decode = (*encode, memory_passes(sparse, 3, 1)), (*decode, memory_passes(ranks * sparse, 3, 1))
         if code.values != "fp32":  # rounded and decoded; what is lost is spread over a tensor and added to its errors
-            encode = *encode, passes(pairs, 6, size), passes(sparse, 4, size)
+            encode = *encode, memory_passes(pairs, 6, size), memory_passes(sparse, 4, size)
         return Workload((Phase(encode, (Message("all_gather", code.message_bytes),)),), decode)
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgc.core.aggregators.aggregator import Last, Works
+from edgc.core.aggregators.aggregator import LastPending, Pending
 from edgc.core.aggregators.block_code import BlockCode
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, passes
+from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, Work
 
@@ -106,7 +106,7 @@ def two_shots(
     wholes: Sequence[Tensor],
     comm: Communicator,
     noise: Noise = lambda *_: None,
-    last: type[Works] = Last,
+    last: type[Pending] = LastPending,
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The coded mean and this rank's error (see the module) of each group's buffer, all of the buffer's shape.
 
@@ -152,10 +152,10 @@ def workload(groups: Sequence[Group], itemsize: int) -> Workload:
     message, reply = sum(group.message_bytes for group in groups), sum(group.reply_bytes for group in groups)
     ranks = groups[0].ranks
     # a buffer is made, looked at for its scales, coded; its code is decoded for the error
-    encode = passes(numel, 8, itemsize), passes(message, 2, 1)
+    encode = memory_passes(numel, 8, itemsize), memory_passes(message, 2, 1)
     # N messages decoded and added, in parts of 1/N; the mean coded
-    mean = passes(numel, 4, itemsize), passes(message, 1, 1), passes(reply, 1, 1)
-    decode = passes(ranks * reply, 1, 1), passes(numel, 5, itemsize)
+    mean = memory_passes(numel, 4, itemsize), memory_passes(message, 1, 1), memory_passes(reply, 1, 1)
+    decode = memory_passes(ranks * reply, 1, 1), memory_passes(numel, 5, itemsize)
     to_owners, to_all = Message("all_to_all", message), Message("all_gather", reply)
     return Workload((Phase(encode, (to_owners,)), Phase(mean, (to_all,))), decode)
 

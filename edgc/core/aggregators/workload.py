@@ -53,12 +53,12 @@ class Workload:
         return sum(message.payload for phase in self.phases for message in phase.messages)
 
 
-def passes(elements: float, times: float, itemsize: int = 4) -> Kernel:
+def memory_passes(elements: float, times: float, itemsize: int = 4) -> Kernel:
     """A kernel that reads or writes each of `elements` so many `times`."""
     return Kernel(bytes=times * elements * itemsize)
 
 
-def products(matrices: Sequence[tuple[int, int, int]]) -> Kernel:
+def matmuls(matrices: Sequence[tuple[int, int, int]]) -> Kernel:
     """One product with a thin factor for each (m, n, r), fp32, in one launch: 2·m·n·r operations; m×n is read once."""
     return Kernel(
         flops=sum(2.0 * m * n * r for m, n, r in matrices),
@@ -69,7 +69,7 @@ def products(matrices: Sequence[tuple[int, int, int]]) -> Kernel:
 def orthonormalisations(factors: Sequence[tuple[int, int]]) -> Kernel:
     """Cholesky-QR twice of each rows×r: a Gram matrix and a triangular solve, 3·rows·r², and r³/3, each time.
 
-    Thin and small, it runs at about half the rate of `products`: its operations count twice.
+    Thin and small, it runs at about half the rate of `matmuls`: its operations count twice.
     """
     return Kernel(
         flops=sum(2 * 2 * (3.0 * rows * r * r + r**3 / 3) for rows, r in factors),

@@ -109,7 +109,7 @@ class GradientExchange:
     def _copy(self, channels: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
         first = self.aggregator
         self._channels = [_Channel(deepcopy(first), comm, number) for number, comm in channels] or self._channels
-        self._apart = first.period * exchanges
+        self._apart = first.cycle * exchanges
 
     @property
     def clock(self) -> StepClock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from edgc.core.aggregators.block_code import BlockCode
-from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, passes
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
 
@@ -46,7 +46,7 @@ def gather_workload(numel: int, ranks: int, itemsize: int, wire: ParameterWire) 
         sent = (2 if wire == "bf16" else itemsize) * numel
     message = Message("all_gather", sent)
     if sent == itemsize * numel:
-        return Workload((Phase((passes(numel, 2, itemsize),), (message,)),))
+        return Workload((Phase((memory_passes(numel, 2, itemsize),), (message,)),))
     rounded = itemsize * numel + sent  # read and written
     return Workload((Phase((Kernel(bytes=rounded),), (message,)),), (Kernel(bytes=ranks * rounded),))
 

@@ -38,7 +38,7 @@ def rehearse(
     """
     for number, decided in enumerate(decisions(policy, steps)):
         amounts = {name: aggregator.effective(shape, decided.amount(name)) for name, shape in shapes.items()}
-        for step in range(number * aggregator.period, (number + 1) * aggregator.period):
+        for step in range(number * aggregator.cycle, (number + 1) * aggregator.cycle):
             for bucket in buckets:
                 UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, step)).wait()
     for bucket in buckets:

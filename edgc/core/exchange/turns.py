@@ -7,7 +7,7 @@ The order is fixed. If a rank launched what happens to be ready, the ranks' coll
 
 from __future__ import annotations
 
-from edgc.core.aggregators.aggregator import Exchange, Last
+from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.comm import Work
 
 
@@ -20,7 +20,7 @@ class UnderWay:
 
     def advance(self) -> None:
         """Go on until the last collective is launched, waiting for those before it. Idempotent."""
-        while self._awaited is not None and not isinstance(self._awaited, Last):
+        while self._awaited is not None and not isinstance(self._awaited, LastPending):
             self._resume()
 
     def wait(self) -> None:

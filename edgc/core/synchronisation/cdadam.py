@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, held
 
@@ -42,7 +42,11 @@ class DifferencesSettings(InPlaceSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """The difference, with own gradients also the copy for the next; ĝ, and its copy."""
-        return passes(elements, 5 if self.memory == "own" else 3), passes(elements, 3), passes(elements, 2)
+        return (
+            memory_passes(elements, 5 if self.memory == "own" else 3),
+            memory_passes(elements, 3),
+            memory_passes(elements, 2),
+        )
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """ĝ; with `memory: own` also this rank's gradient of the step before."""

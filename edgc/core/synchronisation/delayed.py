@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.spare_buffer import copies
@@ -80,7 +80,7 @@ class DelayedSettings(SynchronisationSettings):
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """Gradients and averages change places; the correction; with it, parameters to their copies and back."""
         more = {"none": 0, "taylor": 8 if self.mean_square is None else 14, "prediction": 9}[self.correction]
-        return (passes(elements, 6 + more),)
+        return (memory_passes(elements, 6 + more),)
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Averages on their way; with `taylor` the parameters of as many steps before, and the mean square."""

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.workload import Kernel, passes
+from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings
 from edgc.core.synchronisation.synchronisation import Replica
@@ -30,7 +30,7 @@ class SignSettings(InPlaceSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """η G."""
-        return (passes(elements, 2),) if self.scaled_by_lr else ()
+        return (memory_passes(elements, 2),) if self.scaled_by_lr else ()
 
 
 class Sign(InPlace):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.hidden_matrices import NOT_HIDDEN, is_hidden
@@ -55,7 +55,7 @@ class DionSettings(InPlaceSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """M ← M + G; G ← M; M ← M − (1 − μ) P Rᵀ."""
-        return passes(elements, 3), passes(elements, 2), passes(elements, 3)
+        return memory_passes(elements, 3), memory_passes(elements, 2), memory_passes(elements, 3)
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """M."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.core.aggregators.workload import Kernel, Phase, Workload, passes
+from edgc.core.aggregators.workload import Kernel, Phase, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator, ReduceOp
 from edgc.core.exchange.observation import AGREE
@@ -71,7 +71,7 @@ class GossipSettings(SynchronisationSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """± parameters for two edges; the sum of what they give; the parameters."""
-        return (passes(self.rounds * elements, 6),) + (passes(self.rounds * elements, 4),) * 2
+        return (memory_passes(self.rounds * elements, 6),) + (memory_passes(self.rounds * elements, 4),) * 2
 
     def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
         """All edges' exchanges at once, as often as there are rounds."""

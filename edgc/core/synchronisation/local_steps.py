@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.workload import Kernel, Shape, elements, passes
+from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import ReduceOp
 from edgc.core.exchange.gradient_exchange import Bucket
@@ -137,10 +137,14 @@ class OuterSettings(SynchronisationSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """Δ; v ← μ v + Δ; θ_global ← θ_global − η (Δ + μ v); the parameters. Late averages are copied."""
-        found = [passes(elements, 3), passes(elements, 6 if self.momentum else 3)]
-        found += [passes(elements, 5)] if self.momentum else []
-        found += [passes(elements, 2)] if self.scaled_by_lr else []
-        return *found, passes(elements, 4 if self.mixing else 2), *([passes(elements, 2)] if self.delay else [])
+        found = [memory_passes(elements, 3), memory_passes(elements, 6 if self.momentum else 3)]
+        found += [memory_passes(elements, 5)] if self.momentum else []
+        found += [memory_passes(elements, 2)] if self.scaled_by_lr else []
+        return (
+            *found,
+            memory_passes(elements, 4 if self.mixing else 2),
+            *([memory_passes(elements, 2)] if self.delay else []),
+        )
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """θ_global and v; the largest fragment while it is under way."""

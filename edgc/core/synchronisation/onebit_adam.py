@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Literal
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
-from edgc.core.aggregators.workload import Kernel, passes
+from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings
@@ -35,7 +35,7 @@ class FrozenVarianceSettings(InPlaceSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """β₁ m + (1 − β₁) G."""
-        return (passes(elements, 3),)
+        return (memory_passes(elements, 3),)
 
 
 class FrozenVariance(InPlace):

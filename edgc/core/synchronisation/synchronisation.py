@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Last, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, Workload
 from edgc.core.comm import Work
 from edgc.core.exchange.gradient_exchange import GradientExchange
@@ -173,7 +173,7 @@ class Replica(Protocol):
         ...
 
 
-NOTHING: Work = Last()  #: nothing to wait for
+NOTHING: Work = LastPending()  #: nothing to wait for
 
 
 class Synchronisation(ABC):

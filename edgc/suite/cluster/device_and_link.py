@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgc.core.aggregators.aggregator import Exchange, Last
+from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.aggregators.workload import Kernel, Message, Workload
 from edgc.core.exchange.turns import Turns
 from edgc.suite.cluster.transfers import RankGroup, Transfer, Transfers
@@ -118,7 +118,7 @@ def steps(timeline: Timeline, workload: Workload) -> Exchange:
     """A bucket's exchange as its workload describes it, in the steps that an aggregator would take."""
     for number, at in enumerate(arrivals(timeline, workload), start=1):
         arrival = _Arrival(timeline, at)
-        yield Last(arrival) if number == len(workload.phases) else arrival
+        yield LastPending(arrival) if number == len(workload.phases) else arrival
 
 
 def exchange(timeline: Timeline, buckets: Sequence[tuple[float, Workload]]) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from edgc.core.aggregators.workload import Workload, orthonormalisations, passes, products
+from edgc.core.aggregators.workload import Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Layout
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.exchange.link_codecs import LinkCodecSettings
@@ -128,7 +128,7 @@ class StepModel:
         """What a stage's device does before its first bucket is encoded."""
         if sampled:
             elements = sum(prod(shape) for shape in self.compressible[stage].values())
-            timeline.compute("encode", timeline.kernels([passes(sampled * elements, 1)]))
+            timeline.compute("encode", timeline.kernels([memory_passes(sampled * elements, 1)]))
         if look:
             timeline.compute("encode", look)
         if self.spec.parallel.data > 1:
@@ -217,7 +217,7 @@ class StepModel:
         slowest = max((self.transfers.hop(size, stage) for stage in range(len(self.stages) - 1)), default=0.0)
         if codec.rank is None or not slowest:
             return slowest
-        product, thin = products([(rows, columns, codec.rank)]), orthonormalisations([(rows, codec.rank)])
+        product, thin = matmuls([(rows, columns, codec.rank)]), orthonormalisations([(rows, codec.rank)])
         return slowest + seconds([product, thin, product, product], self.calibration)
 
     @property

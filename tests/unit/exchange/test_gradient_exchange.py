@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from edgc.core.aggregators import AGGREGATORS
-from edgc.core.aggregators.aggregator import Exchange, Last, NamedTensor
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor
 from edgc.core.aggregators.dense import DenseSettings
 from edgc.core.aggregators.lowrank import LowRankSettings
 from edgc.core.comm import GRADIENT, ReduceOp, Work, telemetry
@@ -348,7 +348,7 @@ def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch
     def two_phases(*_: Any) -> Exchange:
         takes(1)
         yield Takes(10)
-        yield Last(Takes(100))
+        yield LastPending(Takes(100))
 
     def body(comm: LoopbackCommunicator) -> dict[str, float]:
         exchange = exchange_of(comm)
