@@ -18,7 +18,7 @@ from edgc.report.study import Line, Study, lines
 from edgc.suite.config.rate import bits_per_second
 from edgc.suite.config.timing import UNSHAPED
 
-#: What a method is to the others (`edgc.core.settings.method.Role`).
+#: What a method is to the others (`edgc.core.aggregators.aggregator.Role`).
 FLOOR, DENSE, OTHER = "floor", "dense", "other"
 
 

@@ -52,7 +52,7 @@ FAULTS = (
     Fault(HOST, "core/exchange/relative_error.py", "gaussian.to(residual.device)", "gaussian", "edgc"),
     Fault(HOST, ENGINE, ".to(self.place.device, non_blocking=True)", "", "dense"),
     Fault(HOST, OUTER, "value.to(replica.parameters[name].device)", "value", "diloco", resumes=True),
-    Fault(HOST, "core/aggregators/right_factors.py", "self._last[name].to(like)", "self._last[name]", "powersgd",
+    Fault(HOST, "core/aggregators/right_factors.py", "self[name].to(like)", "self[name]", "powersgd",
           resumes=True, shows=LOWRANK),
     Fault(HOST, "core/aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",
           resumes=True, shows="core/ops/select/triton.py"),

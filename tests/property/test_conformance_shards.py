@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, Tolerance
 from edgc.core.comm import Sharded
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
@@ -17,12 +16,14 @@ from tests.fixtures.aggregator_cases import (
     BUCKETS,
     CASES,
     SHAPES,
+    TO_OWNERS,
     Values,
     amounts_for,
     case_id,
     every_case,
     make,
     mean_over_ranks,
+    payload_depends_on_data,
     random_values,
     residuals,
     step_once,
@@ -57,15 +58,15 @@ def test_an_owner_gets_its_part_of_the_average(settings: AggregatorSettings) -> 
             shapes = [{n: SHAPES[n] for n in names} for names in BUCKETS]
             foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
             charged = comm.ledger.take()["gradient"].payload_bytes
-            assert charged == foretold or (sharded.payload_depends_on_data and charged < foretold)
-            for piece in () if sharded.shards else layout.owned(comm.rank, [*SHAPES]):
+            assert charged == foretold or (payload_depends_on_data(settings) and charged < foretold)
+            for piece in () if settings.name in TO_OWNERS else layout.owned(comm.rank, [*SHAPES]):
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)
 
     run_ranks(3, body)
 
 
-@pytest.mark.parametrize("settings", [s for s in CASES.values() if AGGREGATORS[s.name].shards], ids=case_id)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("settings", [s for s in CASES.values() if s.name in TO_OWNERS], ids=case_id)  # type: ignore[attr-defined]
 def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettings) -> None:
     """mean(gradient + residual before), of each owner's elements, is the owner's output + mean(residual after)."""
     amounts, layout = amounts_for(settings), sharded_layout()

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,8 +29,8 @@ class AggregatorSettings(BaseModel):
 
     @property
     def keeps_residual(self) -> bool:
-        """Whether `Aggregator.residual` tells what every compressed tensor lacks so far (error feedback)."""
-        return False
+        """Whether `Aggregator.residual` has what every compressed tensor lacks so far: the option `error_feedback`."""
+        return bool(getattr(self, "error_feedback", False))
 
     @property
     def tells_errors(self) -> bool:
@@ -103,6 +104,27 @@ class LastPending(Pending):
 Exchange = Generator[Work, None, None]
 
 
+class StateByName(dict[str, Any]):
+    """Tensors that an aggregator keeps, by the names of parameters."""
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept of a parameter, if there is anything."""
+        self.pop(name, None)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """By name; not copied."""
+        return dict(self)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a copy of what `state_dict` gave."""
+        self.clear()
+        self.update((name, tensor.clone()) for name, tensor in state.items())
+
+
+#: What an aggregator is to others that are timed with it.
+Role = Literal["floor", "dense", "other"]
+
+
 class Aggregator(ABC):
     """One bucket of named tensors → their group average, in place. Made by `Aggregator(settings, seed)`.
 
@@ -118,26 +140,19 @@ class Aggregator(ABC):
     #: One line each for `edgc methods`; m×n is a matrix, k = ⌈ratio·numel⌉.
     state_size: ClassVar[str]
     payload_formula: ClassVar[str]
-    #: Whether it averages at all. A control that does not is the floor of a step's time.
-    exchanges: ClassVar[bool] = True
-    #: Whether it compresses nothing: others are held against it.
-    baseline: ClassVar[bool] = False
-    #: Whether `spectrum` tells singular values, for policies that read them.
-    tells_spectrum: ClassVar[bool] = False
-    #: Whether an average's rounding depends on which rank adds an element up, so on the order of a bucket's tensors.
-    depends_on_owner: bool = False
-    #: Whether it sends owners only their parts, if the layout is sharded: what they get is then another average than
-    #: where it is needed whole. Its laws hold there, too.
-    shards: ClassVar[bool] = False
+    #: dense: it compresses nothing, and others are compared with it. floor: it does not even average, so what is left
+    #: is the floor of a step's time.
+    role: ClassVar[Role] = "other"
     #: Whether `factors` is asked for; set it before the first exchange.
     keeps_factors: bool = False
     #: Exchanges after which what it launches and sends repeats, at equal decisions.
     cycle: ClassVar[int] = 1
-    #: Whether only data tells its payloads. `workload` then tells what its settings expect, at most what can travel.
-    payload_depends_on_data: ClassVar[bool] = False
     #: Where the average is needed; set it before the first exchange. What is sharded is only defined on its owner. An
-    #: aggregator that does not look at it gives the whole average, which serves owners too.
+    #: aggregator that does not look at it gives the whole average, which serves owners too. One that sends owners only
+    #: their parts may give them another average than where it is needed whole; its laws hold there, too.
     layout: Layout = Replicated()
+    #: What it keeps from step to step, by kind. What is compressed with error feedback has `residuals`.
+    state: Mapping[str, StateByName] = MappingProxyType({})
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int = 0) -> None:
@@ -161,8 +176,8 @@ class Aggregator(ABC):
         """What one bucket of these shapes asks of a device and of the links, in a group of `ranks`, at least two.
 
         `itemsize`: bytes of an element of a tensor. Payloads are exactly what the ledger is charged (but see
-        `workload_at`), unless they depend on data (`payload_depends_on_data`); a phase is what `exchange` does up to
-        a `yield`.
+        `workload_at`); where they depend on data, what the settings expect, at most what can travel. A phase is what
+        `exchange` does up to a `yield`.
         """
 
     def workload_at(
@@ -181,7 +196,8 @@ class Aggregator(ABC):
 
     def residual(self, name: str) -> Tensor | None:
         """Error feedback memory of a parameter (its shape), or None where nothing was lost so far."""
-        return None
+        kept = self.state.get("residuals")
+        return None if kept is None else kept.get(name)
 
     def spectrum(self, name: str) -> Tensor | None:
         """Singular values of the last average of a matrix (r, falling, float64); None: it was dense, or not told."""
@@ -209,24 +225,21 @@ class Aggregator(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values, by kind and then by name, that `load_state_dict` restores bit for bit."""
-        return {}
+        """Tensors by kind and then by name, that `load_state_dict` restores bit for bit."""
+        return {kind: kept.state_dict() for kind, kept in self.state.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a copy of what `state_dict` gave."""
-        assert not state
+        assert state.keys() == self.state.keys()
+        for kind, kept in self.state.items():
+            kept.load_state_dict(state[kind])
 
 
 def forget(aggregator: Aggregator, names: Collection[str]) -> None:
-    """Make `aggregator` as if it had never met the parameters `names`. Copies its state, so not for every step."""
-    aggregator.load_state_dict(
-        {
-            kind: {name: kept for name, kept in by_name.items() if name not in names}
-            if isinstance(by_name, Mapping)
-            else by_name
-            for kind, by_name in aggregator.state_dict().items()
-        }
-    )
+    """Make `aggregator` as if it had never met the parameters `names`."""
+    for kept in aggregator.state.values():
+        for name in names:
+            kept.forget(name)
 
 
 def shapes_of(tensors: Sequence[NamedTensor]) -> dict[str, Shape]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,10 +37,6 @@ class AlternatingSettings(AggregatorSettings):
     name: Literal["alternating"]
     error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
 
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
 
 class Alternating(Ranked):
     """One all-reduce a bucket: of all P in steps 0, 2, …, of all Q in steps 1, 3, …, with what travels dense.
@@ -59,6 +55,7 @@ class Alternating(Ranked):
         super().__init__(Residuals())
         self._settings = settings
         self._factors = WarmFactors(seed)  # P over Q, (m+n)×r: one of the two is orthonormal
+        self.state = {"residuals": self._residuals, "factors": self._factors}
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -133,13 +130,6 @@ class Alternating(Ranked):
         error = size if self._settings.error_feedback else 0
         ranks = self._ranks(shapes, decision)
         return sum(error * prod(shapes[name]) + size * sum(shapes[name]) * rank for name, rank in ranks.items())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.load_state_dict(state["residuals"])
-        self._factors.load_state_dict(state["factors"])
 
 
 def _sent(payload: int) -> Message:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -47,10 +47,6 @@ class BatchedSettings(AggregatorSettings):
     min_compression_ratio: float = Field(
         1.0, ge=0, description="A square travels dense unless 2·rank·this < its side; PyTorch has no such test: 0"
     )
-
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
 
 
 @dataclass(frozen=True)
@@ -99,6 +95,7 @@ class Batched(Aggregator):
     def __init__(self, settings: BatchedSettings, seed: int = 0) -> None:
         self._settings, self._residuals = settings, Residuals()
         self._squares = _Squares(_of_squares(settings), seed)
+        self.state = {"residuals": self._residuals, "factors": self._squares.state["factors"]}
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -173,16 +170,6 @@ class Batched(Aggregator):
         error = size if self._settings.error_feedback else 0
         squares = self._split(shapes, decision)
         return sum(error * sum(square.numels.values()) + size * square.side * square.rank for square in squares)
-
-    def residual(self, name: str) -> Tensor | None:
-        return self._residuals.get(name)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self._residuals.state_dict(), "factors": self._squares.state_dict()["factors"]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.load_state_dict(state["residuals"])
-        self._squares.load_state_dict({"residuals": {}, "factors": state["factors"]})
 
 
 class _Squares(LowRank):

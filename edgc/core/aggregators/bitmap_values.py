@@ -58,7 +58,6 @@ class BitmapValues(TopK):
 
     Settings = BitmapValuesSettings
     payload_formula: ClassVar[str] = "numel/8 + k·(1 + 2/64) per tensor"
-    shards = True
     settings: BitmapValuesSettings
 
     def exchange_coded(

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from edgc.core.aggregators.aggregator import Aggregator, Exchange, LastPending, NamedTensor, Pending, shapes_of
+from edgc.core.aggregators.aggregator import (
+    Aggregator,
+    Exchange,
+    LastPending,
+    NamedTensor,
+    Pending,
+    StateByName,
+    shapes_of,
+)
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.workload import Phase, Shape, Workload
@@ -16,18 +24,20 @@ from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
 class Coded(Aggregator):
     """Splits a bucket into what is coded and what is dense; a subclass exchanges, counts and remembers the first.
 
-    `self.residuals` is there for error feedback. What turns dense takes its residual with it.
+    `self.residuals` is there for error feedback. What turns dense takes its residual with it, and all else that is kept
+    of it is forgotten.
     """
 
     def __init__(self, settings: Any, seed: int = 0) -> None:
         self.settings, self.seed = settings, seed
         self.residuals = Residuals()
+        self.state: dict[str, StateByName] = {"residuals": self.residuals}
         self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
 
     @abstractmethod
@@ -40,15 +50,13 @@ class Coded(Aggregator):
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         """`Aggregator.workload` of the same."""
 
-    def turned_dense(self, name: str) -> None:
-        """Forget what else is kept of a tensor, beside its residual."""
-
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         coded = self._coded(shapes_of(tensors), decision) if comm.size > 1 else {}
         dense = [t for t in tensors if t.name not in coded]
         for tensor in dense:
             self.residuals.flush(tensor)
-            self.turned_dense(tensor.name)
+            for kept in self.state.values():
+                kept.forget(tensor.name)
         self._dense.layout = self.layout
         beside = self._dense.exchange(dense, Decision(), comm, step)
         averaged = next(beside)
@@ -81,12 +89,3 @@ class Coded(Aggregator):
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         coded = self._coded(shapes, decision).values() if self.settings.keeps_residual else ()
         return max(4, itemsize) * sum(map(prod, coded))
-
-    def residual(self, name: str) -> Tensor | None:
-        return self.residuals.get(name)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self.residuals.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residuals.load_state_dict(state["residuals"])

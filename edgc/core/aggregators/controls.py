@@ -35,7 +35,7 @@ class NoExchange(Aggregator):
     amount = On
     state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "0"
-    exchanges = False
+    role = "floor"
 
     def __init__(self, settings: NoExchangeSettings, seed: int = 0) -> None:
         pass
@@ -68,5 +68,4 @@ class TorchPowerSGD:
     amount = Rank
     state_size: ClassVar[str] = "m·n (error feedback) + r·(m+n) per matrix"
     payload_formula: ClassVar[str] = "4·r·(m+n) per matrix, 4·numel for what travels dense"
-    baseline = False
-    exchanges = True
+    role = "other"

@@ -47,7 +47,7 @@ class Dense(Aggregator):
     amount = On
     state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
-    baseline = True
+    role = "dense"
 
     def __init__(self, settings: DenseSettings, seed: int = 0) -> None:
         self._wire_dtype: WireDtype = settings.wire_dtype

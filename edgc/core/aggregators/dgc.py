@@ -54,15 +54,12 @@ class DGC(TopK):
 
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
-        self._momenta = Residuals()
+        self.state["momenta"] = self._momenta = Residuals()
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """What was sent before is sent again as momentum, so with momentum nothing is conserved."""
         return {} if self.settings.momentum else super().laws
-
-    def turned_dense(self, name: str) -> None:
-        self._momenta.drop(name)
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         pool = super()._pool(gradients, k)
@@ -110,10 +107,3 @@ class DGC(TopK):
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         momenta = elements([*self._coded(shapes, decision).values()]) if self.settings.momentum else 0
         return super().state_bytes(shapes, decision, itemsize) + max(4, itemsize) * momenta
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"momenta": self._momenta.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._momenta.load_state_dict(state["momenta"])

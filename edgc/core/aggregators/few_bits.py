@@ -72,10 +72,6 @@ class FewBitsSettings(AggregatorSettings):
     )
 
     @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
-    @property
     def tells_errors(self) -> bool:
         return True
 
@@ -110,8 +106,6 @@ class FewBits(Coded):
     amount = Bits
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
-    depends_on_owner = True
-    shards = True
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import (
+    AggregatorSettings,
+    Exchange,
+    LastPending,
+    Law,
+    NamedTensor,
+    StateByName,
+    Tolerance,
+)
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
@@ -44,10 +52,6 @@ class GlobalQSGDSettings(AggregatorSettings):
     )
     error_feedback: bool = Field(False, description="Keep what rounding loses for the next step")
 
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
     @model_validator(mode="after")
     def _nothing_is_lost(self) -> GlobalQSGDSettings:
         if self.scale == "delayed" and not self.error_feedback:
@@ -73,7 +77,7 @@ class GlobalQSGD(Coded):
 
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
-        self._maxima: dict[str, Tensor] = {}
+        self.state["maxima"] = self._maxima = StateByName()
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -81,9 +85,6 @@ class GlobalQSGD(Coded):
         return {Law.CONSERVES if self.settings.error_feedback else Law.UNBIASED: Tolerance()} | {
             Law.EXACT_AT_FULL_AMOUNT: Tolerance()
         }
-
-    def turned_dense(self, name: str) -> None:
-        self._maxima.pop(name, None)
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
@@ -159,13 +160,6 @@ class GlobalQSGD(Coded):
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         scales = len(self._coded(shapes, decision)) if self.settings.scale == "delayed" else 0
         return super().state_bytes(shapes, decision, itemsize) + 4 * scales
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"maxima": dict(self._maxima)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._maxima = {name: tensor.clone() for name, tensor in state["maxima"].items()}
 
 
 def _wire(bits: int) -> dtype:

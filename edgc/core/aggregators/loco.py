@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, StateByName, Tolerance
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.residuals import compute_dtype
@@ -50,15 +50,12 @@ class LoCo(FewBits):
 
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
-        self._errors: dict[str, Tensor] = {}  # messages of MEMORY
+        self.state["lost"] = self._errors = StateByName()  # messages of MEMORY
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """A moving average does not keep all that is lost."""
         return {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
-
-    def turned_dense(self, name: str) -> None:
-        self._errors.pop(name, None)
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
@@ -87,10 +84,3 @@ class LoCo(FewBits):
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         coded = self._coded(shapes, decision).values()
         return sum(MEMORY.message_bytes(padded(prod(shape), MEMORY.block)) for shape in coded)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"lost": dict(self._errors)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._errors = {name: message.clone() for name, message in state["lost"].items()}

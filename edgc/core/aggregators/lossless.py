@@ -69,7 +69,6 @@ class Lossless(Coded):
     amount = On
     state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "as data has it; at most (1 + 1/N)·(4 or 2)·numel, and 8 per plane and message"
-    payload_depends_on_data = True
     settings: LosslessSettings
 
     def __init__(self, settings: LosslessSettings, seed: int = 0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -73,10 +73,6 @@ class LowRankSettings(AggregatorSettings):
     )
 
     @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
-    @property
     def tells_errors(self) -> bool:
         return True
 
@@ -97,16 +93,15 @@ class LowRank(Ranked):
     payload_formula: ClassVar[str] = (
         "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
     )
-    tells_spectrum = True
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
         super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
         self._settings, self._seed = settings, seed
         self._factors = WarmFactors(seed, settings.warm_start)
+        self.state = {"residuals": self._residuals, "factors": self._factors}
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
         self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
-        self.depends_on_owner = self._left.coded or self._right.coded
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -202,13 +197,6 @@ class LowRank(Ranked):
         ranks, settings = self._ranks(shapes, decision), self._settings
         error = 0 if not settings.error_feedback else 2 if settings.error_dtype == "bf16" else max(4, itemsize)
         return sum(error * prod(shapes[n]) + max(4, itemsize) * shapes[n][1] * r for n, r in ranks.items())
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self._residuals.state_dict(), "factors": self._factors.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.load_state_dict(state["residuals"])
-        self._factors.load_state_dict(state["factors"])
 
 
 def _crc(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,10 +26,6 @@ class ProjectionSettings(AggregatorSettings):
 
     name: Literal["projection"]
     error_feedback: bool = Field(True, description="Add what a step lost to the next step's gradient")
-
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
 
 
 class Projection(Ranked):
@@ -90,9 +86,3 @@ class Projection(Ranked):
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         error = max(4, itemsize) if self._settings.error_feedback else 0
         return sum(error * prod(shapes[name]) for name in self._ranks(shapes, decision))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"residuals": self._residuals.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._residuals.load_state_dict(state["residuals"])

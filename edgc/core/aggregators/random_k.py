@@ -42,10 +42,6 @@ class RandomKSettings(AggregatorSettings):
     )
     wire_dtype: WireDtype = Field("fp32", description="What a value travels in")
 
-    @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
 
 class RandomK(Coded):
     """Per tensor: M ← G + E; mean of M at k = ⌈ratio·numel⌉ places; E ← M, 0 at the places.

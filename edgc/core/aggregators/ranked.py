@@ -17,7 +17,7 @@ from edgc.core.policies.amounts import ON, Amount, Rank
 from edgc.core.policies.policy import Decision
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 AS_DENSE = Decision(ON)  # what travels dense travels in the factors' wire format
 
@@ -30,6 +30,7 @@ class Ranked(Aggregator):
     def __init__(self, residuals: Residuals, wire_dtype: WireDtype = "fp32") -> None:
         self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
         self._residuals = residuals
+        self.state = {"residuals": residuals}
         self._wire_dtype: WireDtype = wire_dtype
         self._buffers = WireBuffers()
 
@@ -90,6 +91,3 @@ class Ranked(Aggregator):
         """Of what is compressed."""
         found = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
         return {name: amount for name, amount in found.items() if isinstance(amount, Rank)}
-
-    def residual(self, name: str) -> Tensor | None:
-        return self._residuals.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgc.core.aggregators.aggregator import StateByName
 from edgc.core.aggregators.draws import draw
 from edgc.core.base.lazy import torch
 from edgc.core.ops.copies import copy_all
@@ -14,18 +15,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class WarmFactors:
-    """The last step's Q of every matrix. Each lies in memory of its own that only grows."""
+class WarmFactors(StateByName):
+    """The last step's Q of every matrix, n×r: each a view of memory of its own that only grows."""
 
     def __init__(self, seed: int, warm: bool = True) -> None:
         """`warm`: whether a step begins with the last one's Q."""
+        super().__init__()
         self._seed, self._warm = seed, warm
         self._memory: dict[str, Tensor] = {}  # flat, as large as the highest rank so far
-        self._last: dict[str, Tensor] = {}  # n×r, a view of it
-
-    def get(self, name: str) -> Tensor | None:
-        """Q of the last step, n×r."""
-        return self._last.get(name)
 
     def first(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
         """Q to begin a step with, for left factors (m×r): `rows[i]`×r each."""
@@ -44,8 +41,8 @@ class WarmFactors:
         another height is forgotten.
         """
         heights = dict(zip(names, rows, strict=True))
-        met = [name for name in names if name in self._last and len(self._last[name]) == heights[name]]
-        lasts = {name: self._last[name].to(like) for name in met}
+        met = [name for name in names if name in self and len(self[name]) == heights[name]]
+        lasts = {name: self[name].to(like) for name in met}
         growing = [
             name for name, rank in zip(names, ranks, strict=True) if name in lasts and lasts[name].shape[1] < rank
         ]
@@ -71,16 +68,17 @@ class WarmFactors:
             same = memory is not None and (memory.dtype, memory.device) == (q_nr.dtype, q_nr.device)
             if memory is None or not same or memory.numel() < q_nr.numel():
                 memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
-            self._last[name] = memory[: q_nr.numel()].view_as(q_nr)
-        copy_all([self._last[name] for name in factors], list(factors.values()))
+            self[name] = memory[: q_nr.numel()].view_as(q_nr)
+        copy_all([self[name] for name in factors], list(factors.values()))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Q by name."""
-        return {name: q_nr.clone() for name, q_nr in self._last.items()}  # a view would save all of its memory
+        return {name: q_nr.clone() for name, q_nr in self.items()}  # a view would save all of its memory
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a copy of what `state_dict` gave."""
-        self._memory, self._last = {}, {}
+        self.clear()
+        self._memory.clear()
         self.keep(state)
 
 

@@ -54,7 +54,6 @@ class Sketch(Coded):
     payload_formula: ClassVar[str] = (
         "numel·(1 + 1/N)/8 + 4·cells per bucket, cells = 1.3·min(N·k, numel) or numel / elements_per_cell"
     )
-    shards = True
     settings: SketchSettings
     last: Recovery | None = None  #: of what this rank peeled. None: nothing was coded so far
 

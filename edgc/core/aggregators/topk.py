@@ -57,10 +57,6 @@ class SparseSettings(AggregatorSettings):
     )
 
     @property
-    def keeps_residual(self) -> bool:
-        return self.error_feedback
-
-    @property
     def pooled(self) -> bool:
         """Whether one selection is made of a bucket's tensors together."""
         return False

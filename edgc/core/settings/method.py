@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, model_validator
 
 from edgc.core.aggregators import AGGREGATORS, CONTROLS
+from edgc.core.aggregators.aggregator import Aggregator, Role
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import IN_WORDS
@@ -26,8 +27,6 @@ SynchronisationUnion = Annotated[
     reduce(or_, (s.Settings for s in SYNCHRONISATIONS.values())),  # type: ignore[valid-type]
     Field(discriminator="name"),
 ]
-#: The floor exchanges nothing; dense methods average everything in every step, uncompressed.
-Role = Literal["floor", "dense", "other"]
 EVERY_STEP = EveryStepSettings(name="every_step")
 
 
@@ -83,7 +82,7 @@ class Method(Named):
     @property
     def floor(self) -> bool:
         """Whether nothing is exchanged at all: what is left of a step's time."""
-        return not MECHANISMS[self.aggregator.name].exchanges  # type: ignore[attr-defined]
+        return MECHANISMS[self.aggregator.name].role == "floor"  # type: ignore[attr-defined]
 
     @property
     def adapts(self) -> bool:
@@ -93,7 +92,7 @@ class Method(Named):
     @property
     def baseline(self) -> bool:
         """Whether it averages everything in every step, uncompressed: others are held against it."""
-        return MECHANISMS[self.aggregator.name].baseline and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
+        return MECHANISMS[self.aggregator.name].role == "dense" and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
 
     @property
     def role(self) -> Role:
@@ -126,7 +125,7 @@ class Method(Named):
                 "granularity: tensor do"
             )
         if self.policy.reads_spectrum:  # type: ignore[attr-defined]
-            telling = [name for name, kind in AGGREGATORS.items() if kind.tells_spectrum]
+            telling = [name for name, kind in AGGREGATORS.items() if kind.spectrum is not Aggregator.spectrum]
             if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]
                 raise ValueError(
                     f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
