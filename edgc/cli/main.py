@@ -203,7 +203,7 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
     loaded = load_experiment(experiment)
     rows = []
     if loaded.mode == "simulate":
-        from edgc.suite.cluster.simulate import write_forecasts
+        from edgc.suite.cluster.experiments import write_forecasts
 
         rows = write_forecasts(loaded, results)
     elif loaded.predict_from:
@@ -328,7 +328,7 @@ def calibrate(
 @app.command()
 def predict(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
     """Write down what the cluster model says of a timing, before it is run."""
-    from edgc.suite.cluster.predict import write_prediction
+    from edgc.suite.cluster.experiments import write_prediction
 
     typer.echo(write_prediction(load_experiment(experiment), results))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -19,20 +18,22 @@ Sites = Annotated[
     int | None,
     typer.Option(min=2, help="Sites, each a node with whole replicas; adds the methods for distant sites"),
 ]
+Link = Annotated[str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")]
+Latency = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; default: the calibration's"),
+]
+Nodes = Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")]
+Precision = Annotated[str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")]
 
 
 def plan(
     model: ModelName = None,
     cluster: ClusterName = None,
     sites: Sites = None,
-    link: Annotated[
-        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
-    ] = None,
-    latency: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way; default: the calibration's"),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
+    link: Link = None,
+    latency: Latency = None,
+    nodes: Nodes = None,
     stage_speed: Annotated[
         list[float] | None,
         typer.Option(help="Speed of a stage's devices, 1 = as calibrated; once for each stage, in order"),
@@ -40,9 +41,7 @@ def plan(
     method: Annotated[
         list[str] | None, typer.Option(help="Name of a file in configs/methods; repeat it for more")
     ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")
-    ] = None,
+    precision: Precision = None,
     tensor: Annotated[int | None, typer.Option(min=1, help="Degree of tensor parallelism")] = None,
     pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
     data: Annotated[int | None, typer.Option(min=1, help="Degree of data parallelism")] = None,
@@ -69,42 +68,40 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
-    from edgc.report.site.gaps import published_gaps
-    from edgc.suite.cluster import ask, show, show_memory
-    from edgc.suite.cluster.plan import plan as predict
-    from edgc.suite.cluster.trajectory import Parametric, Recorded
+    from edgc.report import plan as told
+    from edgc.report.gaps import published_gaps
+    from edgc.suite.cluster.forecasts import forecast
+    from edgc.suite.cluster.question import METHODS, SITE_METHODS, Question, chosen
+    from edgc.suite.cluster.trajectory import ASSUMED, Recorded
 
     if timeline is not None:
         from edgc.report.timeline_figure import check_path
 
         check_path(timeline)
-    degrees = {"tensor": tensor, "pipeline": pipeline, "data": data}
-    if sites is not None:
-        degrees = ask.at_sites(sites, nodes, degrees)
-    model, cluster = _named(model, cluster, sites)
     batches = {"micro_batch": micro_batch, "global_batch": global_batch, "iterations": iterations}
-    shards = {"shard": shard, "parameter_wire": parameter_wire}
-    spec = ask.question(model, cluster, link, degrees, batches | shards, nodes=sites or nodes)
-    rates = ask.elsewhere(ask.calibration_of(spec.cluster, calibration), latency, stage_speed or ())
-    trajectory = Recorded.read(entropy) if entropy else Parametric()
-    compute = precision or spec.training.precision
-    methods = ask.chosen(method or (ask.SITE_METHODS if sites else ask.METHODS))
+    question = Question(
+        *_named(model, cluster, sites), nodes, link, latency, precision, sites,
+        parallel={"tensor": tensor, "pipeline": pipeline, "data": data},
+        training=batches | {"shard": shard, "parameter_wire": parameter_wire},
+        calibration=calibration,
+        stage_speeds=stage_speed or (),
+    )  # fmt: skip
+    scenario = question.scenario(trajectory=Recorded.read(entropy) if entropy else ASSUMED)
+    methods = chosen(method or (SITE_METHODS if sites else METHODS))
     if memory:
-        rows = show_memory.rows(spec, methods, rates, compute)
-        typer.echo(json.dumps(rows, indent=1)) if as_json else show_memory.show(rows, spec, rates, compute)
+        rows = told.memory_rows(scenario, methods)
+        typer.echo(json.dumps(rows, indent=1)) if as_json else told.show_memory(rows, scenario)
         return
-    found = predict(spec, methods, rates, trajectory, compute)
+    found = forecast(scenario, methods)
     if timeline is not None:
         from edgc.report.timeline_figure import write_timeline
-        from edgc.suite.cluster.timeline import timeline as spans
 
-        write_timeline(spans(spec, methods, rates, trajectory, compute), timeline, show.about(found, spec, compute))
-    known = published_gaps(results / "published", replicas=spec.parallel.data)
-    gaps = {name: asdict(gap) for name, gap in known.items()}
+        write_timeline(found.drawn(), timeline, scenario.words)
+    gaps = published_gaps(results / "published", replicas=scenario.spec.parallel.data)
     if as_json:
-        typer.echo(json.dumps(show.plain(found, spec, rates, compute, gaps), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(told.plain(found, gaps), indent=1, ensure_ascii=False))
     else:
-        show.show(found, spec, rates, compute, trajectory.origin, gaps)
+        told.show(found, gaps)
 
 
 def recommend(
@@ -112,14 +109,10 @@ def recommend(
     cluster: ClusterName = None,
     sites: Sites = None,
     margin: Annotated[float, typer.Option(min=0, metavar="NATS", help="Loss gap that you accept")] = 0.02,
-    link: Annotated[
-        str | None, typer.Option(help="Rate of a node's link, e.g. 200gbit; default: the cluster's")
-    ] = None,
-    latency: Annotated[
-        float | None, typer.Option(min=0, metavar="MS", help="Of a message between nodes, one way")
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")] = None,
-    precision: Annotated[str | None, typer.Option(help="Of compute; default: the experiment's")] = None,
+    link: Link = None,
+    latency: Latency = None,
+    nodes: Nodes = None,
+    precision: Precision = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="Method to consider; repeat it for more; default: those of the page, or of sites"),
@@ -128,16 +121,17 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Say which method to use on a cluster: predicted time beside measured loss gaps."""
-    from edgc.report.site import recommend as advice
+    from edgc.report.recommend import recommend as advise
+    from edgc.suite.cluster.question import Question
 
-    point = advice.Question(*_named(model, cluster, sites), nodes, link, latency, precision, sites)
-    found = advice.recommend(point, margin, method or (), results / "published")
+    question = Question(*_named(model, cluster, sites), nodes, link, latency, precision, sites)
+    found = advise(question, margin, method or (), results / "published")
     typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False) if as_json else found.text())
 
 
 def _named(model: str | None, cluster: str | None, sites: int | None) -> tuple[str, str]:
     """The names of both files, by default those of sites. Raises `UserError` if one is missing."""
-    from edgc.suite.cluster.ask import SITE_CLUSTER, SITE_MODEL
+    from edgc.suite.cluster.question import SITE_CLUSTER, SITE_MODEL
 
     if sites is not None:
         return model or SITE_MODEL, cluster or SITE_CLUSTER

@@ -38,7 +38,7 @@ def site(
 @app.command()
 def forecasts(results: Results = Path("results")) -> None:
     """Compute the forecasts that the page's question form answers from: half an hour."""
-    from edgc.report.site.forecasts import write
+    from edgc.report.site.form import write
 
     typer.echo(write(results / "published"))
 
@@ -46,7 +46,7 @@ def forecasts(results: Results = Path("results")) -> None:
 @app.command()
 def gaps(results: Results = Path("results")) -> None:
     """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
-    from edgc.report.site.gaps import write_index
+    from edgc.report.gaps import write_index
 
     typer.echo(write_index(results / "published"))
 

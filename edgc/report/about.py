@@ -10,7 +10,7 @@ from typing import Any
 from edgc.core.policies import POLICIES
 from edgc.core.settings.method import MECHANISMS, Method
 from edgc.core.synchronisation import SYNCHRONISATIONS
-from edgc.report.site.gaps import published_gaps
+from edgc.report.gaps import published_gaps
 
 ROOT = Path(__file__).parents[2]
 #: Functions in which the algorithm of each part stands: the first that its class, or one that it is made from, has.

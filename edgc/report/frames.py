@@ -182,7 +182,7 @@ class Frames:
     spectra: one row per step and matrix; lists as JSON, `alike` cosines by the other's name.
 
     forecasts is empty but in mode simulate and for timings that were predicted (sweep: measured). One row per model,
-    set of assumptions, method and point of a sweep (see `edgc.suite.cluster.simulate` and `.predict`); not measured.
+    set of assumptions, method and point of a sweep (see `edgc.suite.cluster.experiments`); not measured.
     """
 
     runs: pd.DataFrame

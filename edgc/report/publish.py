@@ -9,9 +9,9 @@ from pathlib import Path
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.report import manifests
+from edgc.report.gaps import write_index
 from edgc.report.planned_runs import all_asked
 from edgc.report.selection import figures_of, tables_of
-from edgc.report.site.gaps import write_index
 from edgc.suite.config import Experiment
 
 KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}

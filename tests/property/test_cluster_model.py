@@ -20,13 +20,13 @@ from edgc.core.base.files import write_jsonl
 from edgc.core.policies.amounts import DENSE, ON, Amount, Bits, Rank
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.settings import merge
-from edgc.suite.cluster.ask import calibration_of, chosen, of_method, question
+from edgc.suite.cluster.forecasts import Forecasts, forecast
 from edgc.suite.cluster.memory import check_memory, memory
-from edgc.suite.cluster.plan import at_rate, plan
+from edgc.suite.cluster.question import Question, Scenario, at_rate, calibration_of, chosen, of_method
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.cluster.step_parts import Step
+from edgc.suite.cluster.step_outcome import Step
 from edgc.suite.cluster.trajectory import Parametric, Recorded
-from edgc.suite.cluster.whole_run import simulate
+from edgc.suite.cluster.whole_run import WholeRun
 from edgc.suite.config import Calibration, Method, RunSpec, load
 from edgc.suite.config.model import TIED
 
@@ -35,7 +35,7 @@ STAGES = 4
 
 @cache
 def spec(method: str = "powersgd", **degrees: int) -> RunSpec:
-    asked = question("gpt2-2.5b", "v100x32", parallel=degrees)
+    asked = Question("gpt2-2.5b", "v100x32", parallel=degrees).spec()
     return asked.model_copy(update={"method": load(Method, method)})
 
 
@@ -92,13 +92,18 @@ def test_a_slower_stage_is_never_faster_and_equal_speeds_change_nothing(stage: i
     assert alike.wire == pytest.approx(halved.wire)
 
 
+def ask(gbit: float) -> Forecasts:
+    """PowerSGD on such links, beside dense methods."""
+    return forecast(Scenario(spec("dense"), rates(), "fp32").at(gbit), chosen(["powersgd"]))
+
+
 def test_a_rank_that_would_not_be_smaller_is_dense() -> None:
     assert step(rank=Rank(10**6)) == step("dense", rank=DENSE)
     assert step(rank=DENSE) == step("dense", rank=DENSE)
 
 
 def test_one_data_parallel_rank_exchanges_nothing() -> None:
-    alone = question("gpt2-2.5b", "v100x32", parallel={"tensor": 4, "pipeline": 2, "data": 4})
+    alone = Question("gpt2-2.5b", "v100x32", parallel={"tensor": 4, "pipeline": 2, "data": 4}).spec()
     one = alone.model_copy(update={"parallel": alone.parallel.model_copy(update={"data": 1})})
     model = StepModel(one, rates())
     assert model.step([Decision()] * 2).exposed == pytest.approx(0)
@@ -147,7 +152,7 @@ def test_late_fragments_hide_what_crosses_and_send_the_same() -> None:
 @pytest.mark.tier("test")
 def test_every_policy_runs_a_paper_length_and_decides_within_its_limits() -> None:
     for name in ("dense", "topk", "edgc", "edgc_released", "edgc_loss", "edgc_measured", "edgc_bits"):
-        found = simulate(StepModel(spec(name), rates()), Parametric())
+        found = WholeRun.of(StepModel(spec(name), rates()))
         assert found.iterations == 230_000
         assert found.seconds >= 230_000 * StepModel(spec(name), rates()).floor
         if name.startswith("edgc"):
@@ -174,7 +179,7 @@ def test_optimus_cc_compresses_the_stages_that_end_last_and_no_copy_of_the_embed
     ("name", "uniform"), [("lgreco", "powersgd"), ("lgreco_bits", "int4"), ("lgreco_topk", "topk")]
 )
 def test_what_only_a_run_can_decide_is_taken_at_its_default_and_looking_costs(name: str, uniform: str) -> None:
-    found, plain = (simulate(StepModel(spec(each), rates()), Parametric()) for each in (name, uniform))
+    found, plain = (WholeRun.of(StepModel(spec(each), rates())) for each in (name, uniform))
     assert "is taken at its default amount" in " ".join(found.notes)
     assert found.compressed.step.payload_bytes == plain.compressed.step.payload_bytes
     assert plain.seconds < found.seconds < 1.05 * plain.seconds
@@ -188,17 +193,13 @@ def test_accordion_follows_the_trajectorys_norms() -> None:
         def entropy(self, share: float, stage: int, stages: int) -> float:
             return -0.3 * share * 230 - (1.0 if share > 0.5 else 0.0)
 
-    ranks = [window.amounts[0] for window in simulate(StepModel(spec("accordion"), rates()), Falling()).windows]
+    ranks = [window.amounts[0] for window in WholeRun.of(StepModel(spec("accordion"), rates()), Falling()).windows]
     assert [place for place, rank in enumerate(ranks) if rank == 32] == [0, 1, 116]
     assert set(ranks) == {16, 32}
 
 
 @pytest.mark.tier("test")
 def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
-    def ask(gbit: float) -> Any:
-        methods = chosen(["powersgd"])
-        return plan(at_rate(spec("dense"), gbit), methods, rates(), Parametric(), "fp32")
-
     at = ask(32).by_name("powersgd").break_even_gbit
     assert at is not None
     assert ask(at / 100).verdict == "pays"
@@ -210,9 +211,6 @@ def test_the_sentence_changes_sign_where_the_table_says_so() -> None:
 
 @pytest.mark.tier("test")
 def test_devices_are_as_busy_as_the_table_of_links_says() -> None:
-    def ask(gbit: float) -> Any:
-        return plan(at_rate(spec("dense"), gbit), chosen(["powersgd"]), rates(), Parametric(), "fp32")
-
     here = ask(32)
     for method in ("dense", "powersgd"):
         needs = here.by_name(method).needs_gbit
@@ -225,12 +223,11 @@ def test_devices_are_as_busy_as_the_table_of_links_says() -> None:
 
 
 def test_the_highest_rank_that_pays_is_the_last_one_that_is_faster_than_the_baseline() -> None:
-    asked = spec("dense")
-    found = plan(asked, chosen(["powersgd"]), rates(), Parametric(), "fp32")
+    found = ask(32)
     rank, model = found.by_name("powersgd").highest_rank, StepModel(spec(), rates(), "fp32")
     assert rank is not None
-    assert model.step([Decision(Rank(rank))] * STAGES).seconds < found.baseline_s
-    assert model.step([Decision(Rank(rank + 1))] * STAGES).seconds >= found.baseline_s
+    assert model.step([Decision(Rank(rank))] * STAGES).seconds < found.baseline.iteration_s
+    assert model.step([Decision(Rank(rank + 1))] * STAGES).seconds >= found.baseline.iteration_s
     assert found.by_name("dense").highest_rank is None
 
 
@@ -244,7 +241,7 @@ def test_memory_falls_with_every_degree_of_model_parallelism() -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:
-    huge = question("gpt2-12.1b", "v100x32", parallel={"tensor": 1, "pipeline": 1, "data": 32})
+    huge = Question("gpt2-12.1b", "v100x32", parallel={"tensor": 1, "pipeline": 1, "data": 32}).spec()
     with pytest.raises(UserError, match=r"gpt2-12\.1b does not fit: a V100 has 32 GB.*use more tensor"):
         check_memory(huge, rates(), "fp32")
 
@@ -319,7 +316,7 @@ def test_more_steps_to_cross_the_network_never_cost_time_and_a_link_that_is_full
 
 def test_gossip_sends_what_its_neighbours_get_however_many_ranks_there_are() -> None:
     for ranks, tensor, neighbours in ((2, 4, 1), (4, 2, 2), (8, 1, 2)):
-        asked = question("gpt2-2.5b", "v100x32", parallel={"data": ranks, "tensor": tensor, "pipeline": 4})
+        asked = Question("gpt2-2.5b", "v100x32", parallel={"data": ranks, "tensor": tensor, "pipeline": 4}).spec()
         model = StepModel(asked.model_copy(update={"method": load(Method, "gossip")}), rates())
         found = model.step([Decision(ON)] * STAGES)
         numel = sum(prod(shape) for shape in model.shapes[found.stage].values())

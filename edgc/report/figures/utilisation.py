@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter
 
 from edgc.report.study import Study
 from edgc.report.style import CROWDED, look
-from edgc.suite.cluster.plan import UTILISATIONS
+from edgc.suite.cluster.forecasts import UTILISATIONS
 
 TITLE = "Utilisation, by the rate of the links"
 NOTE = {

@@ -16,8 +16,8 @@ import pandas as pd
 
 from edgc.core.base import files
 from edgc.report import manifests
+from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
-from edgc.report.site.folders import some
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
 #: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.

@@ -17,9 +17,9 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report.site import answers, charts
 from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
+from edgc.report.site.form import form
 from edgc.report.site.origins import made
 from edgc.report.site.paper_claims import claims
-from edgc.report.site.question import form
 from edgc.suite.config import CONFIGS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,7 +48,7 @@ def write_site(results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
         "title": "Does compressing gradients pay?",
         "answer": first,
         "timing": timing and _timing(timing),
-        "form": form(results / "published", every, configs),
+        "form": form(results / "published", configs),
         "claims": _box("claims", "The paper's claims", claims(every)),
         "experiments": [_experiment(each) for each in every],
         "made": _box("made", "What made each number", made(every)),

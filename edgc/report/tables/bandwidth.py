@@ -6,7 +6,7 @@ import pandas as pd
 
 from edgc.report.render import cell, percent
 from edgc.report.study import Study
-from edgc.suite.cluster.plan import UTILISATIONS
+from edgc.suite.cluster.forecasts import UTILISATIONS
 
 TITLE = "Bandwidth for a given utilisation"
 

@@ -26,7 +26,7 @@ from edgc.core.policies import POLICIES
 from edgc.core.policies.policy import Context, Decision
 from edgc.core.settings.settings import validate
 from edgc.suite.cluster.compute import optimizer_parts, seconds
-from edgc.suite.cluster.plan import at_rate
+from edgc.suite.cluster.question import at_rate
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.config import Calibration, Experiment, Method, RunSpec, Stages
 from edgc.suite.config.rate import bits_per_second

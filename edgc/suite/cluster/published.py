@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from edgc.core.settings.reading import parse, paths
 from edgc.core.settings.settings import merge, validate
-from edgc.suite.cluster.ask import question
+from edgc.suite.cluster.question import Question
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.config import CONFIGS, Calibration, RunSpec
 
@@ -56,7 +56,7 @@ def _tflops(row: dict[str, Any], reference: dict[str, Any], calibration: Calibra
 
 
 def _spec(row: dict[str, Any], reference: dict[str, Any], configs: Path) -> RunSpec:
-    plain = question("gpt2-12.1b", "h100x64", configs=configs).model_dump()
+    plain = Question("gpt2-12.1b", "h100x64").spec(configs).model_dump()
     per_node = reference["devices_per_node"]
     changes = {
         "model": {

@@ -23,7 +23,7 @@ from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, 
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals, exchange, exchange_beside
 from edgc.suite.cluster.parameters import Shape, count, stage_parameters, vocabulary
 from edgc.suite.cluster.sharding import Sharding
-from edgc.suite.cluster.step_parts import Step
+from edgc.suite.cluster.step_outcome import Step
 from edgc.suite.cluster.transfers import Transfers
 from edgc.suite.config import Calibration, RunSpec
 from edgc.suite.config.model import TIED

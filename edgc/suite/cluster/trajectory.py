@@ -1,4 +1,8 @@
-"""What gradients do over a run: the entropy that policies follow, as a formula or as a run has recorded it."""
+"""What gradients do over a run: the entropy that policies follow, as a formula or as a run has recorded it.
+
+Either has, by the share of the run that has passed (0 to 1), `entropy`, the mean of a stage's gradients in nats, and
+`loss`, in nats a token; `origin` says in a sentence where the numbers are from.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import pd
-
-
-class Trajectory(Protocol):
-    """Entropy and loss by the share of the run that has passed."""
-
-    @property
-    def origin(self) -> str:
-        """Where the numbers are from, in a sentence."""
-        ...
-
-    def entropy(self, share: float, stage: int, stages: int) -> float:
-        """Mean entropy of a stage's gradients in nats, at `share` (0 to 1) of the run."""
-        ...
-
-    def loss(self, share: float) -> float:
-        """Training loss in nats a token."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,3 +75,7 @@ class Recorded:
 
     def loss(self, share: float) -> float:
         return float(np.interp(share, self.loss_shares, self.losses))
+
+
+Trajectory = Parametric | Recorded
+ASSUMED = Parametric()  #: where no run's record is given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -16,8 +16,8 @@ from edgc.core.policies.amounts import Rank, plain
 from edgc.core.policies.policy import Context, Decision, Observation, Policy
 from edgc.core.policies.stage_alignment import ExchangeCost, fit
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.cluster.step_parts import Step
-from edgc.suite.cluster.trajectory import Trajectory
+from edgc.suite.cluster.step_outcome import Step
+from edgc.suite.cluster.trajectory import ASSUMED, Trajectory
 
 SPECTRUM_EXPONENT = 1.0  #: energies of an assumed gradient's singular directions fall as i^-1, for policies that look
 
@@ -41,63 +41,75 @@ class WholeRun:
     windows: tuple[Window, ...]
     notes: tuple[str, ...]  #: of stages where compression never pays, and of what is assumed of the policy
 
-    @property
+    @classmethod
+    def of(cls, model: StepModel, trajectory: Trajectory = ASSUMED) -> WholeRun:
+        """Drive the method's policy over all iterations of the run."""
+        spec, count = model.spec, len(model.stages)
+        settings, period = spec.method.policy, spec.method.synchronisation.period
+        iterations, exchanges = (
+            spec.training.iterations,
+            spec.method.synchronisation.exchanges(spec.training.iterations),
+        )
+        shapes = model.compressible
+        costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
+        kind = POLICIES[settings.name]  # type: ignore[attr-defined]
+        policies: list[Policy] = [
+            kind(settings, Context(stage, count, exchanges, shapes[stage], shapes[0], costs)) for stage in range(count)
+        ]
+        length = policies[0].window or exchanges
+        begins = sorted({*range(0, exchanges, length), *(step for step in settings.changes if step < exchanges)})
+        sampling = policies[0].sampling
+        sampled = (sampling.rate / sampling.every if sampling else 0.0) + policies[0].norms
+        candidates = policies[0].candidates
+        looks = [model.look_seconds(stage, candidates) / length for stage in range(count)] if candidates else None
+        known: dict[tuple[tuple[Any, ...], ...], Step] = {}
+        windows = []
+        for begin, end in zip(begins, [*begins[1:], exchanges], strict=True):
+            decisions = tuple(policy.decide(begin) for policy in policies)
+            key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
+            if key not in known:
+                known[key] = model.step(decisions, sampled, looks)
+            amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
+            compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
+            first, last = begin * period, min(end * period, iterations)
+            windows.append(Window(first, last - first, amounts, compresses, decisions, known[key]))
+            if policies[0].window and end % length == 0:
+                for stage, policy in enumerate(policies):
+                    policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
+        notes = [policy.note for policy in policies if policy.note]
+        if candidates:
+            notes.append(
+                f"{spec.method.name} is taken at its default amount: it decides by what amounts lose of real gradients"
+            )
+        return cls(tuple(windows), tuple(notes))
+
+    @cached_property
     def seconds(self) -> float:
         """The training time, without evaluations and checkpoints."""
         return sum(window.steps * window.step.seconds for window in self.windows)
 
-    @property
+    @cached_property
     def iterations(self) -> int:
         """Steps."""
         return sum(window.steps for window in self.windows)
 
-    def mean(self, what: str) -> float:
-        """Mean over all steps of one of a `Step`'s latencies."""
-        return sum(w.steps * w.step.latencies[what] for w in self.windows) / self.iterations
+    @property
+    def iteration_s(self) -> float:
+        """Mean seconds of a step."""
+        return self.seconds / self.iterations
+
+    @cached_property
+    def latencies(self) -> dict[str, float]:
+        """Means over all steps of a `Step`'s latencies."""
+        return {
+            kind: sum(w.steps * w.step.latencies[kind] for w in self.windows) / self.iterations
+            for kind in self.compressed.step.latencies
+        }
 
     @property
     def compressed(self) -> Window:
         """The last window: what a step costs once the policy has settled."""
         return self.windows[-1]
-
-
-def simulate(model: StepModel, trajectory: Trajectory) -> WholeRun:
-    """Drive the method's policy over all iterations of the run."""
-    spec, count = model.spec, len(model.stages)
-    settings, period = spec.method.policy, spec.method.synchronisation.period
-    iterations, exchanges = spec.training.iterations, spec.method.synchronisation.exchanges(spec.training.iterations)
-    shapes = model.compressible
-    costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
-    kind = POLICIES[settings.name]  # type: ignore[attr-defined]
-    policies: list[Policy] = [
-        kind(settings, Context(stage, count, exchanges, shapes[stage], shapes[0], costs)) for stage in range(count)
-    ]
-    length = policies[0].window or exchanges
-    begins = sorted({*range(0, exchanges, length), *(step for step in settings.changes if step < exchanges)})
-    sampling = policies[0].sampling
-    sampled = (sampling.rate / sampling.every if sampling else 0.0) + policies[0].norms
-    candidates = policies[0].candidates
-    looks = [model.look_seconds(stage, candidates) / length for stage in range(count)] if candidates else None
-    known: dict[tuple[tuple[Any, ...], ...], Step] = {}
-    windows = []
-    for begin, end in zip(begins, [*begins[1:], exchanges], strict=True):
-        decisions = tuple(policy.decide(begin) for policy in policies)
-        key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
-        if key not in known:
-            known[key] = model.step(decisions, sampled, looks)
-        amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
-        compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
-        first, last = begin * period, min(end * period, iterations)
-        windows.append(Window(first, last - first, amounts, compresses, decisions, known[key]))
-        if policies[0].window and end % length == 0:
-            for stage, policy in enumerate(policies):
-                policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
-    notes = [policy.note for policy in policies if policy.note]
-    if candidates:
-        notes.append(
-            f"{spec.method.name} is taken at its default amount: it decides by what amounts lose of real gradients"
-        )
-    return WholeRun(tuple(windows), tuple(notes))
 
 
 def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:

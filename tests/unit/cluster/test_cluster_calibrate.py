@@ -11,7 +11,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.policies.policy import Decision
 from edgc.suite.cluster.calibrate import Timed, calibrate
 from edgc.suite.cluster.compute import seconds
-from edgc.suite.cluster.plan import at_rate
+from edgc.suite.cluster.question import at_rate
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.config import Calibration, RunSpec, Stages, load_experiment
 from edgc.suite.config.rate import bits_per_second

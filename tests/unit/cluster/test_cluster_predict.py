@@ -9,7 +9,7 @@ from test_cluster_calibrate import TRUTH, session, step_s
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.suite.cluster.predict import write_prediction
+from edgc.suite.cluster.experiments import write_prediction
 from edgc.suite.config import load_experiment
 
 

@@ -10,12 +10,11 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.core.base.errors import UserError
-from edgc.suite.cluster.ask import calibration_of, of_method, question
 from edgc.suite.cluster.memory import CATEGORIES, check_memory, memory
 from edgc.suite.cluster.parameters import count, stage_parameters, vocabulary
-from edgc.suite.cluster.plan import at_rate
+from edgc.suite.cluster.question import Question, at_rate, calibration_of, of_method
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.cluster.step_parts import Step
+from edgc.suite.cluster.step_outcome import Step
 from edgc.suite.config import Calibration, Method, RunSpec, load
 
 SHARDS = ("none", "optimizer", "full")
@@ -26,7 +25,7 @@ LINK = 32e9 / 8  #: bytes/s
 def on_32(shard: str, wire: str) -> RunSpec:
     degrees, batches = {"tensor": 1, "pipeline": 1, "data": 32}, {"micro_batch": 1, "global_batch": 64}
     shards = {"shard": shard, "parameter_wire": wire}
-    return question("gpt2-345m", "v100x32", parallel=degrees, training=batches | shards)
+    return Question("gpt2-345m", "v100x32", parallel=degrees, training=batches | shards).spec()
 
 
 @cache

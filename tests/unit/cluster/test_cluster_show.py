@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.core.base.errors import EXIT_BAD_INPUT
-from edgc.suite.cluster.ask import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
+from edgc.report.plan import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
+from edgc.suite.cluster.forecasts import UTILISATIONS
 from edgc.suite.cluster.memory import CATEGORIES
-from edgc.suite.cluster.plan import UTILISATIONS
-from edgc.suite.cluster.show import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
+from edgc.suite.cluster.question import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
 
 METHODS = [
     "dense_bf16_overlap",

@@ -15,7 +15,7 @@ from edgc.report.frames import frame
 from edgc.report.reference_values import load_reference
 from edgc.report.study import Study
 from edgc.report.write import write_table
-from edgc.suite.cluster.simulate import write_forecasts
+from edgc.suite.cluster.experiments import write_forecasts
 from edgc.suite.config import Experiment, load_experiment
 
 pytestmark = pytest.mark.tier("test")

@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 from edgc.cli import app
 from edgc.core.settings.method import Method
 from edgc.report import timeline_figure
-from edgc.suite.cluster.ask import calibration_of, chosen, question
+from edgc.suite.cluster.forecasts import forecast
+from edgc.suite.cluster.question import Question, calibration_of, chosen, of_method
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.cluster.timeline import timeline
-from edgc.suite.cluster.trajectory import Parametric
-from edgc.suite.cluster.whole_run import simulate
+from edgc.suite.cluster.whole_run import WholeRun
 from edgc.suite.config import load
 
 METHODS = ("dense", "dense_bf16_overlap", "powersgd")
@@ -25,10 +24,10 @@ METHODS = ("dense", "dense_bf16_overlap", "powersgd")
 @pytest.mark.parametrize("shard", ["none", "optimizer", "full"])
 def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: str, shard: str) -> None:
     model, batches = ("gpt2-345m", {"micro_batch": 1, "global_batch": 64}) if shard == "full" else ("gpt2-2.5b", {})
-    spec, method = question(model, "v100x32", training={"shard": shard, **batches}), load(Method, name)
+    spec, method = Question(model, "v100x32", training={"shard": shard, **batches}).spec(), load(Method, name)
     rates = calibration_of(spec.cluster)
-    rows = timeline(spec, [method], rates, Parametric(), "fp32")
-    step = simulate(StepModel(spec.model_copy(update={"method": method}), rates, "fp32"), Parametric()).compressed.step
+    step = WholeRun.of(StepModel(of_method(spec, method), rates, "fp32")).compressed.step
+    rows = [*step.drawn()]
     assert max(row["end"] for row in rows) == pytest.approx(step.seconds)
     for stage in range(spec.parallel.pipeline):
         for room in ("device", "link"):
@@ -42,8 +41,7 @@ def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: st
 
 
 def test_every_span_is_drawn() -> None:
-    spec = question("gpt2-2.5b", "v100x32")
-    rows = timeline(spec, chosen(["powersgd"]), calibration_of(spec.cluster), Parametric(), "fp32")
+    rows = forecast(Question("gpt2-2.5b", "v100x32").scenario(), chosen(["powersgd"])).drawn()
     figure = timeline_figure._draw(timeline_figure.pd.DataFrame(rows), "about")
     assert len(figure.axes) == len({row["title"] for row in rows})
     assert sum(len(c.get_paths()) for ax in figure.axes for c in ax.collections) == len(rows)

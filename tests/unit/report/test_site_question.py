@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,19 @@ from typer.testing import CliRunner
 
 from edgc.cli import app
 from edgc.core.base.files import read_json
+from edgc.report.gaps import INDEX, Gap, index_of, least_favourable, measured, published_gaps, write_index
+from edgc.report.plan import fastest
+from edgc.report.recommend import NUMBERS
 from edgc.report.site import contents as reader
 from edgc.report.site.contents import Kept, published
-from edgc.report.site.forecasts import FILE, METHODS, Point, grid, write
-from edgc.report.site.gaps import INDEX, index_of, measured_gaps, published_gaps, write_index
-from edgc.report.site.question import NUMBERS, choices, choose, form
+from edgc.report.site.form import FILE, form, grid, write
+from edgc.suite.cluster.forecasts import Forecast, forecast
+from edgc.suite.cluster.question import PAGE_METHODS, Question, chosen
 from edgc.suite.config import load_experiment
 
 ROOT = Path(__file__).parents[3]
-SMALL = Point("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")
-UNFIT = Point("gpt2-12.1b", "v100x32", 8, "10gbit", None, "fp32")
+SMALL = Question("gpt2-345m", "v100x32", 8, "10gbit", None, "fp32")
+UNFIT = Question("gpt2-12.1b", "v100x32", 8, "10gbit", None, "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,10 @@ def accuracy(folder: Path, name: str, **rows: tuple[float, float, float, int]) -
     return Kept(name, folder / name, None)
 
 
+def measured_gaps(kept: Iterable[Kept], replicas: int | None = None) -> dict[str, Gap]:
+    return least_favourable(measured(kept), replicas=replicas)
+
+
 def printed(*arguments: str) -> str:
     done = CliRunner(env={"COLUMNS": "80"}).invoke(app, list(arguments))
     assert done.exit_code == 0, done.output
@@ -55,9 +63,11 @@ def printed(*arguments: str) -> str:
 
 @pytest.mark.tier("test")
 def test_the_form_has_what_the_planner_says(folder: Path) -> None:
-    data = form(folder, [])["data"]  # type: ignore[index]
+    data = form(folder)["data"]  # type: ignore[index]
     point = data["points"]["gpt2-345m|v100x32|8|10gbit||fp32"]
-    plan = json.loads(printed(*point["command"].split()[1:], "--json", *(w for m in METHODS for w in ("--method", m))))
+    plan = json.loads(
+        printed(*point["command"].split()[1:], "--json", *(w for m in PAGE_METHODS for w in ("--method", m)))
+    )
     own = {each["method"]: each for each in plan["methods"]}
     for method, numbers in zip(data["methods"], point["rows"], strict=True):
         for name, number in zip(NUMBERS, numbers, strict=True):
@@ -68,7 +78,7 @@ def test_the_form_has_what_the_planner_says(folder: Path) -> None:
 
 
 def test_a_model_that_does_not_fit_has_a_reason_instead(folder: Path) -> None:
-    point = form(folder, [])["data"]["points"]["gpt2-12.1b|v100x32|8|10gbit||fp32"]  # type: ignore[index]
+    point = form(folder)["data"]["points"]["gpt2-12.1b|v100x32|8|10gbit||fp32"]  # type: ignore[index]
     assert "does not fit" in point["note"]
     assert point["command"].startswith("edgc plan --model gpt2-12.1b")
 
@@ -129,13 +139,17 @@ def test_a_gap_to_another_baseline_than_dense_does_not_count(tmp_path: Path) -> 
 
 def test_the_fastest_that_keeps_the_loss_is_chosen(tmp_path: Path) -> None:
     gaps = measured_gaps([accuracy(tmp_path, "a", edgc=(0.01, 0.0, 0.02, 3), topk=(0.1, 0.0, 0.2, 3))])
-    rows = [
-        {"method": name, "candidate": name != "dense", **dict.fromkeys(NUMBERS, 1.0), "iteration_s": seconds}
-        for name, seconds in {"dense": 1.0, "edgc": 4.0, "topk": 3.0, "powersgd": 2.0}.items()
-    ]
-    every = choices(rows, gaps)
-    found = {margin: [each and each.method for each in choose(every, margin)] for margin in (0.001, 0.02, 0.2)}
-    assert found == {0.001: [None, "powersgd"], 0.02: ["edgc", "powersgd"], 0.2: ["topk", "powersgd"]}
+    asked = forecast(SMALL.scenario(), chosen(["edgc", "topk", "powersgd"]))
+    seconds = {"dense": 1.0, "edgc": 4.0, "topk": 3.0, "powersgd": 2.0}
+    rows = [replace(asked.by_name(name), iteration_s=s, candidate=name != "dense") for name, s in seconds.items()]
+    every = replace(asked, methods=tuple(rows))
+    assert every.candidate == every.by_name("powersgd")
+
+    def kept(margin: float) -> Forecast | None:
+        return fastest(every, gaps, lambda gap: gap.within(margin))
+
+    assert kept(0.001) is None
+    assert [kept(0.02), kept(0.2)] == [every.by_name("edgc"), every.by_name("topk")]
 
 
 @pytest.mark.tier("test")

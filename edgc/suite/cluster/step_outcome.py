@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from edgc.suite.cluster.device_and_link import Span
 from edgc.suite.cluster.pipeline_schedule import ScheduledTask
+
+PARTS = ("compute", "bubble", "encode", "wire", "decode", "exposed", "embedding", "optimizer", "other_traffic")
+GATHERS = ("gather", "gather_exposed")  #: parts that a step has where parameters are sharded
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,26 @@ class Step:
             "exposed": self.exposed,
             "everything": self.wire + self.embedding + self.other_traffic + self.gather,
         }
+
+    def parts(self, sharded: bool) -> dict[str, float]:
+        """Seconds of each part, and of all; gathers only where parameters are sharded."""
+        return {name: getattr(self, name) for name in (*PARTS, *(GATHERS if sharded else ()), "seconds")}
+
+    def drawn(self) -> Iterator[dict[str, Any]]:
+        """What every stage does, and when, as rows to draw: stage, room, what, begin, end (s).
+
+        room: device or link. what: forward, backward, encode, wire, decode, embedding, optimizer, gather.
+        """
+        last, updated = len(self.spans) - 1, self.summed + self.embedding
+        ready = updated + self.optimizer
+        for stage, spans in enumerate(self.spans):
+            tasks = [task for task in self.tasks if task.stage == stage]
+            if tasks and any(span.what == "backward" for span in spans):
+                tasks.pop()  # the exchange's spans have that backward, with what interrupts it
+            done = [Span("device", task.kind, task.begin, task.end) for task in tasks] + [*spans]
+            if self.embedding and stage in (0, last):
+                done.append(Span("link", "embedding", self.summed, updated))
+            done.append(Span("device", "optimizer", updated, ready))
+            if self.seconds > ready:  # the others' part of the parameters
+                done.append(Span("link", "gather", ready, self.seconds))
+            yield from ({"stage": stage} | vars(span) for span in done)

@@ -1,20 +1,24 @@
-"""Loss gaps that were measured, by method, whatever experiment published them."""
+"""Loss gaps that were measured, by method, whatever experiment published them.
+
+Without pandas where an index of them is published: `edgc plan` starts fast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base import files
-from edgc.report.site.folders import folders
+from edgc.core.base.errors import UserError
 from edgc.suite.config import CONFIGS, Experiment, Method, available, load
 
 if TYPE_CHECKING:
     from edgc.report.site.contents import Kept
 
+OWN = {"site"}  #: folders under the published results that hold no experiment
 INDEX = "gaps.json"  #: under the published results: every gap that counts, by experiment
 TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
 
@@ -51,22 +55,29 @@ class Gap:
 Measured = tuple[Gap, bool]  #: a gap, and whether it decided if the loss is kept
 
 
+def folders(root: Path) -> dict[str, Path]:
+    """Every folder under `results/published` that holds tables, by the experiment's name; empty if there is none."""
+    tops = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in OWN]
+    leaves = [leaf for top in tops for leaf in ([top] if _holds(top) else filter(_holds, sorted(top.glob("*/"))))]
+    return {leaf.relative_to(root).as_posix(): leaf for leaf in leaves}
+
+
+def some(root: Path) -> dict[str, Path]:
+    """The same. Raises `UserError` if there is none."""
+    if found := folders(root):
+        return found
+    raise UserError(f"{root}: holds no published experiment; `edgc publish EXPERIMENT` copies one there")
+
+
+def _holds(folder: Path) -> bool:
+    return (folder / "tables").is_dir() or any(folder.glob("*.csv"))
+
+
 def published_gaps(root: Path, configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
-    """`measured_gaps` of everything under `results/published`: from the index there, without reading experiments.
-
-    An experiment whose table is not the one that the index was made from is measured anew.
-    """
-    index = files.read_json(root / INDEX) if (root / INDEX).is_file() else {}
-    found: list[Measured] = []
-    for name, folder in folders(root).items():
-        known, table = index.get(name), folder / TABLE
-        if table.is_file() and known and known["sha256"] == files.sha256(table):
-            found += [(Gap(**row["gap"]), row["decided"]) for row in known["measured"]]
-        elif table.is_file():
-            from edgc.report.site.contents import one
-
-            found += measured([one(folder, name, configs)], configs)
-    return _least_favourable(found, configs, replicas)
+    """The `least_favourable` gaps of everything under `results/published`, by the index there as far as it is right."""
+    known = files.read_json(root / INDEX) if (root / INDEX).is_file() else {}
+    rows = [row for own in index_of(root, configs, known).values() for row in own["measured"]]
+    return least_favourable([(Gap(**row["gap"]), row["decided"]) for row in rows], configs, replicas)
 
 
 def write_index(root: Path, configs: Path = CONFIGS) -> Path:
@@ -75,39 +86,56 @@ def write_index(root: Path, configs: Path = CONFIGS) -> Path:
     return root / INDEX
 
 
-def index_of(root: Path, configs: Path = CONFIGS) -> dict[str, Any]:
-    """By experiment that published losses: its gaps, and the hash of the table that says them."""
-    from edgc.report.site.contents import one
+def index_of(root: Path, configs: Path = CONFIGS, known: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """By experiment that published losses: its gaps, and the hash of the table that says them.
 
-    return {
-        name: {
-            "sha256": files.sha256(folder / TABLE),
-            "measured": [
-                {"gap": asdict(gap), "decided": decided}
-                for gap, decided in measured([one(folder, name, configs)], configs)
-            ],
-        }
-        for name, folder in folders(root).items()
-        if (folder / TABLE).is_file()
-    }
+    What `known`, an older index, has of the same table is taken from there, without reading the experiment.
+    """
+    index = {}
+    for name, folder in folders(root).items():
+        if not (folder / TABLE).is_file():
+            continue
+        index[name] = {"sha256": files.sha256(folder / TABLE)}
+        if index[name]["sha256"] == known.get(name, {}).get("sha256"):
+            index[name] = known[name]
+        else:
+            from edgc.report.site.contents import one
+
+            found = measured([one(folder, name, configs)], configs)
+            index[name]["measured"] = [{"gap": asdict(gap), "decided": decided} for gap, decided in found]
+    return index
 
 
-def measured_gaps(kept: Iterable[Kept], configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
-    """Of every method the least favourable one: the highest upper bound of those with enough seeds.
+def least_favourable(found: Iterable[Measured], configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
+    """Of every method the least favourable gap: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
     method. Before both goes what was measured with the nearest number of `replicas`, where it is given and the method
     exchanges less often or late: the more replicas then share a global batch, the larger its gap.
 
-    Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
-    dense. A method with overlap has the gap of the same without, if none was measured: overlap changes when bytes are
-    sent, and no number.
+    A method with overlap has the gap of the same without, if none was measured: overlap changes when bytes are sent,
+    and no number.
     """
-    return _least_favourable(measured(kept, configs), configs, replicas)
+    worst: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
+    for gap, decided in found:
+        near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
+        weight = (near, decided, gap.high)
+        if gap.method not in worst or weight > worst[gap.method][0]:
+            worst[gap.method] = (weight, gap)
+    gaps = {method: gap for method, (_, gap) in worst.items()}
+    for name in available(Method, configs):
+        same = name.removesuffix("_overlap")
+        if name not in gaps and same in gaps:
+            gaps[name] = replace(gaps[same], method=name)
+    return gaps
 
 
 def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured]:
-    """Every gap that counts."""
+    """Every gap that counts.
+
+    Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
+    dense.
+    """
     from edgc.report.verdicts import DECIDED, MIN_SEEDS
 
     names = available(Method, configs)
@@ -129,21 +157,6 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
                 _optimizer(file) if file else "",
             )  # fmt: skip
             yield gap, row["verdict"] in DECIDED
-
-
-def _least_favourable(found: Iterable[Measured], configs: Path, replicas: int | None) -> dict[str, Gap]:
-    worst: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
-    for gap, decided in found:
-        near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
-        weight = (near, decided, gap.high)
-        if gap.method not in worst or weight > worst[gap.method][0]:
-            worst[gap.method] = (weight, gap)
-    gaps = {method: gap for method, (_, gap) in worst.items()}
-    for name in available(Method, configs):
-        same = name.removesuffix("_overlap")
-        if name not in gaps and same in gaps:
-            gaps[name] = replace(gaps[same], method=name)
-    return gaps
 
 
 def _optimizer(file: Method) -> str:
