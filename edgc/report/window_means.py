@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from edgc.core.policies.windowed_settings import SampledSettings
+from edgc.core.policies.windowed import SampledSettings
 from edgc.report.study import Line, Study
 
 #: Share of the steps, at the start, in which entropy moves by far the most. That alone makes a correlation high (or

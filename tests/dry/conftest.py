@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgc.core.policies.windowed_settings import WindowedSettings
+from edgc.core.policies.windowed import WindowedSettings
 from edgc.core.settings.settings import validate
 from edgc.suite.config import Method, RunSpec, available, load
 from edgc.tools.dry import device_guard, job

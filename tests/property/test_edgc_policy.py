@@ -39,7 +39,7 @@ def drive(target: Edgc, series: list[float], first: int = 0) -> list[tuple[int |
     for window, entropy in enumerate(series, first):
         observe(target, window, entropy)
         rank = plain(target.decide((window + 1) * 10).amount("qkv"))
-        out.append((rank, target.explain()["clamp"]["qkv"]))
+        out.append((rank, target.clamps()["qkv"]))
     return out
 
 
@@ -88,7 +88,7 @@ def test_resumed_is_uninterrupted(entropies: list[float], cut: int, chosen: dict
     expected = drive(whole, entropies)
     drive(before, entropies[:cut])
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
-    assert after.explain() == before.explain()
+    assert after.clamps() == before.clamps()
     assert drive(after, entropies[cut:], first=min(cut, len(entropies))) == expected[cut:]
     assert after.state_dict() == whole.state_dict()
 
@@ -143,13 +143,13 @@ def test_granularity() -> None:
     assert stage["mlp"] < 32  # type: ignore[operator]
     assert matrix["qkv"] == matrix["projection"] == 32
     assert matrix["mlp"] < stage["mlp"]  # type: ignore[operator]
-    assert alone.explain()["clamp"] == {"qkv": None, "projection": None, "mlp": None}
+    assert alone.clamps() == {"qkv": None, "projection": None, "mlp": None}
 
 
 def test_smoothing_dampens() -> None:
     plain, smooth = warmed(step_limit=100), warmed(step_limit=100, smoothing=0.5)
     assert drive(plain, [-8.1], first=2)[0][0] < drive(smooth, [-8.1], first=2)[0][0]  # type: ignore[operator]
-    assert smooth.explain()["stage_entropy"] == pytest.approx(-8.05)
+    assert smooth.state_dict()["signal"] == pytest.approx(-8.05)
 
 
 def test_warm_up_waits_for_its_share_of_the_steps_and_for_stability() -> None:
@@ -170,7 +170,7 @@ def test_warm_up_has_a_limit() -> None:
 def test_before_the_first_window_all_is_dense() -> None:
     target = policy()
     assert target.decide(0) == Decision()
-    assert target.explain() == {"entropy": {}, "stage_entropy": None, "clamp": dict.fromkeys(SHAPES, "warmup")}
+    assert target.clamps() == dict.fromkeys(SHAPES, "warmup")
 
 
 @pytest.mark.parametrize("missing", [{}, {"qkv": math.nan}, {"qkv": math.inf}, {"stranger": -9.0}])

@@ -188,7 +188,7 @@ def test_a_matrix_that_was_not_measured_keeps_its_rank() -> None:
     ranks = settled(target, seen)
     assert ranks["projection"] == 16
     assert ranks["qkv"] > 16 > ranks["mlp"]
-    assert target.explain()["clamp"]["projection"] is None
+    assert target.clamps()["projection"] is None
 
 
 def test_no_rank_makes_a_matrix_larger_than_it_is() -> None:
@@ -203,12 +203,12 @@ def test_clamps() -> None:
     flat, steep = np.ones(128), np.arange(1, 129.0) ** -3
     target = policy(target_error=0.5, max_rank=32, min_rank=8, step_limit=10)
     settled(target, {"qkv": flat, "projection": steep, "mlp": np.arange(1, 129.0) ** -0.6})
-    assert target.explain()["clamp"]["qkv"] == "r_max"
-    assert target.explain()["clamp"]["projection"] == "step"
-    assert target.explain()["clamp"]["mlp"] in {None, "step"}
+    assert target.clamps()["qkv"] == "r_max"
+    assert target.clamps()["projection"] == "step"
+    assert target.clamps()["mlp"] in {None, "step"}
     for _ in range(3):
         target.observe(exchanged(target, {"projection": steep}))
-    assert target.explain()["clamp"]["projection"] == "r_min"
+    assert target.clamps()["projection"] == "r_min"
 
 
 def test_smoothing_dampens() -> None:

@@ -126,7 +126,7 @@ def test_deciding_is_pure_and_equal_observations_are_equal_decisions(
     one, other = make(chosen), make(chosen)
     for step in (STEPS - 1, 0, 5):
         one.decide(step)
-        one.explain()
+        one.clamps()
     assert decisions(one, windows) == decisions(other, windows)
 
 

@@ -49,7 +49,7 @@ def trajectory(case: dict[str, Any]) -> list[list[Any]]:
     decided = []
     for window in range(len(RUN["loss"])):
         policy.observe(observation(window, {n: plain(a) for n, a in policy.decide(0).by_parameter.items()}))  # type: ignore[misc]
-        ranks, clamps = policy.decide(0), policy.explain()["clamp"]
+        ranks, clamps = policy.decide(0), policy.clamps()
         decided.append([[plain(ranks.amount(name)) for name in SHAPES], [clamps[name] for name in SHAPES]])
     return decided
 

@@ -102,7 +102,7 @@ def drive(policy: Policy, observations: list[Observation], first: int = 0) -> li
     out = []
     for window, observation in enumerate(observations, first):
         policy.observe(seen_by(policy, window, observation))
-        out.append((dict(policy.decide((window + 1) * WINDOW).by_parameter), dict(policy.explain()["clamp"])))
+        out.append((dict(policy.decide((window + 1) * WINDOW).by_parameter), dict(policy.clamps())))
     return out
 
 
@@ -146,7 +146,7 @@ def test_resumed_is_uninterrupted(variant: str, observations: list[Observation],
     expected = drive(whole, observations)
     drive(before, observations[:cut])
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
-    assert after.explain() == before.explain()
+    assert after.clamps() == before.clamps()
     assert drive(after, observations[cut:], first=min(cut, len(observations))) == expected[cut:]
     assert after.state_dict() == whole.state_dict()
 

@@ -188,7 +188,7 @@ class GradientExchange:
     def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds from 0-based `step` on, and why."""
         decided = self._placed(self.policy.decide(step))
-        clamp = self.policy.explain().get("clamp")
+        clamps = self.policy.clamps()
         window = 0 if not self.policy.window else step // self.policy.window
         seen = observation or Observation(step)
         timed = {"seconds_per_byte": seen.seconds_per_byte, "rest_s": seen.rest_seconds} if self.policy.ladder else {}
@@ -201,7 +201,7 @@ class GradientExchange:
                 "entropy": seen.entropy.get(name),
                 COLUMNS[self.aggregator.amount]: plain(decided.amount(name)),
                 "relative_error": seen.relative_error.get(name),
-                "clamp": clamp.get(name) if isinstance(clamp, Mapping) else clamp,
+                "clamp": clamps.get(name),
             }
             | timed
             for name in self._shapes

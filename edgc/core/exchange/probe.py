@@ -22,7 +22,7 @@ from edgc.core.policies.policy import Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgc.core.policies.windowed_settings import Estimator
+    from edgc.core.policies.windowed import Estimator
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
 TIMED = 20  #: repetitions of what is timed before training

@@ -4,9 +4,8 @@ from edgc.core.policies.accordion import Accordion
 from edgc.core.policies.budget import Budget
 from edgc.core.policies.edgc import Edgc
 from edgc.core.policies.edgc_bits import EdgcBits
-from edgc.core.policies.edgc_loss import EdgcLoss
 from edgc.core.policies.edgc_measured import EdgcMeasured
-from edgc.core.policies.edgc_released import EdgcReleased
+from edgc.core.policies.edgc_released import EdgcLoss, EdgcReleased
 from edgc.core.policies.falling_ratio import FallingRatio
 from edgc.core.policies.fixed import Fixed
 from edgc.core.policies.lgreco import LGreco

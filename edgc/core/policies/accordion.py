@@ -12,15 +12,12 @@ decays in steps; with a smooth schedule no step decays, so that rule is left out
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from edgc.core.base.errors import UserError
-from edgc.core.policies.amounts import Amount
-from edgc.core.policies.ladder_settings import LadderSettings, Share, Whole
-from edgc.core.policies.policy import Context, Decision, Observation, Policy
+from edgc.core.policies.ladder import Choice, LadderSettings, Share, Whole
+from edgc.core.policies.policy import Context, Observation
 
 
 class AccordionSettings(LadderSettings):
@@ -40,28 +37,20 @@ class AccordionSettings(LadderSettings):
 MODEL = "model"  #: the one group where the whole model's norm counts
 
 
-class Accordion(Policy):
+class Accordion(Choice):
     """The higher amount in critical regimes. A norm that is missing or not finite changes nothing."""
 
     Settings = AccordionSettings
     norms = True
+    kept = ("norms", "calm")
 
     def __init__(self, settings: AccordionSettings, context: Context) -> None:
-        if settings.window >= context.iterations:
-            raise UserError(
-                f"method.policy.window = {settings.window}: the run has {context.iterations} exchanges, so no window "
-                "would ever be compared; make the window shorter or the run longer, or use policy fixed"
-            )
-        self._settings, self._names = settings, sorted(context.shapes)
-        self.window = settings.window
+        super().__init__(settings, context)
         self._norms: dict[str, float] = {}  # of the last window, by parameter or MODEL
-        self._calm: set[str] = set()  # what has the lower amount
+        self._calm: list[str] = []  # what has the lower amount
 
-    @property
-    def span(self) -> tuple[Amount, Amount]:
-        """Both amounts."""
-        low, high = self._settings.amounts
-        return low, high
+    def _place(self, name: str) -> int:
+        return int((MODEL if self._settings.granularity == "model" else name) not in self._calm)
 
     def observe(self, observation: Observation) -> None:
         """Compare norms with the last window's."""
@@ -74,26 +63,5 @@ class Accordion(Policy):
                 continue
             before = self._norms.get(group)
             calm = bool(before) and abs(before - norm) / before < self._settings.eta  # type: ignore[operator]
-            self._calm = self._calm | {group} if calm else self._calm - {group}
+            self._calm = [each for each in self._calm if each != group] + [group] * calm
             self._norms[group] = norm
-
-    def decide(self, step: int) -> Decision:
-        """The lower amount for what is calm, else the higher one; dense before `start_step`."""
-        if step < self._settings.start_step:
-            return Decision()
-        low, high = self._settings.amounts
-        if self._settings.granularity == "model":
-            return Decision(low if MODEL in self._calm else high)
-        return Decision(high, {name: low if name in self._calm else high for name in self._names})
-
-    def explain(self) -> Mapping[str, Any]:
-        """`clamp`: r_min where calm, r_max in a critical regime."""
-        one = self._settings.granularity == "model"
-        calm = {name: (MODEL if one else name) in self._calm for name in self._names}
-        return {"clamp": {name: "r_min" if lower else "r_max" for name, lower in calm.items()}}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"norms": dict(self._norms), "calm": sorted(self._calm)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._norms, self._calm = dict(state["norms"]), set(state["calm"])

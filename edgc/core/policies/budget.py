@@ -11,15 +11,12 @@ it is in a large one, so that after a recovery the amount rises over several win
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.base.errors import UserError
-from edgc.core.policies.amounts import Amount
-from edgc.core.policies.ladder_settings import LadderSettings, Share, Whole
-from edgc.core.policies.policy import Context, Decision, Observation, Policy
+from edgc.core.policies.ladder import Choice, LadderSettings, Share, Whole
+from edgc.core.policies.policy import Context, Observation
 
 
 class BudgetSettings(LadderSettings):
@@ -33,35 +30,22 @@ class BudgetSettings(LadderSettings):
     bits: tuple[Whole, ...] | None = Field(None, min_length=2, description="Bits of every element, rising")
     share: float = Field(0.3, gt=0, lt=1, description="s: share of a step that the exchange's wire may take")
     window: int = Field(10, ge=1, description="Exchanges from one decision to the next")
-
-    @property
-    def dense_before(self) -> int:
-        return self.start_step
-
-    @property
-    def reads_seconds(self) -> bool:
-        return True
+    reads_seconds: ClassVar[bool] = True
 
 
-class Budget(Policy):
+class Budget(Choice):
     """The largest amount until a window was measured. A window without a measurement changes nothing."""
 
     Settings = BudgetSettings
+    kept = ("rung",)
 
     def __init__(self, settings: BudgetSettings, context: Context) -> None:
-        if settings.window >= context.iterations:
-            raise UserError(
-                f"method.policy.window = {settings.window}: the run has {context.iterations} exchanges, so nothing "
-                "would ever be decided; make the window shorter or the run longer, or use policy fixed"
-            )
-        self._settings, self.window = settings, settings.window
-        self.ladder = settings.amounts
+        super().__init__(settings, context)
+        self.ladder = self._amounts
         self._rung = len(self.ladder) - 1
 
-    @property
-    def span(self) -> tuple[Amount, Amount]:
-        """The ladder's ends."""
-        return self.ladder[0], self.ladder[-1]
+    def _place(self, name: str) -> int:
+        return self._rung
 
     def observe(self, observation: Observation) -> None:
         """The largest rung whose bytes take no longer than they may, else the lowest one."""
@@ -71,17 +55,3 @@ class Budget(Policy):
         allowed = self._settings.share / (1 - self._settings.share) * rest
         within = [rung for rung, sent in enumerate(observation.ladder_bytes) if sent * per_byte <= allowed]
         self._rung = max(within, default=0)
-
-    def decide(self, step: int) -> Decision:
-        """The rung's amount; dense before `start_step`."""
-        return Decision() if step < self._settings.start_step else Decision(self.ladder[self._rung])
-
-    def explain(self) -> Mapping[str, Any]:
-        """`clamp`: r_min on the lowest rung, r_max on the highest."""
-        return {"clamp": {0: "r_min", len(self.ladder) - 1: "r_max"}.get(self._rung)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"rung": self._rung}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._rung = state["rung"]

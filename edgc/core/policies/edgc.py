@@ -12,14 +12,13 @@ back at r_max before entropy is back where it was. The paper does not settle whi
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.policies.policy import Context
 from edgc.core.policies.rank_model import rank_for
-from edgc.core.policies.windowed import Windowed
-from edgc.core.policies.windowed_settings import AlignedSettings
+from edgc.core.policies.windowed import AlignedSettings, Windowed
 
 
 class EdgcSettings(AlignedSettings):
@@ -48,6 +47,7 @@ class Edgc(Windowed):
     """GDS, CQM and DAC: the low-rank error stays constant while the gradients' entropy moves."""
 
     Settings = EdgcSettings
+    kept = (*Windowed.kept, "references")
 
     def __init__(self, settings: EdgcSettings, context: Context) -> None:
         super().__init__(settings, context, by_matrix=settings.granularity == "matrix")
@@ -86,11 +86,3 @@ class Edgc(Windowed):
         if self._settings.aligned and context.stage:
             return list(context.lead_shapes.values())
         return [context.shapes[name] for name in self._groups[group]]
-
-    def state_dict(self) -> dict[str, Any]:
-        references = {group: list(reference) for group, reference in self._references.items()}
-        return super().state_dict() | {"references": references}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._references = {group: (entropy, rank) for group, (entropy, rank) in state["references"].items()}

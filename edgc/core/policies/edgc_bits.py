@@ -22,19 +22,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.base.errors import UserError
-from edgc.core.policies.amounts import Amount, AmountKind, Bits
-from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings, Sampling
-from edgc.core.policies.windowed_settings import Estimator
+from edgc.core.policies.amounts import Amount, Bits
+from edgc.core.policies.ladder import ChoiceSettings
+from edgc.core.policies.policy import Context, Decision, Observation, Policy, Sampling
+from edgc.core.policies.windowed import STAGE, Estimator
 
-STAGE = "stage"  #: the one group where all of a stage's parameters have the same bits
 
-
-class EdgcBitsSettings(PolicySettings):
+class EdgcBitsSettings(ChoiceSettings):
     """GDS as in `edgc`; a reference, and the widths to choose among."""
 
     name: Literal["edgc_bits"]
@@ -68,19 +67,12 @@ class EdgcBitsSettings(PolicySettings):
         """All widths."""
         return tuple(Bits(width) for width in self.widths)
 
-    @property
-    def decides(self) -> AmountKind:
-        return Bits
-
-    @property
-    def largest(self) -> Amount:
-        return Bits(self.widths[-1])
-
 
 class EdgcBits(Policy):
     """Dense until warm-up ends, then b₀, and from the next window on the bits that hold the error."""
 
     Settings = EdgcBitsSettings
+    kept = ("references", "bits")
 
     def __init__(self, settings: EdgcBitsSettings, context: Context) -> None:
         first = math.ceil(max(1, settings.warmup_fraction * context.iterations) / settings.window) * settings.window
@@ -117,17 +109,11 @@ class EdgcBits(Policy):
         """Bits by parameter; what was never measured travels dense."""
         return Decision(by_parameter={n: Bits(b) for g, b in self._bits.items() for n in self._groups[g]})
 
-    def explain(self) -> Mapping[str, Any]:
-        """`clamp`: warmup, or r_min and r_max for the fewest and the most bits."""
+    def clamps(self) -> Mapping[str, str | None]:
+        """warmup, or r_min and r_max for the fewest and the most bits."""
         ends = {self._settings.widths[-1]: "r_max", self._settings.widths[0]: "r_min"}
         clamps = {g: ends.get(self._bits[g]) if g in self._bits else "warmup" for g in self._groups}
-        return {"clamp": {name: clamps[group] for group, names in self._groups.items() for name in names}}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"references": dict(self._references), "bits": dict(self._bits)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._references, self._bits = dict(state["references"]), dict(state["bits"])
+        return {name: clamps[group] for group, names in self._groups.items() for name in names}
 
 
 def width_for(bits: int, entropy_before: float, entropy_after: float, widths: tuple[int, ...]) -> int:

@@ -22,15 +22,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from edgc.core.policies.policy import Context, Observation
 from edgc.core.policies.rank_model import Array, error_curve
-from edgc.core.policies.windowed import Clamp, Windowed
-from edgc.core.policies.windowed_settings import SampledSettings
+from edgc.core.policies.windowed import Clamp, SampledSettings, Windowed
 
 
 class EdgcMeasuredSettings(SampledSettings):
@@ -58,6 +57,8 @@ class EdgcMeasuredSettings(SampledSettings):
         "exponent that leaves the measured error; iid: as in a random matrix",
     )
 
+    reads_spectrum: ClassVar[bool] = True
+
     @model_validator(mode="after")
     def _one_aim(self) -> EdgcMeasuredSettings:
         if (self.target_error is None) == (self.mean_rank is None):
@@ -68,16 +69,12 @@ class EdgcMeasuredSettings(SampledSettings):
             )
         return self
 
-    @property
-    def reads_spectrum(self) -> bool:
-        """It is what the ranks rest on."""
-        return True
-
 
 class EdgcMeasured(Windowed):
     """Per-matrix ranks from measured spectra."""
 
     Settings = EdgcMeasuredSettings
+    kept = (*Windowed.kept, "curves", "energy")
 
     def __init__(self, settings: EdgcMeasuredSettings, context: Context) -> None:
         super().__init__(settings, context, by_matrix=True)
@@ -173,13 +170,11 @@ class EdgcMeasured(Windowed):
         return "r_min" if self._ranks[name] == low else "r_max" if self._ranks[name] == high else "step"
 
     def state_dict(self) -> dict[str, Any]:
-        curves = {name: curve.tolist() for name, curve in self._curves.items()}
-        return super().state_dict() | {"curves": curves, "energy": dict(self._energy)}
+        return super().state_dict() | {"curves": {name: curve.tolist() for name, curve in self._curves.items()}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._curves = {name: np.array(curve) for name, curve in state["curves"].items()}
-        self._energy = dict(state["energy"])
 
 
 MAX_EXPONENT = 50.0  #: of a power law: nothing beyond what was sent

@@ -9,17 +9,19 @@ clamped, limited to ±4 a window and made even. The direction of the change does
 
 Stages are aligned by straight lines between the timed exchanges, floored to a multiple of 4, plus 4; that code has
 no case in which a stage has time enough to send uncompressed.
+
+`edgc_loss` is the same rule on the training loss, as a vendor's port of EDGC has it: nothing is sampled. That port
+projects on a random Q (aggregator `projection`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from edgc.core.policies.policy import Context, Observation
 from edgc.core.policies.stage_alignment import ExchangeCost, interpolated_rank
-from edgc.core.policies.windowed import Windowed
-from edgc.core.policies.windowed_settings import AlignedSettings, Estimator, StepLimit, WindowedSettings
+from edgc.core.policies.windowed import AlignedSettings, Estimator, StepLimit, Windowed, WindowedSettings
 
 
 class EdgcReleasedSettings(AlignedSettings):
@@ -34,6 +36,7 @@ class LinearRule(Windowed):
     """The rank is linear in the change of what is followed from window to window."""
 
     even: ClassVar[bool] = True
+    kept = (*Windowed.kept, "scale")
 
     def __init__(self, settings: WindowedSettings, context: Context) -> None:
         super().__init__(settings, context)
@@ -50,13 +53,6 @@ class LinearRule(Windowed):
             low, high = self._bounds(group)
             self._move(group, round(low + (high - low) * self._change / self._scale))
 
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"scale": self._scale}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._scale = state["scale"]
-
 
 class EdgcReleased(LinearRule):
     """The linear rule on the entropy of a histogram."""
@@ -65,3 +61,20 @@ class EdgcReleased(LinearRule):
 
     def _align(self, lead_rank: int | None, lead: ExchangeCost, own: ExchangeCost) -> float | None:
         return 4 * math.floor(interpolated_rank(lead_rank, lead, own, self._slack) / 4) + 4
+
+
+class EdgcLossSettings(WindowedSettings):
+    """The released code's step limit; nothing about entropy."""
+
+    name: Literal["edgc_loss"]
+    step_limit: StepLimit = 4
+    reads_loss: ClassVar[bool] = True
+
+
+class EdgcLoss(LinearRule):
+    """The linear rule on the window's mean loss, which is the same on all stages."""
+
+    Settings = EdgcLossSettings
+
+    def _take(self, observation: Observation) -> bool:
+        return self._follow(observation.loss)

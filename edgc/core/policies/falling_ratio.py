@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,8 @@ class FallingRatioSettings(PolicySettings):
     ratio: float = Field(gt=0, le=1, description="Share of the elements that travel in the end")
     first: float = Field(0.25, gt=0, le=1, description="Share in the beginning; each part has a quarter of the last's")
     part: int = Field(ge=1, description="Steps of each part before the last (paper: an epoch)")
+    decides: ClassVar[AmountKind] = Ratio
+    adapts: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _falls(self) -> FallingRatioSettings:
@@ -27,7 +29,7 @@ class FallingRatioSettings(PolicySettings):
         return self
 
     @property
-    def ratios(self) -> Sequence[Ratio]:
+    def amounts(self) -> Sequence[Ratio]:
         """Of all parts, the last one's too."""
         found = [self.first]
         while found[-1] * FALLS > self.ratio:
@@ -35,24 +37,12 @@ class FallingRatioSettings(PolicySettings):
         return [Ratio(each) for each in (*found, self.ratio)]
 
     @property
-    def decides(self) -> AmountKind:
-        return Ratio
-
-    @property
     def largest(self) -> Amount:
-        return self.ratios[0]
-
-    @property
-    def amounts(self) -> Sequence[Amount]:
-        return self.ratios
-
-    @property
-    def adapts(self) -> bool:
-        return False
+        return self.amounts[0]
 
     @property
     def changes(self) -> Sequence[int]:
-        return [number * self.part for number in range(1, len(self.ratios))]
+        return [number * self.part for number in range(1, len(self.amounts))]
 
 
 FALLS = 0.25
@@ -64,7 +54,7 @@ class FallingRatio(Policy):
     Settings = FallingRatioSettings
 
     def __init__(self, settings: FallingRatioSettings, context: Context) -> None:
-        self._ratios, self._part = settings.ratios, settings.part
+        self._ratios, self._part = settings.amounts, settings.part
         if settings.changes[-1] >= context.iterations:
             raise UserError(
                 f"policy falling_ratio: the last ratio begins at step {settings.changes[-1]}, but training has "

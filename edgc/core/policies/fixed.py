@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.policies.amounts import ON, Amount, AmountKind, Bits, On, Rank, Ratio
+from edgc.core.policies.amounts import ON, AmountKind, Bits, On, Rank, Ratio
 from edgc.core.policies.policy import Context, Decision, Policy, PolicySettings
 
 
@@ -21,6 +20,7 @@ class FixedSettings(PolicySettings):
         None, ge=1, le=32, exclude_if=lambda bits: bits is None, description="Bits of every element; 32 travels dense"
     )
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    adapts: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _one_amount(self) -> FixedSettings:
@@ -30,7 +30,7 @@ class FixedSettings(PolicySettings):
         return self
 
     @property
-    def amount(self) -> Rank | Ratio | Bits | On:
+    def largest(self) -> Rank | Ratio | Bits | On:
         """What travels from `start_step` on."""
         if self.rank is not None:
             return Rank(self.rank)
@@ -40,19 +40,7 @@ class FixedSettings(PolicySettings):
 
     @property
     def decides(self) -> AmountKind:
-        return type(self.amount)
-
-    @property
-    def largest(self) -> Amount:
-        return self.amount
-
-    @property
-    def adapts(self) -> bool:
-        return False
-
-    @property
-    def changes(self) -> Sequence[int]:
-        return (self.start_step,) if self.start_step else ()
+        return type(self.largest)
 
     @property
     def dense_before(self) -> int:
@@ -69,4 +57,4 @@ class Fixed(Policy):
 
     def decide(self, step: int) -> Decision:
         """The fixed amount, dense before `start_step`."""
-        return Decision() if step < self._settings.start_step else Decision(self._settings.amount)
+        return Decision() if step < self._settings.start_step else Decision(self._settings.largest)

@@ -18,22 +18,22 @@ errors are added as squares and α = 1 are unconfirmed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from edgc.core.base.errors import UserError
-from edgc.core.policies.amounts import Amount, AmountKind, Bits, Rank, Ratio, plain
-from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings
+from edgc.core.policies.amounts import Amount, Bits, Rank, Ratio, plain
+from edgc.core.policies.ladder import Choice, ChoiceSettings, given
+from edgc.core.policies.policy import Context, Observation
 
 Array = NDArray[np.float64]
 WIDTHS = (1, 2, 4, 8)  #: bits that codes have
 
 
-class LGrecoSettings(PolicySettings):
+class LGrecoSettings(ChoiceSettings):
     """A default amount, and which others may take its place."""
 
     name: Literal["lgreco"]
@@ -59,32 +59,33 @@ class LGrecoSettings(PolicySettings):
     )
     bins: int = Field(10_000, ge=1, description="Steps that the budget is split in")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    reads_errors: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _amounts_exist(self) -> LGrecoSettings:
-        given = [name for name in ("rank", "ratio", "bits") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give one of rank, ratio and bits, not {' and '.join(given) or 'none'}")
+        name = given(self, "rank", "ratio", "bits")
         if self.bits and self.candidates is None and self.bits not in WIDTHS:
             raise ValueError(f"bits {self.bits}: without candidates it must be one of {', '.join(map(str, WIDTHS))}")
         for value in self.candidates or ():
             if self.ratio is None and value != int(value):
-                raise ValueError(f"candidates: {value:g} is no whole number, as a {given[0]} must be")
+                raise ValueError(f"candidates: {value:g} is no whole number, as a {name} must be")
         if len(self.amounts) < 2:  # which also makes every amount, and so refuses what is none
-            raise ValueError(f"there is nothing to choose: the only candidate is the default, {given[0]}")
+            raise ValueError(f"there is nothing to choose: the only candidate is the default, {name}")
         return self
 
     @property
     def default(self) -> Amount:
         """The amount whose error is the budget."""
-        kind = self.decides
-        return kind(self.rank or self.ratio or self.bits)  # type: ignore[call-arg, arg-type]
+        return self._amount(self.rank or self.ratio or self.bits or 0)
 
     @property
     def amounts(self) -> Sequence[Amount]:
         """All candidates, rising, the default among them."""
-        kind, middle = self.decides, self.rank or self.ratio or self.bits or 0
-        return [kind(value) for value in sorted({middle, *self._values(middle)})]  # type: ignore[call-arg, arg-type]
+        middle = self.rank or self.ratio or self.bits or 0
+        return [self._amount(value) for value in sorted({middle, *self._values(middle)})]
+
+    def _amount(self, value: float) -> Amount:
+        return Ratio(value) if self.ratio else Rank(int(value)) if self.rank else Bits(int(value))
 
     def _values(self, middle: float) -> Sequence[float]:
         if self.candidates is not None:
@@ -97,44 +98,23 @@ class LGrecoSettings(PolicySettings):
         return [max(1, round(value)) for value in np.linspace(low, high, self.choices)]
 
     @property
-    def decides(self) -> AmountKind:
-        return Rank if self.rank else Ratio if self.ratio else Bits
-
-    @property
-    def largest(self) -> Amount:
-        return self.amounts[-1]
-
-    @property
-    def changes(self) -> Sequence[int]:
-        return (self.start_step,) if self.start_step else ()
-
-    @property
-    def reads_errors(self) -> bool:
-        """It is what it decides by."""
-        return True
+    def dense_before(self) -> int:
+        return self.start_step
 
 
-class LGreco(Policy):
+class LGreco(Choice):
     """Uniform until the first tables are there. A parameter whose table is not finite keeps its amount."""
 
     Settings = LGrecoSettings
 
     def __init__(self, settings: LGrecoSettings, context: Context) -> None:
-        if settings.window >= context.iterations:
-            raise UserError(
-                f"method.policy.window = {settings.window}: the run has {context.iterations} exchanges, so nothing "
-                "would ever be chosen; make the window shorter or the run longer, or use policy fixed"
-            )
-        self._settings, self._names = settings, sorted(context.shapes)
-        self.window = settings.window
-        self.candidates = settings.amounts
+        super().__init__(settings, context)
+        self.candidates = self._amounts
         self._default = self.candidates.index(settings.default)
         self._chosen: dict[str, int] = {}  # index of the candidate, by parameter that was ever measured
 
-    @property
-    def span(self) -> tuple[Amount, Amount]:
-        """The smallest and the largest candidate."""
-        return self.candidates[0], self.candidates[-1]
+    def _place(self, name: str) -> int:
+        return self._chosen.get(name, self._default)
 
     def observe(self, observation: Observation) -> None:
         """Choose anew for all parameters with a table."""
@@ -154,18 +134,6 @@ class LGreco(Policy):
         errors = np.maximum(squares, 0.0)
         kind = self._settings.error
         return np.sqrt(errors) if kind == "norm" else errors / whole if kind == "relative" else errors
-
-    def decide(self, step: int) -> Decision:
-        """The chosen amounts, dense before `start_step`."""
-        if step < self._settings.start_step:
-            return Decision()
-        chosen = {name: self.candidates[index] for name, index in self._chosen.items()}
-        return Decision(self.candidates[self._default], chosen)
-
-    def explain(self) -> Mapping[str, Any]:
-        """`clamp`: which parameters have the smallest or the largest candidate."""
-        ends = {0: "r_min", len(self.candidates) - 1: "r_max"}
-        return {"clamp": {name: ends.get(self._chosen.get(name, self._default)) for name in self._names}}
 
     def state_dict(self) -> dict[str, Any]:
         return {"chosen": {name: plain(self.candidates[index]) for name, index in self._chosen.items()}}

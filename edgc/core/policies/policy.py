@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgc.core.base.kept import Kept
 from edgc.core.policies.amounts import DENSE, Amount, AmountKind
 from edgc.core.policies.stage_alignment import ExchangeCost
 
@@ -33,20 +34,26 @@ class PolicySettings(BaseModel, ABC):
         """Amounts that it may decide, as far as the settings name them: the aggregator must take each."""
         return (self.largest,)
 
-    @property
-    def adapts(self) -> bool:
-        """Whether decisions depend on what is observed."""
-        return True
-
-    @property
-    def changes(self) -> Sequence[int]:
-        """0-based steps at which decisions change whatever is observed, beside the ends of windows."""
-        return ()
+    #: Whether decisions depend on what is observed.
+    adapts: ClassVar[bool] = True
+    #: Whether it reads `Observation.spectrum` and `Observation.relative_error`.
+    reads_spectrum: ClassVar[bool] = False
+    #: Whether it follows `Observation.loss`.
+    reads_loss: ClassVar[bool] = False
+    #: Whether it reads `Observation.squared_error`: the aggregator must tell it.
+    reads_errors: ClassVar[bool] = False
+    #: Whether it reads `Observation.seconds_per_byte`: steps must wait for their own exchange.
+    reads_seconds: ClassVar[bool] = False
 
     @property
     def dense_before(self) -> int:
         """0-based step before which everything travels dense on all stages, whatever is observed."""
         return 0
+
+    @property
+    def changes(self) -> Sequence[int]:
+        """0-based steps at which decisions change whatever is observed, beside the ends of windows."""
+        return (self.dense_before,) if self.dense_before else ()
 
     @property
     def needs_costs(self) -> bool:
@@ -56,26 +63,6 @@ class PolicySettings(BaseModel, ABC):
     @property
     def aligned(self) -> bool:
         """Whether all stages follow the first one, which therefore must compress."""
-        return False
-
-    @property
-    def reads_spectrum(self) -> bool:
-        """Whether the policy reads `Observation.spectrum` and `Observation.relative_error`."""
-        return False
-
-    @property
-    def reads_loss(self) -> bool:
-        """Whether the policy follows `Observation.loss`."""
-        return False
-
-    @property
-    def reads_errors(self) -> bool:
-        """Whether the policy reads `Observation.squared_error`: the aggregator must tell it."""
-        return False
-
-    @property
-    def reads_seconds(self) -> bool:
-        """Whether the policy reads `Observation.seconds_per_byte`: steps must wait for their own exchange."""
         return False
 
 
@@ -142,11 +129,12 @@ class Sampling:
     estimator: Literal["gaussian", "histogram", "histogram_differential"]
 
 
-class Policy(ABC):
+class Policy(Kept, ABC):
     """Observations in, decision out; no torch, no communication, so that a simulator can drive it too.
 
     Its steps are exchanges: where replicas synchronise every H steps, H training steps are one of its steps. It is
-    made by `Policy(settings, context)`, and raises `UserError` there for settings that this run cannot satisfy.
+    made by `Policy(settings, context)`, and raises `UserError` there for settings that this run cannot satisfy. What it
+    keeps from window to window (`kept`) is such that JSON can hold it.
     """
 
     Settings: ClassVar[type[PolicySettings]]
@@ -175,14 +163,7 @@ class Policy(ABC):
     def observe(self, observation: Observation) -> None:
         """Take in one window."""
 
-    def explain(self) -> Mapping[str, Any]:
-        """What the last decision rested on, for decisions.jsonl: `entropy`, and `clamp` by parameter
-        (r_min | r_max | step | warmup | dense: a stage has time to send uncompressed | never_pays | None)."""
+    def clamps(self) -> Mapping[str, str | None]:
+        """What bounds each parameter's amount, for decisions.jsonl: r_min | r_max | step | warmup | dense (a stage has
+        time to send uncompressed) | never_pays | None."""
         return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain values that `load_state_dict` restores: JSON can hold them."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a copy of what `state_dict` gave."""

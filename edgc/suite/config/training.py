@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from edgc.core.exchange.parameter_gather import ParameterWire
-from edgc.core.policies.windowed_settings import Estimator
+from edgc.core.policies.windowed import Estimator
 from edgc.core.settings.settings import Settings
 from edgc.suite.config.muon import Muon
 

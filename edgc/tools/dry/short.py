@@ -14,7 +14,7 @@ from edgc.core.policies.edgc_bits import EdgcBitsSettings
 from edgc.core.policies.falling_ratio import FallingRatioSettings
 from edgc.core.policies.fixed import FixedSettings
 from edgc.core.policies.lgreco import LGrecoSettings
-from edgc.core.policies.windowed_settings import SampledSettings, WindowedSettings
+from edgc.core.policies.windowed import SampledSettings, WindowedSettings
 from edgc.core.settings.settings import validate
 from edgc.core.synchronisation.local_steps import OuterSettings
 from edgc.core.synchronisation.paced import PacedSettings

@@ -42,7 +42,7 @@ class Watching:
     def decide(self, step: int) -> Decision:
         return Decision(Rank(2))
 
-    def explain(self) -> dict[str, Any]:
+    def clamps(self) -> dict[str, Any]:
         return {}
 
     def state_dict(self) -> dict[str, Any]:

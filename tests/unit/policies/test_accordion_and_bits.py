@@ -55,7 +55,7 @@ def test_the_whole_models_norm_decides_for_all() -> None:
     assert amounts(target) == [Ratio(0.01)] * 2
     target.observe(Observation(9, stage_norm=(0.4, 0.3)))
     assert amounts(target) == [Ratio(0.1)] * 2
-    assert set(target.explain()["clamp"].values()) == {"r_max"}
+    assert set(target.clamps().values()) == {"r_max"}
 
 
 def test_dense_before_its_first_step() -> None:

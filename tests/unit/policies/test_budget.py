@@ -25,7 +25,7 @@ def seen(mbit: float, rest: float = 0.3) -> Observation:
 
 
 def rank(policy: Budget, step: int = 50) -> object:
-    return policy.decide(step).default
+    return policy.decide(step).amount("w")
 
 
 def test_the_share_is_kept_as_far_as_the_ladder_allows() -> None:
@@ -41,7 +41,7 @@ def test_the_share_is_kept_as_far_as_the_ladder_allows() -> None:
     ):
         policy.observe(seen(mbit))
         assert rank(policy) == Rank(expected)
-        assert policy.explain()["clamp"] == clamp
+        assert policy.clamps() == {"w": clamp}
 
 
 def test_steps_that_take_longer_may_send_more() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from edgc.core.policies.amounts import plain
-from edgc.core.policies.edgc_loss import EdgcLoss, EdgcLossSettings
-from edgc.core.policies.edgc_released import EdgcReleased, EdgcReleasedSettings
+from edgc.core.policies.edgc_released import EdgcLoss, EdgcLossSettings, EdgcReleased, EdgcReleasedSettings
 from edgc.core.policies.policy import Context, Observation, Policy
 
 SHAPES = {"qkv": (128, 384), "mlp": (512, 128)}

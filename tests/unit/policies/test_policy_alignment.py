@@ -48,7 +48,7 @@ def rank(policy: Policy) -> Any:
 
 
 def clamp(policy: Policy) -> Any:
-    clamps = set(policy.explain()["clamp"].values())
+    clamps = set(policy.clamps().values())
     assert len(clamps) == 1
     return clamps.pop()
 
@@ -135,12 +135,12 @@ def test_where_compression_never_pays_all_is_dense_and_one_line_says_so(name: st
         "stage 1: compression never pays on this link, it stays dense: "
         "an exchange takes 1 ms uncompressed and 1.2 ms at rank 2"
     )
-    assert set(policy.explain()["clamp"].values()) == {"never_pays"}
+    assert set(policy.clamps().values()) == {"never_pays"}
     for window in range(50):
         observe(policy, window, -8.0, -8.0)
         policy.observe(Observation(10 * window + 9, loss=5.0))
     assert set(policy.decide(500).by_parameter.values()) <= {DENSE}
-    assert set(policy.explain()["clamp"].values()) == {"never_pays"}
+    assert set(policy.clamps().values()) == {"never_pays"}
     paying = kind(settings, Context(0, 2, 1000, SHAPES, LEAD, [EQUAL, NEVER]))
     assert paying.note == ""
 
