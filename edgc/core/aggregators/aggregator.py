@@ -7,19 +7,16 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Layout, Replicated, Work
 from edgc.core.policies.amounts import Amount, AmountKind
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
 
 
 class AggregatorSettings(BaseModel):
@@ -77,7 +74,7 @@ class Tolerance:
     computed: float = 8.0
     wire: WireDtype = "fp32"  #: what is sent is at least this precise
 
-    def within(self, kind: dtype) -> float:
+    def within(self, kind: torch.dtype) -> float:
         """The tolerance for tensors of this type."""
         stored = torch.finfo(torch.bfloat16 if self.wire == "bf16" else kind).eps
         return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps

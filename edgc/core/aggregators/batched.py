@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,14 +26,11 @@ from edgc.core.aggregators.aggregator import (
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload, memory_passes, orthonormalisations
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, Rank
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class BatchedSettings(AggregatorSettings):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,14 +19,11 @@ from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import SparseCode
 from edgc.core.aggregators.topk import SparseSettings, TopK, kept_of
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Piece, Sharded
 from edgc.core.ops.select import Pool, Selection, select
 from edgc.core.policies.amounts import Ratio
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class BitmapValuesSettings(SparseSettings):

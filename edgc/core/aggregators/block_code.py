@@ -11,13 +11,10 @@ from functools import cache
 from itertools import pairwise
 from math import frexp, inf
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.quantize.packing import pack, unpack
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
 
 #: int: equal steps from −max|x| to max|x|; one bit: the sign of ± mean|x|. lloyd: the levels of least squared error for
 #: a normal distribution (Lloyd 1982, Max 1960), times the block's root mean square. float: e2m1, e4m3, bf16, fp32.
@@ -90,7 +87,7 @@ class BlockCode:
         codes = pack(levels, self.bits).flatten(1)
         return torch.cat([codes, packed.flatten(1)], dim=1)
 
-    def decode(self, messages: Tensor, numel: int, kind: dtype) -> Tensor:
+    def decode(self, messages: Tensor, numel: int, kind: torch.dtype) -> Tensor:
         """Values (rows, numel) of type `kind`, of messages for as many elements."""
         rows, blocks = len(messages), numel // self.block
         if self.bits > 8:
@@ -129,7 +126,7 @@ class BlockCode:
         return E3M0 if self.format == "float_wide" else E2M1
 
     @property
-    def _float(self) -> dtype:
+    def _float(self) -> torch.dtype:
         return torch.float8_e5m2 if self.format == "float_wide" else torch.float8_e4m3fn
 
     def _levels(self, shares: Tensor, noise: Tensor | None) -> Tensor:
@@ -145,7 +142,7 @@ class BlockCode:
             return _nearest(shares.abs(), self._magnitudes) | (shares < 0).to(torch.uint8) << 3
         return shares.clamp(-self._largest, self._largest).float().to(self._float).view(torch.uint8)
 
-    def _shares(self, levels: Tensor, kind: dtype) -> Tensor:
+    def _shares(self, levels: Tensor, kind: torch.dtype) -> Tensor:
         if self.format == "int" and self.bits == 1:
             return levels.to(kind).mul_(2).sub_(1)
         if self.format == "int":

@@ -8,16 +8,11 @@ zstd: RFC 8878).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
-
+from edgc.core.base.lazy import Tensor, torch
 
 #: Bytes of exponents repeat by chance again and again; to tell where costs more than to code each by its frequency. A
 #: table of only 2^8 places to look at finds few such repeats, and still the long ones, of zeros say.
@@ -69,7 +64,7 @@ class BytePlanes:
         coded = self._compressor.compress(plane)
         return coded if len(coded) < len(plane) else plane
 
-    def decode(self, message: Tensor, lengths: Sequence[int], numel: int, kind: dtype) -> Tensor:
+    def decode(self, message: Tensor, lengths: Sequence[int], numel: int, kind: torch.dtype) -> Tensor:
         """The `numel` values of type `kind`, on the host, that `encode` gave `message` and `lengths` for."""
         planes_wn = np.empty((len(lengths), numel), dtype=np.uint8)
         coded, begin = message.cpu().numpy().data, 0

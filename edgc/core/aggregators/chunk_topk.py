@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -17,13 +17,10 @@ from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import SparseCode, Values, pack12, unpack12
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ChunkTopKSettings(AggregatorSettings):

@@ -7,13 +7,10 @@ divisors of its dimensions, as in SparseLoCo's published code (arXiv 2508.15706)
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from edgc.core.aggregators.workload import Shape
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 #: Over whom a number's mean is taken: the ranks that sent it, or all.
 Mean = Literal["senders", "ranks"]

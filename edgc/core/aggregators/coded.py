@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgc.core.aggregators.aggregator import (
     Aggregator,
@@ -22,9 +22,6 @@ from edgc.core.aggregators.workload import Phase, Shape, Workload
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    pass
 
 
 class Coded(Aggregator):

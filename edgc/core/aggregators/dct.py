@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import pi, prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -18,13 +18,10 @@ from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor, device, dtype
 
 INDEX_BYTES = 2  #: of a coefficient's place in its chunk
 
@@ -139,7 +136,7 @@ def inverse(chunks: Chunks, coefficients: Tensor) -> Tensor:
 
 
 @lru_cache
-def cosines(n: int, kind: dtype, where: device) -> Tensor:
+def cosines(n: int, kind: torch.dtype, where: torch.device) -> Tensor:
     """The orthonormal DCT-II (n×n): its transpose is its inverse."""
     k, i = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)[None]
     matrix = torch.cos(pi / (2 * n) * (2 * i + 1) * k) * (2 / n) ** 0.5

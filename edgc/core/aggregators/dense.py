@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,13 +19,10 @@ from edgc.core.aggregators.aggregator import (
 )
 from edgc.core.aggregators.wire import WireDtype, average, scatter_average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Piece, Sharded
 from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class DenseSettings(AggregatorSettings):

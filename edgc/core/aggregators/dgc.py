@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,13 +17,10 @@ from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise import bits
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LEAST = 32  #: elements of a sample that pass, so that the threshold of a small tensor's is not chance
 AIM = 1.5  #: how many times k are meant to pass: of too many the largest are taken, too few are filled up

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 
-def generator(seed: int, step: int, name: str) -> Generator:
+def generator(seed: int, step: int, name: str) -> torch.Generator:
     """On the CPU: the same numbers whatever the device is. A rank's own numbers have its number in `name`."""
     digest = hashlib.sha256(f"{seed}/{step}/{name}".encode()).digest()
     return torch.Generator("cpu").manual_seed(int.from_bytes(digest[:7], "big"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from edgc.core.aggregators.aggregator import Pending
 from edgc.core.aggregators.block_code import BlockCode
@@ -11,11 +11,8 @@ from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.two_shots import BufferPlace, Group, grouped, two_shots, workload
 from edgc.core.aggregators.wire import WireDtype, average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FactorWire = Literal["int8", "int4", "int2"]
 

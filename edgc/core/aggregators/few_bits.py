@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -28,14 +28,11 @@ from edgc.core.aggregators.to_owners import own_part, owned, to_owners
 from edgc.core.aggregators.to_owners import workload as to_owners_workload
 from edgc.core.aggregators.two_shots import Group, Noise, grouped, padded, two_shots, workload
 from edgc.core.aggregators.workload import Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded, Work
 from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class FewBitsSettings(AggregatorSettings):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -30,14 +30,11 @@ from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, ReduceOp
 from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
 
 LARGEST = {8: 127, 16: 2048}  #: the largest sum, by bits
 HEADROOM = 2.0  #: a delayed scale is so many times the last maximum
@@ -162,7 +159,7 @@ class GlobalQSGD(Coded):
         return super().state_bytes(shapes, decision, itemsize) + 4 * scales
 
 
-def _wire(bits: int) -> dtype:
+def _wire(bits: int) -> torch.dtype:
     return torch.int8 if bits == 8 else torch.float16
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,12 +18,9 @@ from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.two_shots import padded
 from edgc.core.aggregators.workload import Shape
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MEMORY = BlockCode(bits=8, block=128)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class WireBuffers:

@@ -7,16 +7,12 @@ part. What a rank's own buffer x loses is its error, x − decoded.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
 
 from edgc.core.aggregators.aggregator import LastPending
 from edgc.core.aggregators.two_shots import Group, Noise
 from edgc.core.aggregators.workload import Message, Phase, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def one_shot(

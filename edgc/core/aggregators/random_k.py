@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,14 +19,11 @@ from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.wire import WireDtype, average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import Ratio
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RandomKSettings(AggregatorSettings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from edgc.core.aggregators.aggregator import Aggregator, Law, NamedTensor, Tolerance, shapes_of
 from edgc.core.aggregators.dense import Dense, DenseSettings
@@ -15,9 +15,6 @@ from edgc.core.aggregators.workload import Shape, Workload, elements, memory_pas
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import ON, Amount, Rank
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    pass
 
 AS_DENSE = Decision(ON)  # what travels dense travels in the factors' wire format
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from edgc.core.aggregators.aggregator import NamedTensor, StateByName
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
+from edgc.core.base.lazy import Tensor, torch
 
 
 class Residuals(StateByName):
@@ -39,6 +34,6 @@ class Residuals(StateByName):
             gradient.tensor.add_(found.to(gradient.tensor.device))
 
 
-def compute_dtype(tensor: Tensor) -> dtype:
+def compute_dtype(tensor: Tensor) -> torch.dtype:
     """The precision that a method computes and sends in: the gradient's, but at least fp32."""
     return torch.promote_types(torch.float32, tensor.dtype)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgc.core.aggregators.aggregator import StateByName
 from edgc.core.aggregators.draws import draw
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.orthonormalise import orthonormalise
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class WarmFactors(StateByName):

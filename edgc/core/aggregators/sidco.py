@@ -9,18 +9,15 @@ within a fifth; after a stage that let too few pass, the next threshold lies bet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Fit = Literal["exponential", "gamma", "pareto"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, Pending, Tolerance, shapes_of
 from edgc.core.aggregators.coded import Coded
@@ -17,16 +17,13 @@ from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings, plans, told_bytes, workload
 from edgc.core.aggregators.threshold import from_table
 from edgc.core.aggregators.workload import Shape, Workload
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded
 from edgc.core.ops.bitmap import pack, unpack
 from edgc.core.ops.count_sketch import SketchShape, encode, estimate, peel
 from edgc.core.ops.select import Pool, Selection, select
 from edgc.core.policies.amounts import DENSE, Amount, Ratio
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Recovery(NamedTuple):

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from edgc.core.aggregators.block_code import BlockCode
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.quantize.packing import pack, unpack
 from edgc.core.ops.select import Selection
-
-if TYPE_CHECKING:
-    from torch import Tensor, dtype
 
 #: int32: a word an element. blocks: 12 bits an element and a count for every 4096. bitmap: a bit for every element.
 #: smallest: whichever of the three is.
@@ -74,7 +71,7 @@ class SparseCode:
         decoded = self.decode_values(coded[None], ordered[0].values.dtype)[0].split(list(self.ks))
         return message, [Selection(v, s.indices) for v, s in zip(decoded, ordered, strict=True)]
 
-    def decode(self, messages: Tensor, kind: dtype) -> tuple[Tensor, Tensor]:
+    def decode(self, messages: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
         """Values of type `kind` and places in their pools (int64), both (rows, Σ k), of messages (rows, bytes)."""
         where, values = messages.split([self._index_bytes(self.where), self.values_bytes], dim=1)
         return self.decode_values(values, kind), self._decoded_index(self.where, where)
@@ -150,7 +147,7 @@ class SparseCode:
             coded.append(code.encode(torch.cat(padded)[None])[0])
         return torch.cat(coded)
 
-    def decode_values(self, coded: Tensor, kind: dtype) -> Tensor:
+    def decode_values(self, coded: Tensor, kind: torch.dtype) -> Tensor:
         """Values of type `kind`, (rows, Σ k), of what `encode_values` gave (rows, bytes)."""
         rows, count = len(coded), sum(self.ks)
         if self.values in ("fp32", "bf16"):
@@ -193,7 +190,7 @@ def _ceil(numel: int, size: int) -> int:
     return -(-numel // size)
 
 
-def _as(coded: Tensor, kind: dtype) -> Tensor:
+def _as(coded: Tensor, kind: torch.dtype) -> Tensor:
     """Bytes (rows, n) as numbers of type `kind`: a copy, because a message's parts may begin at any byte."""
     return coded.flatten().clone().view(kind).view(len(coded), -1)
 

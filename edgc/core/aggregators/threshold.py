@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.select import Pool, Selection, chosen_by
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: Magnitudes that TAGC's released code chooses from.
 STEPS = (1e-20, 1e-15, 1e-10, 1e-8, *(digit * 10.0**power for power in range(-7, 0) for digit in (1, 2, 5)))

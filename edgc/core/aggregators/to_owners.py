@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from edgc.core.aggregators.aggregator import LastPending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.two_shots import BufferPlace, Group, Noise, mean_of, padded
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded, Work
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def owned(code: BlockCode, shapes: Mapping[str, Shape], layout: Sharded) -> Group:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, prod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,14 +29,11 @@ from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.select import Pool, Selection, largest, select
 from edgc.core.policies.amounts import Amount, Ratio
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class SparseSettings(AggregatorSettings):

@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgc.core.aggregators.aggregator import LastPending, Pending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class BufferPlace(NamedTuple):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: fp32: a buffer travels as it is. bf16: rounded before the sum, and the sum is rounded.
 WireDtype = Literal["fp32", "bf16"]

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
     import torch.distributed as dist
+    from torch import Tensor
 else:
+    Tensor = Any  # for annotations; isinstance refuses it
     pd = _LazyModule("pandas")
     torch = _LazyModule("torch")
     dist = _LazyModule("torch.distributed")
 
-__all__ = ["dist", "pd", "torch"]
+__all__ = ["Tensor", "dist", "pd", "torch"]

@@ -7,13 +7,10 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 Backend = Literal["auto", "torch", "triton"]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 
 def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:

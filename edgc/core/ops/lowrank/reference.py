@@ -7,13 +7,9 @@ In place, with no copy of M: on a CPU that is faster than batches, and than bloc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise.reference import round_bf16
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def encode(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from edgc.core.base.lazy import Tensor, torch
 
 RUN = 8  #: elements that a sample takes in one piece: of fp32 a sector, the least that a GPU reads of its memory
 

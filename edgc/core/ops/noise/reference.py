@@ -7,12 +7,7 @@ correlations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B - (1 << 32)  # lowbias32's factors, as int32
 

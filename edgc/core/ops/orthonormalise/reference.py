@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 Method = Literal["cholesky", "householder"]
 NEAREST = 1 / 16  #: smallest pivot for which products are as good as Householder's, to a few roundings

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise.reference import uniform
 from edgc.core.ops.quantize.packing import pack, unpack
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Code = Literal["int8", "int4", "sign"]
 #: Elements a byte, and the largest level.

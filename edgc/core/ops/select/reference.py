@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from edgc.core.base.lazy import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from edgc.core.base.lazy import Tensor, torch
 
 
 class Pool(NamedTuple):
