@@ -24,7 +24,6 @@ from edgc.core.ops import kernel_launch as launch
 from edgc.core.ops.lowrank import triton as lowrank
 from edgc.core.ops.moments import triton as moments
 from edgc.core.ops.orthonormalise import triton as orthonormalise
-from edgc.core.ops.quantize import triton as quantize
 from edgc.core.ops.select import Pool
 from edgc.core.ops.select import triton as select
 from edgc.core.ops.split_sums import triton as split_sums
@@ -44,7 +43,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 #: Every kernel there is.
 KERNELS = {
     name
-    for module in (lowrank, moments, orthonormalise, quantize, select, split_sums)
+    for module in (lowrank, moments, orthonormalise, select, split_sums)
     for name, value in vars(module).items()
     if isinstance(value, JITFunction) and name.endswith("_kernel")
 }
@@ -86,11 +85,6 @@ def top(grad: torch.dtype, feedback: bool) -> None:
     select.select([Pool([torch.zeros(9000, dtype=grad)], errors, 10)])
 
 
-def pack(code: Any, dtype: torch.dtype) -> None:
-    tensor = torch.zeros(9000, dtype=dtype)
-    quantize.dequantize([tensor], *quantize.quantize([tensor], code, 1, [2]), code)
-
-
 def entropies(dtype: torch.dtype, stride: int) -> None:
     tensor = torch.zeros(90000, dtype=dtype)
     moments.histogram([tensor], [stride], moments.moments([tensor], [stride]))
@@ -107,7 +101,6 @@ RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (decode, (64, FP32, None, False)),
     *((lambda rank: orthonormalise.orthonormalise([torch.ones(256, rank)]), (rank,)) for rank in RANKS),
     *((top, (dtype, feedback)) for dtype, feedback in ((FP32, True), (BF16, True), (BF16, False))),
-    *((pack, (code, dtype)) for code, dtype in (("int8", FP32), ("int4", FP32), ("sign", FP32), ("int8", BF16))),
     *((entropies, (dtype, stride)) for dtype, stride in ((FP32, 1), (FP32, 5), (BF16, 1), (BF16, 5))),
 ]
 

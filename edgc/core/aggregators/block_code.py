@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.ops.quantize.packing import pack, unpack
+from edgc.core.ops.packing import pack, unpack
 
 #: int: equal steps from −max|x| to max|x|; one bit: the sign of ± mean|x|. lloyd: the levels of least squared error for
 #: a normal distribution (Lloyd 1982, Max 1960), times the block's root mean square. float: e2m1, e4m3, bf16, fp32.

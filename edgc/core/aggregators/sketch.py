@@ -19,8 +19,8 @@ from edgc.core.aggregators.threshold import from_table
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded
-from edgc.core.ops.bitmap import pack, unpack
 from edgc.core.ops.count_sketch import SketchShape, encode, estimate, peel
+from edgc.core.ops.packing import pack, unpack
 from edgc.core.ops.select import Pool, Selection, select
 from edgc.core.policies.amounts import DENSE, Amount, Ratio
 from edgc.core.policies.policy import Decision
@@ -118,13 +118,13 @@ class Sketch(Coded):
         peeled = self._recovered(own, union, own_sums, seed, comm.size)
         if tells:
             told = packed.new_zeros(told_bytes(plans))
-            bits = pack(peeled.exact)
+            bits = pack(peeled.exact.to(torch.uint8))
             told[: len(bits)] = bits
             everywhere = told.new_empty(comm.size, len(told))
             yield LastPending(comm.all_gather(everywhere, told))
             for rank, (each, bits) in enumerate(zip(sent, everywhere, strict=True)):
                 mine = peeled.total * comm.size if rank == comm.rank else None
-                self._keep_lost(each, by_name, unpack(bits, each.plan.elements), mine)
+                self._keep_lost(each, by_name, unpack(bits, each.plan.elements).bool(), mine)
         self._take(own, by_name, peeled)
 
     def _encoded(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor], seed: int) -> _Sent:
@@ -141,8 +141,8 @@ class Sketch(Coded):
         )
         values = torch.cat([s.values for s in chosen])
         values = torch.where(healthy, values, 0)  # or it would spread over the other tensors of the bucket
-        marks = torch.zeros(plan.elements, dtype=torch.bool, device=positions.device)
-        marks[positions[values != 0]] = True
+        marks = torch.zeros(plan.elements, dtype=torch.uint8, device=positions.device)
+        marks[positions[values != 0]] = 1
         packed = torch.zeros(plan.bytes, dtype=torch.uint8, device=positions.device)
         packed[: plan.bitmap] = pack(marks, plan.bits)
         packed[plan.bitmap : plan.bitmap + len(broken)] = broken

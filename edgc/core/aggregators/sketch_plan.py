@@ -15,8 +15,8 @@ from edgc.core.aggregators.topk import kept_of
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.comm import Layout, Piece, Sharded
-from edgc.core.ops.bitmap import packed_size
 from edgc.core.ops.count_sketch import HASHES, WORD, Hashing, cells_for
+from edgc.core.ops.packing import packed_size
 from edgc.core.policies.amounts import Ratio
 from edgc.core.policies.policy import Decision
 

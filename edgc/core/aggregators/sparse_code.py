@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.ops.quantize.packing import pack, unpack
+from edgc.core.ops.packing import pack, unpack
 from edgc.core.ops.select import Selection
 
 #: int32: a word an element. blocks: 12 bits an element and a count for every 4096. bitmap: a bit for every element.

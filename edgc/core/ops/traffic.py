@@ -156,29 +156,6 @@ def compact(c: Launched) -> Traffic:
     return Traffic(read + told + (c.programs - 1 + behind) * INT64, kept, read, kept)
 
 
-def scale(numel: int, c: Launched) -> Traffic:
-    """A tensor; four bytes a block."""
-    blocks, read = -(-numel // c.constants["BLOCK"]), numel * c.bytes("KIND")
-    return Traffic(read + _told(blocks, 2), blocks * FP32, read, blocks * FP32)
-
-
-def pack(numel: int, c: Launched) -> Traffic:
-    """A tensor, and its bytes."""
-    blocks, read, packed = -(-numel // c.constants["BLOCK"]), numel * c.bytes("KIND"), -(-numel // c.constants["EACH"])
-    told = _told(blocks, 3 + (c.constants["EACH"] != 8)) + blocks * FP32
-    return Traffic(read + told, packed, read, packed)
-
-
-def unpack(numel: int, c: Launched) -> Traffic:
-    """A byte an element is asked for."""
-    blocks, packed, written = (
-        -(-numel // c.constants["BLOCK"]),
-        -(-numel // c.constants["EACH"]),
-        numel * c.bytes("KIND"),
-    )
-    return Traffic(numel + _told(blocks, 3) + blocks * FP32, written, packed, written)
-
-
 def _told(programs: int, entries: int) -> int:
     """Bytes of tables that programs read."""
     return programs * (TOLD + entries * INT64)
@@ -218,7 +195,4 @@ FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
     "threshold_kernel": threshold,
     "count_kernel": _sum(count, 2),
     "compact_kernel": compact,
-    "scale_kernel": _sum(scale, 1),
-    "pack_kernel": _sum(pack, 1),
-    "unpack_kernel": _sum(unpack, 1),
 }

@@ -36,7 +36,7 @@ def test_a_run_writes_every_operation_and_a_figure(
     assert report.run("cpu", out, quick=True, names=None) == 0
     data = pd.read_csv(out)
     assert list(data.columns) == report.COLUMNS
-    assert {"exchange-core", "encode", "moments-sampled", "select", "quantize-int4"} <= set(data["op"])
+    assert {"exchange-core", "encode", "moments-sampled", "select"} <= set(data["op"])
     core = data[data["op"] == "exchange-core"]
     assert set(core["implementation"]) == {"edgc-torch", "torch-hook", "loop", "eager"}
     assert set(core["rank"]) == {32, 64}

@@ -15,7 +15,6 @@ from torch import Tensor
 from edgc.core.exchange.entropy import sample_stride
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.moments import reference as moments
-from edgc.core.ops.quantize import reference as quantize
 from edgc.core.ops.select import Pool
 from edgc.suite.training.bench import rivals
 from edgc.suite.training.bench.rivals import adjacent
@@ -24,7 +23,7 @@ Shapes = Sequence[tuple[int, int]]
 Work = dict[str, Callable[[], Any]]
 Pairs = Iterator[tuple[Tensor, Tensor]]
 
-OPS = ("lowrank", "moments", "orthonormalise", "quantize", "select")
+OPS = ("lowrank", "moments", "orthonormalise", "select")
 SAMPLED = 0.25  #: EDGC's element rate β
 KEPT = 0.01  #: share of the elements that `select` takes
 
@@ -165,24 +164,6 @@ def select_case(shapes: Shapes, device: str, kernels: bool) -> Case:
             yield selection.values, whole[selection.indices].double()
 
     return Case(_ours("select", lambda ops: ops.select(pools), kernels), 12.0 * _numel(shapes), 1e-6, errors, pairs)
-
-
-def quantize_case(code: quantize.Code, shapes: Shapes, device: str, kernels: bool) -> Case:
-    """Pack and unpack again."""
-    _, grads = adjacent(shapes, device, 8)
-    outs, streams = [torch.empty_like(grad) for grad in grads], list(range(len(grads)))
-
-    def pairs(*_: Any) -> Pairs:
-        for out, grad in zip(outs, map(Tensor.double, grads), strict=True):
-            if code == "sign":
-                yield out, grad.sign() * grad.abs().mean()
-            else:  # a level up or down
-                level = grad.abs().max() / quantize.LEVELS[code]
-                yield out, torch.clamp(out.double(), grad - level, grad + level)
-
-    packed = sum(quantize.packed_bytes(m * n, code) for m, n in shapes)
-    work = _ours("quantize", lambda ops: ops.dequantize(outs, *ops.quantize(grads, code, 9, streams), code), kernels)
-    return Case(work, 8.0 * _numel(shapes) + 2 * packed, 1e-4, [], pairs)
 
 
 def _ours(op: str, call: Callable[[ModuleType], Any], kernels: bool) -> Work:

@@ -161,8 +161,6 @@ def _operations(device: str, kernels: bool) -> Iterator[tuple[str, int | None, M
     for op in ("moments", "moments-sampled", "histogram"):
         yield op, None, partial(cases.moments_case, op, **on)
     yield "select", None, partial(cases.select_case, **on)
-    for code in ("int8", "int4", "sign"):
-        yield f"quantize-{code}", None, partial(cases.quantize_case, code, **on)
 
 
 def _gate(shape_set: ShapeSet, op: str, rank: int | None, make: Make, fail: Callable[[str], None]) -> set[str]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from edgc.core.base.lazy import Tensor, torch
 
 
-def pack(levels: Tensor, width: int) -> Tensor:
+def packed_size(numel: int, width: int = 1) -> int:
+    """Bytes that `pack` gives."""
+    return -(-numel * width // 8)
+
+
+def pack(levels: Tensor, width: int = 1) -> Tensor:
     """Bytes (…, ⌈n·width/8⌉) of levels (…, n), uint8, of `width` bits (1, 2, 4 or 8): the first in the lowest bits."""
     each = 8 // width
     if each == 1:
@@ -17,7 +22,7 @@ def pack(levels: Tensor, width: int) -> Tensor:
     return packed
 
 
-def unpack(packed: Tensor, numel: int, width: int) -> Tensor:
+def unpack(packed: Tensor, numel: int, width: int = 1) -> Tensor:
     """The `numel` levels (…, numel), uint8, that `pack` gave as bytes."""
     each = 8 // width
     if each == 1:
