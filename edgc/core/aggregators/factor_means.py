@@ -8,7 +8,7 @@ from typing import Literal
 from edgc.core.aggregators.aggregator import Pending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.two_shots import BufferPlace, Group, grouped, two_shots, workload
+from edgc.core.aggregators.shots import BufferPlace, Group, grouped, two_shots, two_shots_workload
 from edgc.core.aggregators.wire import WireDtype, average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.core.base.lazy import Tensor, torch
@@ -65,7 +65,7 @@ class FactorMean:
         if self._code is None:
             numel = sum(rows * rank for rows, rank in factors) + beside
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
-        shots = workload([self._group(factors, ranks)], max(4, itemsize))
+        shots = two_shots_workload([self._group(factors, ranks)], max(4, itemsize))
         encode, mean = shots.phases
         dense = Message("all_reduce", itemsize * beside)
         first = Phase((*kernels, *encode.kernels), (dense, *encode.messages))

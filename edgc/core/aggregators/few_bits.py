@@ -1,6 +1,6 @@
-"""Few bits an element, averaged in two shots (edgc/core/aggregators/two_shots.py), or in one (one_shot.py).
+"""Few bits an element, averaged in two shots, or in one (edgc/core/aggregators/shots.py).
 
-Where each element's average is needed by its owner only, one shot to the owner is all there is (to_owners.py).
+Where each element's average is needed by its owner only, one shot to the owner is all there is.
 
 One bit in both directions is 1-bit Adam's compressed all-reduce (arXiv 2102.02888, §4.2); int4 without error feedback
 is ZeRO++'s qgZ (arXiv 2306.10209, §3.3) on one level; 16 bits are a bf16 wire whose sum is not rounded. In one shot,
@@ -21,12 +21,21 @@ from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scal
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import write
 from edgc.core.aggregators.draws import stream
-from edgc.core.aggregators.one_shot import one_shot
-from edgc.core.aggregators.one_shot import workload as one_shot_workload
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.to_owners import own_part, owned, to_owners
-from edgc.core.aggregators.to_owners import workload as to_owners_workload
-from edgc.core.aggregators.two_shots import Group, Noise, grouped, padded, two_shots, workload
+from edgc.core.aggregators.shots import (
+    Group,
+    Noise,
+    grouped,
+    one_shot,
+    one_shot_workload,
+    own_part,
+    owned,
+    padded,
+    to_owners,
+    to_owners_workload,
+    two_shots,
+    two_shots_workload,
+)
 from edgc.core.aggregators.workload import Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded, Work
@@ -246,4 +255,4 @@ class FewBits(Coded):
             return to_owners_workload(groups, max(4, itemsize))
         if self.settings.shots == "one":
             return one_shot_workload(groups, ranks, max(4, itemsize))
-        return workload(groups, max(4, itemsize))
+        return two_shots_workload(groups, max(4, itemsize))

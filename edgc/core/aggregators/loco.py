@@ -16,7 +16,7 @@ from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, StateBy
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.two_shots import padded
+from edgc.core.aggregators.shots import padded
 from edgc.core.aggregators.workload import Shape
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator

@@ -71,7 +71,7 @@ def train(loop: str, method: str) -> dict[str, Any]:
 def refusal() -> str:
     """What a user is told whose method needs a package of the suite."""
     try:
-        from edgc.core.aggregators.byte_planes import BytePlanes
+        from edgc.core.aggregators.lossless import BytePlanes
 
         BytePlanes()
     except edgc.UserError as error:

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
-from edgc.core.aggregators.byte_planes import BytePlanes
 from edgc.core.aggregators.dense import Dense, DenseSettings
-from edgc.core.aggregators.lossless import BLOCK, LENGTH, Lossless, LosslessSettings, _Deal
+from edgc.core.aggregators.lossless import BLOCK, LENGTH, BytePlanes, Lossless, LosslessSettings, _Deal
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import ON
