@@ -1,6 +1,6 @@
 """SparseLoCo's code: the largest elements of every chunk, in 12 bits for where and two for what (arXiv 2508.15706).
 
-What is not sent waits and decays, as in DeMo's code (dct.py), of which this is the one without a transform.
+What is not sent waits and decays, as in DeMo's code, which is this one with a transform (dct.py).
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ class ChunkTopK(Coded):
     What is not smaller coded travels dense: all of it is sent then, so nothing waits.
     """
 
-    Settings = ChunkTopKSettings
-    settings: ChunkTopKSettings
+    Settings: ClassVar[type[AggregatorSettings]] = ChunkTopKSettings
     amount = On
     state_size: ClassVar[str] = "numel (decaying error feedback) per tensor"
     payload_formula: ClassVar[str] = "k·(12 bits + value) per chunk of at most chunk² elements"
@@ -75,29 +74,48 @@ class ChunkTopK(Coded):
     ) -> Exchange:
         every = [self._chunks(tuple(t.tensor.shape)) for t in tensors]
         errors = [self._errors(t) for t in tensors]
-        chosen = [c.largest(c.cut(e).reshape(-1, c.size), self._kept(c)) for c, e in zip(every, errors, strict=True)]
+        chosen = [c.largest(self.forward(c, e), self._kept(c)) for c, e in zip(every, errors, strict=True)]
         places = [at for _, at in chosen]
-        code = self._code(every, chosen[0][0].element_size())
-        where = pack12(torch.cat([at.view(-1) for at in places]))
-        what = code.encode_values([values.view(-1) for values, _ in chosen])
-        sent = code.decode_values(what[None], chosen[0][0].dtype)[0].split(list(code.ks))
+        message, sent = self.encode(every, [values for values, _ in chosen], places)
         for c, error, own, at in zip(every, errors, sent, places, strict=True):
-            error.sub_(c.join(c.spread(own.view_as(at), at)))
-        message = torch.cat([where, what])
+            error.sub_(self.inverse(c, c.spread(own.view_as(at), at)))
         received = message.new_empty(comm.size, len(message))
         yield LastPending(comm.all_gather(received, message))
 
-        values = code.decode_values(received[:, len(where) :], chosen[0][0].dtype)
-        everywhere = torch.stack([unpack12(row, sum(code.ks)) for row in received[:, : len(where)]])
-        parts = zip(values.split(list(code.ks), 1), everywhere.split(list(code.ks), 1), strict=True)
-        for t, c, (of_all, at) in zip(tensors, every, parts, strict=True):
-            t.tensor.copy_(c.join(c.mean(self._clipped(of_all), at, self.settings.mean)))
+        sizes = [at.numel() for at in places]
+        values, where = self.decode(every, received, errors[0].dtype)
+        for t, c, of_all, at in zip(tensors, every, values.split(sizes, 1), where.split(sizes, 1), strict=True):
+            t.tensor.copy_(self.inverse(c, c.mean(self._clipped(of_all), at, self.settings.mean)))
 
     def _errors(self, t: NamedTensor) -> Tensor:
         """β E + G: this rank's memory, or where there is none a copy."""
         if self.settings.keeps_residual:
             return self.residuals.memory(t).mul_(self.settings.decay).add_(t.tensor)
         return t.tensor.to(compute_dtype(t.tensor), copy=True)
+
+    def forward(self, chunks: Chunks, tensor: Tensor) -> Tensor:
+        """What is selected from of a tensor's chunks, count × size: its elements."""
+        return chunks.cut(tensor).reshape(-1, chunks.size)
+
+    def inverse(self, chunks: Chunks, coefficients: Tensor) -> Tensor:
+        """A tensor of the shape, of what `forward` gives."""
+        return chunks.join(coefficients)
+
+    def encode(
+        self, every: Sequence[Chunks], values: Sequence[Tensor], places: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """The message (uint8) of chosen values and places (count × k each); and the values as it decodes."""
+        code, kind = self._code(every, values[0].element_size()), values[0].dtype
+        where = pack12(torch.cat([at.view(-1) for at in places]))
+        what = code.encode_values([own.view(-1) for own in values])
+        return torch.cat([where, what]), code.decode_values(what[None], kind)[0].split(list(code.ks))
+
+    def decode(self, every: Sequence[Chunks], messages: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Values of type `kind` and places (int64), ranks × elements, of messages (ranks × bytes)."""
+        code = self._code(every, kind.itemsize)
+        where, what = messages.split([messages.shape[1] - code.values_bytes, code.values_bytes], dim=1)
+        places = torch.stack([unpack12(row, sum(code.ks)) for row in where])
+        return code.decode_values(what, kind), places
 
     def _clipped(self, values: Tensor) -> Tensor:
         """What ranks sent of a tensor (ranks × elements)."""
@@ -110,7 +128,7 @@ class ChunkTopK(Coded):
         """Dense where the message is no smaller than the tensor in fp32."""
         if amount is DENSE or not prod(shape):
             return DENSE
-        return amount if self._message_bytes([self._chunks(shape)], 4) < 4 * prod(shape) else DENSE
+        return amount if self.message_bytes([self._chunks(shape)], 4) < 4 * prod(shape) else DENSE
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
@@ -124,10 +142,11 @@ class ChunkTopK(Coded):
         )
         # sums and senders in zeros, every rank's pairs added in turn, the quotient joined and copied
         decode = memory_passes(numel, 9, size), memory_passes(ranks * pairs, 6, size)
-        message = Message("all_gather", self._message_bytes(every, size))
+        message = Message("all_gather", self.message_bytes(every, size))
         return Workload((Phase(encode, (message,)),), decode)
 
-    def _message_bytes(self, every: Sequence[Chunks], itemsize: int) -> int:
+    def message_bytes(self, every: Sequence[Chunks], itemsize: int) -> int:
+        """Of what is chosen of these chunks, with values of so many bytes."""
         code = self._code(every, itemsize)
         return -(-12 * sum(code.ks) // 8) + code.values_bytes
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import pi, prod
+from math import pi
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law, Tolerance
+from edgc.core.aggregators.chunk_topk import ChunkTopK
 from edgc.core.aggregators.chunks import Chunks, Mean
-from edgc.core.aggregators.coded import Coded
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.comm import Communicator
-from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
 
 INDEX_BYTES = 2  #: of a coefficient's place in its chunk
@@ -42,16 +39,13 @@ class DctSettings(AggregatorSettings):
         return self.decay > 0
 
 
-class Dct(Coded):
+class Dct(ChunkTopK):
     """M ← β M + G; the k largest coefficients of M's chunks are sent and leave M; all ranks decode their mean.
 
-    What is not smaller coded travels dense: all of it is sent then, so nothing waits.
+    So it is `ChunkTopK` of transformed chunks, with another code.
     """
 
     Settings = DctSettings
-    settings: DctSettings
-    amount = On
-    state_size: ClassVar[str] = "numel (decaying error feedback) per tensor"
     payload_formula: ClassVar[str] = "6·k per chunk of at most chunk² elements"
 
     @property
@@ -60,39 +54,30 @@ class Dct(Coded):
         conserves = self.settings.decay == 1 and self.settings.mean == "ranks"
         return {Law.CONSERVES: Tolerance(computed=64)} if conserves else {}
 
-    def exchange_coded(
-        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
-    ) -> Exchange:
-        chunks = [self._chunks(tuple(t.tensor.shape)) for t in tensors]
-        sent = [self._send(t, each) for t, each in zip(tensors, chunks, strict=True)]
-        values, places = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*sent, strict=True))
-        message = torch.cat([values.view(torch.uint8), places.to(torch.int16).view(torch.uint8)])
-        received = message.new_empty(comm.size, len(message))
-        yield LastPending(comm.all_gather(received, message))
+    def forward(self, chunks: Chunks, tensor: Tensor) -> Tensor:
+        (a, b), kind, where = chunks.sides, tensor.dtype, tensor.device
+        return (cosines(a, kind, where) @ chunks.cut(tensor) @ cosines(b, kind, where).mT).reshape(-1, chunks.size)
 
-        whole = received[:, : values.nbytes].contiguous().view(values.dtype)
-        where = received[:, values.nbytes :].contiguous().view(torch.int16).long()
-        sizes = [part.numel() for part, _ in sent]
-        for t, each, of_all, at in zip(tensors, chunks, whole.split(sizes, 1), where.split(sizes, 1), strict=True):
-            t.tensor.copy_(inverse(each, each.mean(of_all, at, self.settings.mean)))
+    def inverse(self, chunks: Chunks, coefficients: Tensor) -> Tensor:
+        (a, b), kind, where = chunks.sides, coefficients.dtype, coefficients.device
+        return chunks.join(cosines(a, kind, where).mT @ coefficients.view(-1, a, b) @ cosines(b, kind, where))
 
-    def _send(self, t: NamedTensor, chunks: Chunks) -> tuple[Tensor, Tensor]:
-        """Values and places (chunks×k) of the largest coefficients of M, which they leave."""
-        if self.settings.keeps_residual:
-            momentum = self.residuals.memory(t).mul_(self.settings.decay).add_(t.tensor)
-        else:
-            momentum = t.tensor.to(compute_dtype(t.tensor))
-        values, places = chunks.largest(forward(chunks, momentum), self._kept(chunks))
-        if self.settings.keeps_residual:
-            momentum.sub_(inverse(chunks, chunks.spread(values, places)))
-        return values, places
+    def encode(
+        self, every: Sequence[Chunks], values: Sequence[Tensor], places: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        what, where = (torch.cat([part.reshape(-1) for part in parts]) for parts in (values, places))
+        return torch.cat([what.view(torch.uint8), where.to(torch.int16).view(torch.uint8)]), values
 
-    def effective(self, shape: Shape, amount: Amount) -> Amount:
-        """Dense where the coefficients' message is no smaller than the tensor in fp32."""
-        if amount is DENSE or not prod(shape):
-            return DENSE
-        chunks = self._chunks(shape)
-        return amount if chunks.count * self._kept(chunks) * (4 + INDEX_BYTES) < 4 * prod(shape) else DENSE
+    def decode(self, every: Sequence[Chunks], messages: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        count = messages.shape[1] // (kind.itemsize + INDEX_BYTES)
+        what, where = messages.split([kind.itemsize * count, INDEX_BYTES * count], dim=1)
+        return what.contiguous().view(kind), where.contiguous().view(torch.int16).long()
+
+    def _clipped(self, values: Tensor) -> Tensor:
+        return values
+
+    def message_bytes(self, every: Sequence[Chunks], itemsize: int) -> int:
+        return sum(each.count * self._kept(each) for each in every) * (itemsize + INDEX_BYTES)
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         size, every = max(4, itemsize), [self._chunks(shape) for shape in shapes.values()]
@@ -113,26 +98,11 @@ class Dct(Coded):
             transform,
             memory_passes(numel, 2, size),
         )
-        return Workload((Phase(encode, (Message("all_gather", pairs * (size + INDEX_BYTES)),)),), decode)
-
-    def _chunks(self, shape: Shape) -> Chunks:
-        return Chunks(shape, self.settings.chunk)
+        return Workload((Phase(encode, (Message("all_gather", self.message_bytes(every, size)),)),), decode)
 
     def _kept(self, chunks: Chunks) -> int:
         """How many of a chunk's coefficients are sent."""
         return min(self.settings.k, chunks.size)
-
-
-def forward(chunks: Chunks, tensor: Tensor) -> Tensor:
-    """Coefficients of the tensor's chunks, count × size."""
-    (a, b), kind, where = chunks.sides, tensor.dtype, tensor.device
-    return (cosines(a, kind, where) @ chunks.cut(tensor) @ cosines(b, kind, where).mT).reshape(-1, chunks.size)
-
-
-def inverse(chunks: Chunks, coefficients: Tensor) -> Tensor:
-    """A tensor of the shape, of coefficients, count × size."""
-    (a, b), kind, where = chunks.sides, coefficients.dtype, coefficients.device
-    return chunks.join(cosines(a, kind, where).mT @ coefficients.view(-1, a, b) @ cosines(b, kind, where))
 
 
 @lru_cache
