@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -57,21 +57,12 @@ class Watched:
     specs: tuple[RunSpec, ...]
     problem: str = ""
     at_most: int = 0  #: runs that there may be in the end, if seeds are added until verdicts are decided
-
-
-@dataclass(frozen=True)
-class ExperimentProgress:
-    """What was found of a `Watched`; a run for every spec."""
-
-    name: str
-    runs: tuple[RunProgress, ...]
-    problem: str = ""
-    at_most: int = 0  #: as of `Watched`
+    runs: tuple[RunProgress, ...] = ()  #: what `read` found: a run for every spec
 
     @property
     def grows(self) -> bool:
         """Whether runs may still be added."""
-        return len(self.runs) < self.at_most
+        return len(self.specs) < self.at_most
 
 
 def choose(names: Sequence[str], results: Path, configs: Path = CONFIGS) -> list[Watched]:
@@ -102,11 +93,10 @@ def _found(name: str, results: Path, configs: Path) -> Watched:
         return Watched(name, (), str(error))
 
 
-def read(watched: Watched, results: Path, now: float) -> ExperimentProgress:
+def read(watched: Watched, results: Path, now: float) -> Watched:
     """Look at an experiment's runs. `now`: seconds since the epoch."""
     folder = results / watched.name / "runs"
-    runs = tuple(read_run(watched.name, spec, folder / spec.run_id, now) for spec in watched.specs)
-    return ExperimentProgress(watched.name, runs, watched.problem, watched.at_most)
+    return replace(watched, runs=tuple(read_run(watched.name, s, folder / s.run_id, now) for s in watched.specs))
 
 
 def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunProgress:
@@ -139,7 +129,7 @@ def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunPro
     )
 
 
-def ended(experiments: Iterable[ExperimentProgress]) -> bool:
+def ended(experiments: Iterable[Watched]) -> bool:
     """Whether no run will go on by itself, and none is added.
 
     A stopped one may go on: SLURM requeues what a node's failure stopped.

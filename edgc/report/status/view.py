@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgc.core.base.errors import UserError
-from edgc.report.status.progress import STATES, ExperimentProgress, RunProgress, choose, ended, read
+from edgc.report.status.progress import STATES, RunProgress, Watched, choose, ended, read
 
 STYLES = {
     "running": "cyan", "waiting": "dim", "timeout": "yellow", "stopped": "yellow", "done": "green",
@@ -38,7 +38,7 @@ def report(names: Sequence[str], results: Path, as_json: bool, seconds: float | 
         raise UserError("--json and --watch exclude each other; call `edgc status --json` repeatedly")
     watched = choose(names, results)
 
-    def look() -> list[ExperimentProgress]:
+    def look() -> list[Watched]:
         nonlocal watched
         now = time.time()
         found = [read(experiment, results, now) for experiment in watched]
@@ -57,7 +57,7 @@ def report(names: Sequence[str], results: Path, as_json: bool, seconds: float | 
     return 1 if any(run.state == "failed" for experiment in found for run in experiment.runs) else 0
 
 
-def print_json(experiments: Iterable[ExperimentProgress]) -> None:
+def print_json(experiments: Iterable[Watched]) -> None:
     """A list with one record per run on stdout; experiments whose runs are not known are named on stderr."""
     experiments = list(experiments)
     records = [asdict(run) for experiment in experiments for run in experiment.runs]
@@ -67,13 +67,13 @@ def print_json(experiments: Iterable[ExperimentProgress]) -> None:
             typer.echo(f"{experiment.name}: {experiment.problem}", err=True)
 
 
-def print_tables(experiments: Sequence[ExperimentProgress], console: Console, results: Path) -> None:
+def print_tables(experiments: Sequence[Watched], console: Console, results: Path) -> None:
     """Print everything once. Paths and messages are left to the terminal to wrap, so that they can be copied."""
     nothing = Text(f"no experiment has runs in {results}")
     console.print(view(experiments, console.width) if experiments else nothing, soft_wrap=True)
 
 
-def watch(look: Callable[[], list[ExperimentProgress]], seconds: float, console: Console) -> list[ExperimentProgress]:
+def watch(look: Callable[[], list[Watched]], seconds: float, console: Console) -> list[Watched]:
     """Look and draw every `seconds` on a screen of its own, until all runs ended or Ctrl-C. Returns the last look."""
     found = look()
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
@@ -84,7 +84,7 @@ def watch(look: Callable[[], list[ExperimentProgress]], seconds: float, console:
     return found
 
 
-def fitting(experiments: Sequence[ExperimentProgress], console: Console) -> RenderableType:
+def fitting(experiments: Sequence[Watched], console: Console) -> RenderableType:
     """The view; where the screen is too low for it, without runs that only need counting, or without any."""
     shown = view(experiments, console.width)
     for hidden in (QUIET, STATES):
@@ -93,7 +93,7 @@ def fitting(experiments: Sequence[ExperimentProgress], console: Console) -> Rend
     return shown
 
 
-def view(experiments: Iterable[ExperimentProgress], width: int, hidden: Collection[str] = ()) -> Group:
+def view(experiments: Iterable[Watched], width: int, hidden: Collection[str] = ()) -> Group:
     """A table, a summary and notes an experiment, in `width` columns. Runs in `hidden` states are only counted."""
     parts: list[RenderableType] = []
     for experiment in experiments:
@@ -101,7 +101,7 @@ def view(experiments: Iterable[ExperimentProgress], width: int, hidden: Collecti
     return Group(*parts[1:])
 
 
-def _experiment(experiment: ExperimentProgress, width: int, hidden: Collection[str]) -> Iterator[RenderableType]:
+def _experiment(experiment: Watched, width: int, hidden: Collection[str]) -> Iterator[RenderableType]:
     yield Text(experiment.name, style="bold")
     if experiment.problem:
         yield Text(experiment.problem, style="yellow")

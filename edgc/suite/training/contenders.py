@@ -21,10 +21,9 @@ from edgc.suite.backends.megatron.process import Place, join, leave, seed_everyt
 from edgc.suite.config import Cell, RunSpec
 from edgc.suite.config.timing import UNSHAPED
 from edgc.suite.training.data.dataset import open_corpus
-from edgc.suite.training.load import Watch, own_seconds
+from edgc.suite.training.load import Pace, Watch, own_seconds
 from edgc.suite.training.loop import divergence, write_manifest
 from edgc.suite.training.node_links import network_of
-from edgc.suite.training.pace import Pace
 from edgc.suite.training.recorder import Recorder, gathered
 from edgc.suite.training.session import Session, run_folder
 from edgc.suite.training.step import Batches, build_engine, take_step

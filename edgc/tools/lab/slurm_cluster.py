@@ -23,6 +23,7 @@ import psutil
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json, write_text
 from edgc.suite.cluster.network import Network, check_possible, check_root
+from edgc.suite.cluster.slurm.command import ask
 
 FOLDER = Path("/run/edgc-lab")
 CONF = FOLDER / "slurm.conf"
@@ -118,7 +119,7 @@ def environment() -> dict[str, str]:
 
 def node_states() -> dict[str, str]:
     """State of every node, as sinfo names it."""
-    shown = _ask("sinfo", "--noheader", "--Node", "--format=%N %T")
+    shown = ask("env", f"SLURM_CONF={CONF}", "sinfo", "--noheader", "--Node", "--format=%N %T")
     return dict(line.split() for line in shown.splitlines())
 
 
@@ -200,15 +201,6 @@ def _daemon(*command: str) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if done.returncode:
         raise UserError(f"lab: {' '.join(command)}: exit code {done.returncode}")
-
-
-def _ask(*command: str) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=30, env=os.environ | environment()
-    )
-    if done.returncode:
-        raise UserError(f"lab: {command[0]}: {done.stderr.strip()}")
-    return done.stdout
 
 
 def _end(process: psutil.Process) -> None:

@@ -3,15 +3,15 @@
 import pytest
 import torch.distributed as dist
 
-from edgc.suite.training import pace
-from edgc.suite.training.pace import LOOKS, PAUSE, Pace
+from edgc.suite.training import load
+from edgc.suite.training.load import LOOKS, PAUSE, Pace
 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds of every pause; one rank alone."""
     pauses: list[float] = []
-    monkeypatch.setattr(pace.time, "sleep", pauses.append)
+    monkeypatch.setattr(load.time, "sleep", pauses.append)
     monkeypatch.setattr(dist, "all_reduce", lambda tensor, op: None)
     return pauses
 
