@@ -53,9 +53,9 @@ app.add_typer(site, name="site")
 for command in (plan, recommend, compare):
     app.command()(command)
 
-ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")]
+ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
-ExperimentArgument = Annotated[str, typer.Argument(help="Name of a file in configs/experiments")]
+ExperimentArgument = Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments")]
 Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
@@ -166,7 +166,7 @@ def look(
 def status(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="EXPERIMENT", help="Names of files in configs/experiments; default: all that have runs"),
+        typer.Argument(metavar="EXPERIMENT", help="Names of experiments; default: all that have runs"),
     ] = None,
     results: Results = Path("results"),
     as_json: AsJson = False,
@@ -371,12 +371,12 @@ def methods(
 def experiments(as_json: AsJson = False) -> None:
     """List the experiments by folder: what each shows, and how many minutes it takes."""
     rows = []
-    for name, path in sorted(paths(Experiment.folder).items(), key=lambda item: item[1]):
+    for name, path in sorted(paths(Experiment).items(), key=lambda item: item[1]):
         e = load_experiment(name)
         rows.append(
             {"name": name, "title": e.title, "file": str(path)}
             | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
-            | {"cluster": e.cluster, "methods": list(e.methods), "runs": len(e.runs())}
+            | {"cluster": e.cluster, "methods": e.names, "runs": len(e.runs())}
             | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
         )
     _show(rows, as_json)

@@ -54,7 +54,7 @@ def gaps(results: Results = Path("results")) -> None:
 def compare(
     one: Annotated[str, typer.Argument(metavar="A", help="A method of the experiment")],
     other: Annotated[str, typer.Argument(metavar="B", help="Another one")],
-    experiment: Annotated[str, typer.Option("--experiment", "-e", help="Name of a file in configs/experiments")],
+    experiment: Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")],
     results: Results = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts")] = False,
 ) -> None:

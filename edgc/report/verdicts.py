@@ -112,7 +112,7 @@ def mean_bytes(line: Line, sent: pd.Series) -> float:
 
 def published_as(method: str, study: Study) -> tuple[str, ...]:
     """Names under which a method's losses may be published: its own, or one whose losses are the same."""
-    equal = study.experiment.judgement.gaps_of.get(method, method)
+    equal = study.experiment.loses_as(method)
     return equal, equal.removesuffix("_overlap")  # overlap changes when bytes are sent, and no number
 
 

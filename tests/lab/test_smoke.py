@@ -11,6 +11,7 @@ from tests.fixtures.workspace import REPOSITORY
 from tests.lab.conftest import LabProject, end, steps
 
 SMOKE = yaml.safe_load((REPOSITORY / "configs/experiments/start/smoke.yaml").read_text())
+SMOKE.pop("parts")
 METHODS = ["dense", "powersgd"]
 
 

@@ -47,7 +47,10 @@ SAMPLE = 10  # changes of a file that a test tries
 ROWS, COLUMNS = 24, 120  # of a screen
 
 #: Every kind of file with its shipped names. reference/megatron-sc21.yaml is a table, and no command reads it.
-FILES = [(kind, name) for kind in KINDS for name in available(kind, CONFIGS)] + [(Reference, EDGC), (Reference, TAGC)]
+FILES = [(kind, path.stem) for kind in KINDS for path in sorted({*paths(kind, CONFIGS).values()})] + [
+    (Reference, EDGC),
+    (Reference, TAGC),
+]
 #: How many of a kind are in tier `check`, and in `test`.
 FEW = {"check": 1, "test": 4}
 
@@ -102,7 +105,7 @@ class Change(NamedTuple):
 
 def changes(kind: type[Named], name: str) -> Iterator[Change]:
     """All changes of a file, always the same ones in the same order."""
-    text = paths(kind.folder, CONFIGS)[name].read_text(encoding="utf-8")
+    text = paths(kind, CONFIGS)[name].read_text(encoding="utf-8")
     yield from (Change(what, partial(change, text)) for what, change in TEXTS.items())
     yield from (Change(f"cut off at {at}", lambda at=at: text[:at]) for at in range(1, len(text), 7))
     yield from (
@@ -118,7 +121,7 @@ def changes(kind: type[Named], name: str) -> Iterator[Change]:
 
 @cache
 def _plain(kind: type[Named], name: str) -> dict[str, Any]:
-    return yaml.safe_load(paths(kind.folder, CONFIGS)[name].read_text(encoding="utf-8"))
+    return yaml.safe_load(paths(kind, CONFIGS)[name].read_text(encoding="utf-8"))
 
 
 def _aliases(levels: int) -> str:
@@ -186,7 +189,7 @@ def read(kind: type[Named], name: str, configs: Path) -> None:
     """Load a file as the commands do. Raises `UserError` as they do."""
     if kind is Experiment:
         experiment = load_experiment(name, configs)
-        assert len({spec.run_id for spec in experiment.runs(configs)}) >= len(experiment.methods)
+        assert len({spec.run_id for spec in experiment.runs(configs)}) >= len(experiment.names)
     elif kind is Reference:
         load_reference(name, configs)
     else:
@@ -198,8 +201,9 @@ def user(kind: type[Named], name: str) -> str | None:
     """The smallest experiment that reads a file, too, if there is one."""
     for e in experiments():
         variants = shared_variants(CONFIGS) | e.variants
-        of = [variants[method]["of"] for method in e.methods if method in variants]
-        named = {Method: (*e.methods, *of), Variants: available(Variants, CONFIGS), Model: e.models, Task: e.tasks}
+        methods = [*e.methods, *(method for layout in e.layouts for method in layout.methods)]
+        of = [variants[method]["of"] for method in methods if method in variants]
+        named = {Method: (*methods, *of), Variants: available(Variants, CONFIGS), Model: e.models, Task: e.tasks}
         named |= {Cluster: (e.cluster,), Corpus: (e.corpus,), Experiment: (e.of, *e.predict_from)}
         if name in named.get(kind, ()):
             return e.name
@@ -210,12 +214,12 @@ def user(kind: type[Named], name: str) -> str | None:
 def experiments() -> list[Experiment]:
     """Those of few methods first."""
     found = [load(Experiment, name, CONFIGS) for name in available(Experiment, CONFIGS)]
-    return sorted(found, key=lambda e: len(e.methods) * max(1, len(e.learning_rates)))
+    return sorted(found, key=lambda e: len(e.names) * max(1, len(e.learning_rates)))
 
 
 def complaints(kind: type[Named], name: str, change: Change, configs: Path) -> list[str]:
     """What is to be said of how a changed file is received; nothing, if it loads or is refused on one screen."""
-    path = paths(kind.folder, configs)[name]
+    path = paths(kind, configs)[name]
     before, text = path.read_bytes(), change.text()
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     readers = [(kind, name)] + [(Experiment, other) for other in [user(kind, name)] if other]
@@ -261,7 +265,7 @@ def test_a_changed_file_loads_or_is_refused_on_one_screen(kind: type[Named], nam
 
 @pytest.mark.parametrize("what", TEXTS)
 def test_a_file_that_is_no_yaml_or_no_settings_is_refused_on_one_screen(what: str, configs: Path) -> None:
-    path = paths("experiments", CONFIGS)["smoke"]
+    path = paths(Experiment, CONFIGS)["smoke"]
     change = Change(what, partial(TEXTS[what], path.read_text(encoding="utf-8")))
     assert complaints(Experiment, "smoke", change, configs) == []
 

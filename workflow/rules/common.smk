@@ -29,7 +29,7 @@ os.environ.update(
 config.setdefault("experiment", "smoke")
 if unknown := set(config) - {"experiment"}:
     raise WorkflowError(
-        f"--config {', '.join(sorted(unknown))}: the only setting is experiment=<file in configs/experiments>"
+        f"--config {', '.join(sorted(unknown))}: the only setting is experiment=<name in configs/experiments>"
     )
 try:
     EXPERIMENT = load_experiment(config["experiment"])

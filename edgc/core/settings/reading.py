@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +23,7 @@ SHIPPED = Path(str(files("edgc.core"))) / "configs"
 
 
 class Named(Settings):
-    """What a file of its own defines: `<name>.yaml` in `configs/<folder>` or in a folder there."""
+    """What a file defines, `<name>.yaml` in `configs/<folder>` or in a folder there, or one of the file's `parts`."""
 
     folder: ClassVar[str]
 
@@ -39,70 +40,99 @@ N = TypeVar("N", bound=Named)
 
 def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
     """Names that can be loaded for `kind`, sorted."""
-    return sorted(paths(kind.folder, configs))
+    return sorted(paths(kind, configs))
 
 
-def paths(folder: str, configs: Path = CONFIGS) -> dict[str, Path]:
-    """By name: the files in `configs/<folder>`, at any depth. Raises `UserError` if two have one name.
+def paths(kind: type[Named], configs: Path = CONFIGS, wanted: str = "") -> dict[str, Path]:
+    """By name: the file of all that can be loaded for `kind`, or of its parts of this name only.
 
-    Without `configs`: the current folder's, and those that come with the package and are not among them.
+    Raises `UserError` if a name stands twice. Without `configs`: the current folder's, and those that come with the
+    package and are not among them.
     """
-    return _shipped(folder) | _below(configs / folder) if configs == CONFIGS else _below(configs / folder)
+    own = _below(kind, configs / kind.folder, wanted)
+    return _shipped(kind) | own if configs == CONFIGS else own
 
 
 @cache
-def _shipped(folder: str) -> dict[str, Path]:
-    return _below(SHIPPED / folder)
+def _shipped(kind: type[Named]) -> dict[str, Path]:
+    return _below(kind, SHIPPED / kind.folder, "")
 
 
-def _below(top: Path) -> dict[str, Path]:
+def _below(kind: type[Named], top: Path, wanted: str) -> dict[str, Path]:
+    """Files below a folder, at any depth, and their parts."""
     found: dict[str, Path] = {}
-    for place, _, names in os.walk(top):
-        for name in (name.removesuffix(".yaml") for name in names if name.endswith(".yaml")):
-            path = Path(place, f"{name}.yaml")
-            if name in found:
-                raise UserError(f"{path}: {found[name]} has the same name, and files are found by it; rename one")
-            found[name] = path
+    files = [Path(place, name) for place, _, names in os.walk(top) for name in names if name.endswith(".yaml")]
+    parts = [(name, path) for path in files for name in _parts(path, wanted)] if "parts" in kind.model_fields else []
+    for name, path in [*((path.stem, path) for path in files), *parts]:
+        if name in found:
+            raise UserError(f"{path}: {found[name]} has the same name, {name}, and is found by it; rename one")
+        found[name] = path
     return found
 
 
+def _parts(path: Path, wanted: str) -> Iterable[str]:
+    """Names of a file's parts; none of a file that cannot be read, which is refused when it is loaded."""
+    with contextlib.suppress(Exception):
+        text = path.read_text(encoding="utf-8")
+        if "parts:" in text and wanted in text:
+            return [name for name in parse(text)["parts"] if isinstance(name, str)]
+    return ()
+
+
 def load(kind: type[N], name: str, configs: Path = CONFIGS, wanted_by: str = "") -> N:
-    """Read the file of this name. Raises `UserError` if it is missing or not valid. `configs`: as in `paths`."""
-    path = _file(kind, name, configs, f"{wanted_by}{kind.__name__.lower()} {shown(name)}")
-    loaded = read(kind, path, configs)
+    """Read what has this name. Raises `UserError` if it is missing or not valid. `configs`: as in `paths`."""
+    path = _place(kind, name, configs, f"{wanted_by}{kind.__name__.lower()} {shown(name)}")
+    loaded = _read(kind, name, path, configs)
     if loaded.name != name:
         raise UserError(f"{path}: name is {shown(loaded.name)}, but must equal the file's, {name!r}")
     return loaded
 
 
-def _file(kind: type[Named], name: str, configs: Path, wanted: str) -> Path:
-    there = paths(kind.folder, configs)
+def _place(kind: type[Named], name: str, configs: Path, wanted: str) -> Path:
+    there = paths(kind, configs, name)
     if name not in there:
         missing = configs / kind.folder / f"{name}.yaml"
-        raise UserError(f"{wanted}: no file {cut(str(missing), 200)}; there are: {', '.join(sorted(there))}")
+        every = ", ".join(available(kind, configs))
+        raise UserError(f"{wanted}: no file {cut(str(missing), 200)}; there are: {every}")
     return there[name]
 
 
 def read(kind: type[N], path: Path, configs: Path = CONFIGS) -> N:
     """Read a file that may lie anywhere. Raises `UserError` if it cannot be read or is not valid."""
-    own = _values(path)
+    return _read(kind, path.stem, path, configs)
+
+
+def _read(kind: type[N], name: str, path: Path, configs: Path) -> N:
+    own, where = _own(name, path), str(path) if name == path.stem else f"{path}, {name}"
     if not isinstance(own.get("of"), str) or "of" not in kind.model_fields:
-        return validate(kind, own, str(path))
-    values = kind.settled(_inherited(kind, own, path, configs, (path.stem,)), own)
-    return validate(kind, values, f"{path} of {own['of']}")
+        return validate(kind, own, where)
+    values = kind.settled(_inherited(kind, own, path, configs, (name,)), own)
+    return validate(kind, values, f"{where} of {own['of']}")
+
+
+def _own(name: str, path: Path) -> dict[str, Any]:
+    """What a file says of this name itself: all, or what one of its parts is, which is `of` the file."""
+    values = _values(path)
+    if name == path.stem:
+        return values
+    part = values["parts"][name]
+    if not isinstance(part, dict):
+        raise UserError(f"{path}: parts.{name} = {shown(part)}: must be settings by name")
+    return {"name": name, "of": path.stem} | part
 
 
 def _inherited(
     kind: type[Named], values: dict[str, Any], path: Path, configs: Path, chain: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The values laid over those of the file that they are `of`, if they say so."""
+    """The values laid over those that they are `of`, if they say so; a file's parts are its own."""
     base = values.get("of")
     if not isinstance(base, str):
         return values
     if base in chain:
         raise UserError(f"{path}: of {base!r}: {' of '.join((*chain, base))} never ends")
-    found = _file(kind, base, configs, f"{path}: of = {shown(base)}")
-    return merge(_inherited(kind, _values(found), found, configs, (*chain, base)), values)
+    found = _place(kind, base, configs, f"{path}: of = {shown(base)}")
+    inherited = _inherited(kind, _own(base, found), found, configs, (*chain, base))
+    return merge({key: value for key, value in inherited.items() if key != "parts"}, values)
 
 
 def parse(text: str) -> Any:

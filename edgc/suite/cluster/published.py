@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
+from pydantic import ConfigDict
 from scipy.optimize import minimize_scalar
 
-from edgc.core.settings.reading import parse, paths
+from edgc.core.settings.reading import Named, load
 from edgc.core.settings.settings import merge, validate
 from edgc.suite.cluster.question import Question
 from edgc.suite.cluster.step_model import StepModel
@@ -18,9 +19,16 @@ BETWEEN = (0.5, 1.0)  #: where the fitted constant is looked for
 MICRO_BATCH, CHUNKS = 1, 2  #: the table names neither; interleaving as in the paper, where the layers allow it
 
 
+class _Table(Named):
+    """A table of a paper, as its file has it."""
+
+    model_config = ConfigDict(extra="allow")
+    folder: ClassVar[str] = "reference"
+
+
 def megatron_table(calibration: Calibration, configs: Path = CONFIGS) -> pd.DataFrame:
     """A row a model of the table: achieved `tflops` a device as published, `predicted`, and the `error`, a share."""
-    reference = parse(paths("reference", configs)["megatron-sc21"].read_text(encoding="utf-8"))
+    reference = load(_Table, "megatron-sc21", configs).model_dump()
     table = pd.DataFrame(reference["rows"], columns=reference["columns"])
     rows = [dict(zip(reference["columns"], row, strict=True)) for row in reference["rows"]]
     table["predicted"] = [_tflops(row, reference, calibration, configs) for row in rows]

@@ -15,6 +15,7 @@ from edgc.core.settings.reading import CONFIGS, N, Named, available, load
 from edgc.core.settings.settings import Settings, cut, merge, shown, validate
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
+from edgc.suite.config.layout_axis import InLayout
 from edgc.suite.config.model import Model
 from edgc.suite.config.run import RunSpec
 from edgc.suite.config.seeds import Seeds, UntilDecided
@@ -39,7 +40,9 @@ class Judgement(Settings):
         "method and model that stand in several the first counts",
     )
     gaps_of: dict[str, str] = Field(
-        {}, description="Methods whose gap is another's there, as a test says that both are equal: {zero1_int8: int8}"
+        {},
+        description="Methods whose gap is another's there, as a test says that both are equal: "
+        "{powersgd: powersgd_r32}. What runs in layout zero1 has that of fsdp2",
     )
     replicas_from: tuple[str, ...] = Field(
         (),
@@ -53,21 +56,32 @@ class Judgement(Settings):
     )
 
 
-def _of_methods(methods: list[Any], settings: Any, own: Any) -> Any:
+def _of_methods(methods: set[str], settings: Any, own: Any) -> Any:
     """Of settings by method: a file's `own`, and inherited ones of methods that are run, as is a method they name."""
     if not isinstance(settings, dict):
         return settings  # refused as it is
     mine = own if isinstance(own, dict) else {}
 
     def kept(name: str, value: Any) -> bool:
-        return name in mine or (name in methods and (isinstance(value, dict) or value in methods))
+        return name in mine or (name in methods and (not isinstance(value, str) or value in methods))
 
     return {name: value for name, value in settings.items() if kept(name, value)}
 
 
+def _called(values: dict[str, Any]) -> set[str] | None:
+    """Names of the methods that a file's values run; None if they are refused anyway."""
+    try:
+        layouts = [InLayout(**each) for each in values.get("layouts", ())]
+        return {*values["methods"], *(each.called(method) for each in layouts for method in each.methods)}
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _or_of_another(schema: dict[str, Any]) -> None:
-    """A file that is `of` another needs nothing but its name."""
+    """A file that is `of` another needs nothing but its name, a part nothing at all."""
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["name", "of"]}]
+    of_a_part = [name for name in schema["properties"] if name not in ("name", "parts")]
+    schema["properties"]["parts"]["additionalProperties"] |= {"propertyNames": {"enum": of_a_part}}
 
 
 class Experiment(Named):
@@ -78,7 +92,14 @@ class Experiment(Named):
 
     name: str = Field(description="Name of the experiment, equal to the file's")
     of: str | None = Field(
-        None, description="Another file in configs/experiments: this one is as that, but for what it says itself"
+        None,
+        description="Another experiment: this one is as that, but for what it says itself. A part is `of` its file, "
+        "unless it says another",
+    )
+    parts: dict[str, dict[str, Any]] = Field(
+        {},
+        description="Further experiments of the same question, by name: what differs from the file's own, e.g. "
+        "{quality-short: {title: A short one, training: {iterations: 100}}}",
     )
     title: str = Field(description="As printed on the report")
     shows: str = Field(description="What the experiment shows, in a sentence")
@@ -101,10 +122,15 @@ class Experiment(Named):
         description="Methods of this experiment's own, by a new name: the file that each is a variant `of`, and what "
         "differs, e.g. {powersgd_r8: {of: powersgd, title: PowerSGD r = 8, policy: {rank: 8}}}",
     )
+    layouts: tuple[InLayout, ...] = Field((), description="Methods that are run in other layouts, too")
+    lr_of: dict[str, PositiveFloat] = Field(
+        {},
+        description="By method: its peak learning rate, where it is not training.lr; training.min_lr keeps its share",
+    )
     learning_rates: tuple[PositiveFloat, ...] = Field(
         (),
         description="Every method at each of these peak learning rates, as <method>_lr<rate>; training.min_lr keeps "
-        "its share. Empty: at training.lr",
+        "its share. Empty: at its own of `lr_of`, or at training.lr",
     )
     seeds: Seeds = Field(
         (1,),
@@ -144,10 +170,10 @@ class Experiment(Named):
 
         Inherited variants stay: one that is not run is never looked at, and a file that is `of` this one may run it.
         """
-        methods, judgement = values.get("methods"), values.get("judgement")
-        if not isinstance(methods, list):
-            return values  # refused as it is
-        values |= {"overrides": _of_methods(methods, values.get("overrides", {}), own.get("overrides"))}
+        methods, judgement = _called(values), values.get("judgement")
+        if methods is None:
+            return values
+        values |= {key: _of_methods(methods, values.get(key, {}), own.get(key)) for key in ("overrides", "lr_of")}
         if isinstance(judgement, dict) and "controls" in judgement:
             mine = own["judgement"].get("controls") if isinstance(own.get("judgement"), dict) else None
             values |= {"judgement": judgement | {"controls": _of_methods(methods, judgement["controls"], mine)}}
@@ -155,21 +181,23 @@ class Experiment(Named):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Experiment:
-        lists = ("models", "methods", "learning_rates", "traces", "tables", "figures")
-        matrix = {what: getattr(self, what) for what in lists}
-        for what, given in (matrix | {"seeds": self.first_seeds}).items():
+        lists = ("models", "learning_rates", "traces", "tables", "figures")
+        matrix = {what: getattr(self, what) for what in lists} | {"methods": self.names, "seeds": self.first_seeds}
+        for what, given in matrix.items():
             names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} {names} names one twice")
-        if unknown := set(self.judgement.gaps_of) - set(self.methods):
-            raise ValueError(f"judgement.gaps_of {sorted(unknown)}: not among methods {list(self.methods)}")
         controls = self.judgement.controls
-        if unknown := {*controls, *controls.values()} - set(self.methods):
-            raise ValueError(f"judgement.controls {sorted(unknown)}: not among methods {list(self.methods)}")
+        for what, named in (
+            ("judgement.gaps_of", {*self.judgement.gaps_of}),
+            ("judgement.controls", {*controls, *controls.values()}),
+            ("overrides", {*self.overrides}),
+            ("lr_of", {*self.lr_of}),
+        ):
+            if unknown := named - set(self.names):
+                raise ValueError(f"{what} {sorted(unknown)}: not among methods {list(self.names)}")
         if own := sorted(name for name, control in controls.items() if name == control):
             raise ValueError(f"judgement.controls {own}: a method is no control of its own; name another one")
-        if unknown := set(self.overrides) - set(self.methods):
-            raise ValueError(f"overrides for {sorted(unknown)}, which are not among methods {list(self.methods)}")
         for method, changes in self.overrides.items():
             if other := set(changes) - {"method", "training", "loop"}:
                 raise ValueError(
@@ -224,6 +252,22 @@ class Experiment(Named):
                 f"{self.timing.steps_of_a_method} steps; policies have to know, so set it to that"
             )
         return self
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all methods as they are run: `methods`, and those of `layouts` as they are called there."""
+        return [name for name, _, _ in self._placed]
+
+    @property
+    def _placed(self) -> list[tuple[str, str, InLayout | None]]:
+        """Methods by their names in `names`, with those that they have elsewhere, and the layout if it is not DDP."""
+        elsewhere = [(each.called(method), method, each) for each in self.layouts for method in each.methods]
+        return [*((method, method, None) for method in self.methods), *elsewhere]
+
+    def loses_as(self, method: str) -> str:
+        """Name of the method whose loss gap a run of this name has: by `judgement.gaps_of` or `layouts`, or its own."""
+        alike = {name: layout.loses_as(plain) for name, plain, layout in self._placed if layout}
+        return (alike | self.judgement.gaps_of).get(method, method)
 
     @property
     def until_decided(self) -> UntilDecided | None:
@@ -283,17 +327,24 @@ class Experiment(Named):
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """By name: the method's settings, and what it changes of the training and the loop."""
         variants = shared_variants(configs) | self.variants
-        for name in self.methods:
-            method = self._method(name, variants, configs)
-            training = {"optimizer": method["optimizer"]} if method.get("optimizer") else {}
-            changes = merge({"method": method, "training": training}, self.overrides.get(name, {}))
+        for name, plain, layout in self._placed:
+            method = self._method(plain, variants, configs)
+            changes = {
+                "method": method,
+                "training": {"optimizer": method["optimizer"]} if method.get("optimizer") else {},
+            }
+            changes = layout.applied(changes) if layout else changes
+            changes["training"] |= self._rate(self.lr_of[name]) if name in self.lr_of else {}
+            changes = merge(changes, self.overrides.get(name, {}))
             if not self.learning_rates:
                 yield name, changes
             for lr in self.learning_rates:
                 named = {"name": f"{name}_lr{lr:g}", "title": f"{changes['method']['title']}, lr {lr:g}"}
-                rate = {"lr": lr, "min_lr": self.training.min_lr / self.training.lr * lr}
-                method, training = merge(changes["method"], named), merge(changes["training"], rate)
+                method, training = merge(changes["method"], named), merge(changes["training"], self._rate(lr))
                 yield named["name"], changes | {"method": method, "training": training}
+
+    def _rate(self, lr: float) -> dict[str, float]:
+        return {"lr": lr, "min_lr": self.training.min_lr / self.training.lr * lr}
 
     def _method(self, name: str, variants: dict[str, dict[str, Any]], configs: Path) -> dict[str, Any]:
         known = available(Method, configs)

@@ -112,7 +112,7 @@ def test_every_setting_is_described() -> None:
 
 def test_an_experiment_may_be_another_with_changes(tmp_path: Path) -> None:
     smoke, lab = (load(Experiment, name).model_dump() for name in ("smoke", "smoke-lab"))
-    own = {"name", "of", "title", "shows", "cluster"}
+    own = {"name", "of", "parts", "title", "shows", "cluster"}
     assert {key: value for key, value in smoke.items() if key not in own} == {
         key: value for key, value in lab.items() if key not in own
     }

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.suite.config import Experiment, load_experiment, paths, shared_variants
+from edgc.suite.config import Experiment, available, load, load_experiment, paths, shared_variants
 from tests.fixtures.configs import Edit, write_configs
 
-FILES = paths(Experiment.folder)
+EXPERIMENTS = available(Experiment)
 
 
 def _child(**own: Any) -> Edit:
@@ -48,7 +48,9 @@ def test_what_is_inherited_for_methods_that_are_not_run_is_dropped(tmp_path: Pat
 
 def test_overrides_of_ones_own_are_never_dropped(tmp_path: Path) -> None:
     own = {"methods": ["dense", "powersgd"], "overrides": {"topk": {"training": {"lr": 1e-2}}}}
-    with pytest.raises(UserError, match=r"child\.yaml.*\n.*overrides for \['topk'\].*\['dense', 'powersgd'\]"):
+    with pytest.raises(
+        UserError, match=r"child\.yaml.*\n.*overrides \['topk'\]: not among methods \['dense', 'powersgd'\]"
+    ):
         load_experiment("child", write_configs(tmp_path, _child(**own)))
 
 
@@ -113,15 +115,17 @@ TWICE = {
 def test_a_variant_is_defined_once_and_its_name_has_one_meaning() -> None:
     """Over all experiments and what they share."""
     known: dict[str, list[Any]] = {name: [variant] for name, variant in shared_variants().items()}
-    for path in FILES.values():
-        for name, changes in yaml.safe_load(path.read_text(encoding="utf-8")).get("variants", {}).items():
-            known.setdefault(name, []).append(changes)
+    for file in {*paths(Experiment).values()}:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for own in (values, *values.get("parts", {}).values()):
+            for name, changes in own.get("variants", {}).items():
+                known.setdefault(name, []).append(changes)
     assert {name for name, meanings in known.items() if len(meanings) > 1} == TWICE
     copied = [name for name, meanings in known.items() for one in meanings if meanings.count(one) > 1]
     assert copied == ["topk_warm"] * 2, "the shared one is that of `quality`"
 
 
 def test_no_experiment_is_of_one_that_is_of_one_that_is_of_another() -> None:
-    """Two files at most are read beside its own."""
-    of = {name: yaml.safe_load(path.read_text(encoding="utf-8")).get("of") for name, path in FILES.items()}
+    """Two at most are read beside it."""
+    of = {name: load(Experiment, name).of for name in EXPERIMENTS}
     assert [name for name, base in of.items() if base and of[base] and of[of[base]]] == []

@@ -35,12 +35,12 @@ def test_what_is_written_is_in_sync_and_every_difference_is_named(tmp_path: Path
 
 
 def test_schemas_are_valid_and_accept_every_file() -> None:
-    for folder in (kind.folder for kind in KINDS):
-        text = (ROOT / schema.FOLDER / f"{folder}.schema.json").read_text(encoding="utf-8")
+    for kind in KINDS:
+        text = (ROOT / schema.FOLDER / f"{kind.folder}.schema.json").read_text(encoding="utf-8")
         assert str(ROOT) not in text
         definition = json.loads(text)
         Draft202012Validator.check_schema(definition)
         validator = Draft202012Validator(definition)
-        for path in paths(folder, ROOT / "configs").values():
+        for path in {*paths(kind, ROOT / "configs").values()}:
             errors = list(validator.iter_errors(yaml.safe_load(path.read_text(encoding="utf-8"))))
             assert errors == [], path.name

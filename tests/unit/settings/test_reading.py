@@ -34,7 +34,7 @@ def test_the_current_folders_files_come_first(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_file_is_found_by_name_in_any_folder_and_may_be_of_one_in_another(tmp_path: Path) -> None:
-    whole = yaml.safe_load(paths("experiments")["smoke"].read_text(encoding="utf-8"))
+    whole = yaml.safe_load(paths(Experiment)["smoke"].read_text(encoding="utf-8"))
     for file, values in (("mine/base", whole | {"name": "base"}), ("child", {"name": "child", "of": "base"})):
         path = tmp_path / "experiments" / f"{file}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
