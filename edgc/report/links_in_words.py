@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import cell, percent
+from edgc.report.render import groups, milliseconds, percent
 from edgc.report.timed_steps import FLOOR, OTHER, at, megabits, opening, spoken
 from edgc.suite.config.timing import UNSHAPED
 
@@ -19,12 +19,8 @@ def paragraph(table: pd.DataFrame) -> str:
     """The table in words, by model and hardware. What cannot be said is said to be unknown."""
     if table.empty or not table["steps"].any():
         return "No step was counted."
-    groups = table[table["steps"] > 0].groupby(["model", "device"], sort=False)
-    texts = [
-        (f"{model}, {device}: " if len(groups) > 1 else "") + sentence
-        for (model, device), rows in groups
-        for sentence in _sentences(rows)
-    ]
+    counted = groups(table[table["steps"] > 0])
+    texts = [beginning + sentence for beginning, rows in counted for sentence in _sentences(rows)]
     steps = table.groupby("title", sort=False)["steps"].sum()
     if not steps.all():
         texts.append(f"Without a counted step: {', '.join(steps[steps == 0].index)}.")
@@ -62,7 +58,7 @@ def _fastest(rate: str, methods: pd.DataFrame) -> str:
     told = f" ({row['verdict']})" if row["verdict"] in JUDGED else ""
     name = row["title"] + (", a dense method," if row["verdict"] == FASTEST else "")
     compared = f": {' and '.join(against)}{told}" if against else ""
-    return f"{where} {name} is fastest with {cell(1e3 * row['step_s'])} ms a step{compared}."
+    return f"{where} {name} is fastest with {milliseconds(row['step_s'])} ms a step{compared}."
 
 
 def _less(reduction: float) -> str:
@@ -116,5 +112,5 @@ def _least_exposed(methods: pd.DataFrame) -> Iterator[str]:
         yield "No method is known to keep its loss gap within the margin."
         return
     least = kept.loc[kept.groupby("rate", sort=False)["exposed_s"].idxmin()]
-    told = [f"{row['title']} {at(row['rate'])} ({cell(1e3 * row['exposed_s'])} ms)" for _, row in least.iterrows()]
+    told = [f"{row['title']} {at(row['rate'])} ({milliseconds(row['exposed_s'])} ms)" for _, row in least.iterrows()]
     yield f"Of the methods with a loss gap within the margin, these expose least: {'; '.join(told)}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,81 @@ def cell(value: Any, suffix: str = "") -> str:
     return (text + suffix).replace("-", "−")
 
 
+def number(value: Any, form: str) -> str:
+    """A number in a format of Python, with a true minus; a dash for none."""
+    return NOTHING if value is None or pd.isna(value) else f"{value:{form}}".replace("-", "−")
+
+
 def percent(value: Any) -> str:
     """A percentage with one decimal."""
-    return NOTHING if value is None or pd.isna(value) else f"{value:.1f} %".replace("-", "−")
+    return NOTHING if value is None or pd.isna(value) else f"{number(value, '.1f')} %"
 
 
-def with_band(row: pd.Series, column: str, scale: float = 1.0) -> str:
-    """Median with its 20 and 80 % quantiles: `12.3 (11.0–14.1)`."""
-    median, low, high = (row[name] * scale for name in (column, f"{column}_p20", f"{column}_p80"))
-    return NOTHING if pd.isna(median) else f"{cell(median)} ({cell(low)}–{cell(high)})"
+def coefficient(value: Any) -> str:
+    """A correlation, or a ratio, with three decimals."""
+    return number(value, ".3f")
+
+
+def share(value: Any) -> str:
+    """A percentage with three or four significant digits."""
+    return cell(value, " %")
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds, read as milliseconds."""
+    return cell(1e3 * seconds)
+
+
+def megabytes(size: float) -> str:
+    """Bytes, read as MB of 10⁶ bytes."""
+    return cell(size / 1e6)
+
+
+def factor(value: Any) -> str:
+    """A ratio: `1.25×`."""
+    return cell(value, "×")
+
+
+def loss(nats: Any) -> str:
+    """A loss in nats a token, with four decimals."""
+    return number(nats, ".4f")
+
+
+def gap(nats: Any) -> str:
+    """A difference of losses in nats a token: with its sign and four decimals."""
+    return number(nats, "+.4f")
+
+
+def with_range(
+    middle: float, low: float, high: float, form: Callable[[float], str] = cell, between: str = "–"
+) -> str:  # fmt: skip
+    """A value with its lowest and highest, or an interval's ends: `12.3 (11.0–14.1)`; no brackets without them."""
+    if pd.isna(middle) or pd.isna(low):
+        return form(middle)
+    return f"{form(middle)} ({form(low)}{between}{form(high)})"
+
+
+def with_deviation(row: pd.Series, key: str, form: Callable[[float], str] = loss) -> str:
+    """A mean, ± the standard deviation over seeds that `<key>_sd` has: `4.1234 ± 0.0012`; alone without one."""
+    spread = row[f"{key}_sd"]
+    return form(row[key]) + ("" if pd.isna(row[key]) or pd.isna(spread) else f" ± {spread:.4f}")
+
+
+def with_band(key: str, form: Callable[[float], str] = cell) -> Callable[[pd.Series], str]:
+    """Of a row: a median with its 20 and 80 % quantiles, `<key>_p20` and `<key>_p80`."""
+    return lambda row: with_range(row[key], row[f"{key}_p20"], row[f"{key}_p80"], form)
+
+
+def groups(
+    rows: pd.DataFrame, keys: Sequence[str] = ("model", "device"), among: pd.DataFrame | None = None
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Rows that sentences are about, with how these begin: `gpt2-nano, one CPU: `, or nothing of a single group.
+
+    `among`: rows whose number of groups decides that.
+    """
+    several = len((rows if among is None else among)[[*keys]].drop_duplicates()) > 1
+    for names, own in rows.groupby([*keys], sort=False):
+        yield f"{', '.join(map(str, names))}: " if several else "", own
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,16 @@ ACCURACY, CURVES = "tables/accuracy.csv", "figures/loss_step.csv"
 
 #: The band of a distribution that is printed beside its median.
 LOW, HIGH = 0.2, 0.8
+
+#: Layouts as they are read: by what is sharded, and by loop.
+LAYOUTS = {
+    "none": {"megatron": "megatron", "ddp": "DDP"},
+    "optimizer": {"megatron": "ZeRO-1"},
+    "full": {"ddp": "FSDP2"},
+}
+
+#: The columns of `Line.identity`.
+_IDENTITY = ("model", "method", "title", "device", "status")
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,18 @@ def _published(*paths: Path) -> pd.DataFrame | None:
     """The rows of all these tables that exist, in order; None if none does: nothing is published so far."""
     tables = [pd.read_csv(path) for path in paths if path.is_file()]
     return pd.concat(tables) if tables else None
+
+
+class Layout(NamedTuple):
+    """As a RunSpec has it: `loop` and `training.shard`."""
+
+    loop: str
+    shard: str
+
+    @property
+    def name(self) -> str:
+        """As it is read."""
+        return LAYOUTS[self.shard][self.loop]
 
 
 @dataclass(frozen=True)
@@ -102,9 +125,24 @@ class Line:
             "status": self.status,
         }
 
+    @property
+    def layout(self) -> Layout:
+        """How the ranks of its runs share a model. Settings that a run's records do not have are the defaults."""
+        run = self.runs.iloc[0]
+        loop, shard = run.get("spec.loop"), run.get("spec.training.shard")
+        return Layout(loop if isinstance(loop, str) else "megatron", shard if isinstance(shard, str) else "none")
+
     def of(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of another frame that belong to this line."""
         return frame[frame["run_id"].isin(self.runs["run_id"])]
+
+    def done_of(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The same of its runs that ended as they should."""
+        return frame[frame["run_id"].isin(self.done["run_id"])]
+
+    def beside(self, runs: pd.DataFrame) -> Iterator[Line]:
+        """The lines among these runs on the same model and hardware, itself among them."""
+        return (other for other in lines(runs) if (other.model, other.device) == (self.model, self.device))
 
 
 def lines(runs: pd.DataFrame) -> Iterator[Line]:
@@ -124,17 +162,17 @@ def baseline_of(line: Line, study: Study) -> Line | None:
 
 def baseline_among(line: Line, runs: pd.DataFrame, baseline: str) -> Line | None:
     """The line among these runs that is of the method `baseline`, on the same model and hardware as `line`."""
-    return next(
-        (
-            other
-            for other in lines(runs)
-            if other.method == baseline
-            and other.model == line.model
-            and other.device == line.device
-            and line.device is not None
-        ),
-        None,
-    )
+    return next((other for other in line.beside(runs) if other.method == baseline and line.device), None)
+
+
+def by_line(row: Callable[[Line, Study], dict[str, object]], study: Study) -> pd.DataFrame:
+    """A row per line of the study."""
+    return pd.DataFrame([row(line, study) for line in lines(study.frames.runs)])
+
+
+def framed(rows: Iterable[Mapping[str, object]], *more: str) -> pd.DataFrame:
+    """Rows that begin with `Line.identity`, and have these columns even where there is none."""
+    return pd.DataFrame(rows, columns=[*_IDENTITY, *more])
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
@@ -147,6 +185,11 @@ def band(values: pd.Series) -> tuple[float, float, float]:
     if values.empty:
         return (np.nan, np.nan, np.nan)
     return (float(values.median()), float(values.quantile(LOW)), float(values.quantile(HIGH)))
+
+
+def banded(key: str, values: pd.Series) -> dict[str, object]:
+    """`band` in a row of a table: `<key>`, `<key>_p20`, `<key>_p80`."""
+    return dict(zip((key, f"{key}_p20", f"{key}_p80"), band(values), strict=True))
 
 
 def central(steps: pd.DataFrame, column: str = "t_step") -> pd.DataFrame:
@@ -163,6 +206,23 @@ def reduction_percent(own: float, reference: float) -> float:
 def paired(own: pd.Series, reference: pd.Series) -> pd.DataFrame:
     """Two series by seed, only the seeds that both have: columns own, reference."""
     return pd.concat({"own": own, "reference": reference}, axis=1).dropna()
+
+
+def paired_runs(line: Line, reference: Line | None, column: str) -> pd.DataFrame:
+    """`paired`, of a column of finished runs; no pair without a reference."""
+    runs = [each.done if each else line.done.head(0) for each in (line, reference)]
+    return paired(*(run.set_index("seed")[column] for run in runs))
+
+
+def reductions(pairs: pd.DataFrame) -> list[float]:
+    """`reduction_percent` of every pair that `paired` gave."""
+    return [reduction_percent(own, other) for own, other in zip(pairs["own"], pairs["reference"], strict=True)]
+
+
+def counted(line: Line, study: Study) -> pd.DataFrame:
+    """Steps of the line whose bytes count: of a timing without warm-up and settling, otherwise all."""
+    steps = line.of(study.frames.steps)
+    return steps[steps["counted"] == 1] if study.experiment.timing else steps
 
 
 def hardware(runs: pd.DataFrame) -> str:

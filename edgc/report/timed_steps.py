@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from edgc.report.layouts import layout
 from edgc.report.study import Line, Study, lines
+from edgc.report.table import HARDWARE, METHOD, MODEL, STATUS, Column
 from edgc.suite.config.rate import bits_per_second
 from edgc.suite.config.timing import UNSHAPED
 
@@ -67,8 +67,8 @@ class TimedSession:
 
         Of those in the same layout: a user shards what does not fit, and compresses or not.
         """
-        own = (line.model, line.device, layout(line))
-        there = [other for other in self._dense if (other.model, other.device, layout(other)) == own]
+        own = (line.model, line.device, line.layout)
+        there = [other for other in self._dense if (other.model, other.device, other.layout) == own]
         medians = [(self.steps(other, rate)["t_step"].median(), other) for other in there]
         measured = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
         return min(measured, key=lambda pair: pair[0])[1] if measured else None
@@ -77,13 +77,12 @@ class TimedSession:
 def _of_floor(line: Line) -> tuple[object, ...]:
     """Model, hardware, loop and optimizer: what a line has to share with a floor, for the rest to be its exchange."""
     optimizer = line.runs.iloc[0].get("spec.training.optimizer")
-    return line.model, line.device, layout(line).loop, "adamw" if pd.isna(optimizer) else optimizer
+    return line.model, line.device, line.layout.loop, "adamw" if pd.isna(optimizer) else optimizer
 
 
-def shown_identity(table: pd.DataFrame) -> pd.DataFrame:
-    """`Session.identity` as it is read."""
-    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(spoken)})
-    return shown.assign(Method=table["title"], Status=table["status"], Hardware=table["device"])
+def identity(rate: str = "") -> dict[Column, str]:
+    """The columns of `TimedSession.identity` as they are read; `rate`: what the rate is."""
+    return {MODEL: "", Column("Rate", "rate", spoken): rate, METHOD: "", STATUS: "", HARDWARE: ""}
 
 
 def megabits(rate: str) -> float:

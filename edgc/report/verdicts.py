@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 from edgc.report import sequential
 from edgc.report.collect import NOT_RUN
 from edgc.report.frames import Frames
-from edgc.report.study import Line, Study, paired
+from edgc.report.study import Line, Study, paired_runs
 from edgc.suite.config import UntilDecided
 
 #: Fewer seeds give no usable estimate of their spread.
@@ -25,9 +25,7 @@ CONFIDENCE = 0.95
 
 def gaps_to(line: Line, baseline: Line | None) -> pd.Series:
     """Validation loss minus the baseline's of the same seed, in nats."""
-    if baseline is None:
-        return pd.Series(dtype=float)
-    pairs = paired(*(run.set_index("seed")["validation_loss"] for run in (line.done, baseline.done)))
+    pairs = paired_runs(line, baseline, "validation_loss")
     return pairs["own"] - pairs["reference"]
 
 
@@ -46,6 +44,11 @@ def interval(gaps: pd.Series, until: UntilDecided | None = None) -> tuple[float,
         return mean, np.nan, np.nan
     half = float(stdtrit(len(gaps) - 1, (1 + confidence(until)) / 2) * gaps.std() / np.sqrt(len(gaps)))
     return mean, mean - half, mean + half
+
+
+def interval_of(key: str, values: pd.Series, until: UntilDecided | None = None) -> dict[str, float]:
+    """`interval` in a row of a table: `<key>`, `<key>_low`, `<key>_high`."""
+    return dict(zip((key, f"{key}_low", f"{key}_high"), interval(values, until), strict=True))
 
 
 def deviation(half: float, pairs: int) -> float:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import matplotlib as mpl
-import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report import canvas, drawing, render, style
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.study import Study, counts, hardware
+from edgc.report.table import Table
 from edgc.report.timed_steps import spoken
 from edgc.suite.config import Experiment
 from edgc.suite.config.timing import Timing
@@ -22,12 +21,10 @@ from edgc.suite.config.timing import Timing
 
 def write_table(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
-    table = _module("table", name, tables_of(study.experiment))
+    table: Table = _module("table", name, tables_of(study.experiment)).TABLE
     numbers = table.build(study)
-    shown = _without_constants(table.present(numbers))
-    words = table.paragraph(numbers) if hasattr(table, "paragraph") else ""
-    caption = _caption(table, study.experiment)
-    render.write(out, name, table.TITLE, numbers, shown, caption, f"{_setting(study)}.", words)
+    caption, note = table.captions(study.experiment), f"{_setting(study)}."
+    render.write(out, name, table.title, numbers, table.present(numbers), caption, note, table.words(numbers))
 
 
 def write_figure(name: str, study: Study, out: Path) -> None:
@@ -52,7 +49,7 @@ def captions(experiment: Experiment) -> dict[str, str]:
     for kind, names in (("table", tables_of(experiment)), ("figure", figures_of(experiment))):
         for name in names:
             module = _module(kind, name, names)
-            what = _caption(module, experiment) if kind == "table" else module.NOTE
+            what = module.TABLE.captions(experiment) if kind == "table" else module.NOTE
             lines = [
                 (module.__doc__ or "").partition("\n")[0],
                 "",
@@ -62,20 +59,10 @@ def captions(experiment: Experiment) -> dict[str, str]:
     return found
 
 
-def _caption(table: ModuleType, experiment: Experiment) -> Mapping[str, str]:
-    return table.caption(experiment) if hasattr(table, "caption") else table.CAPTION
-
-
 def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
     if name not in names:
         raise UserError(f"{kind} {name!r}: this experiment has {', '.join(names)}")
     return import_module(f"edgc.report.{kind}s.{name}")
-
-
-def _without_constants(shown: pd.DataFrame) -> pd.DataFrame:
-    """Drop the columns Model and Hardware where every line has the same: the note says it once."""
-    same = [name for name in ("Model", "Hardware") if name in shown and shown[name].nunique() <= 1]
-    return shown.drop(columns=same)
 
 
 def _setting(study: Study) -> str:

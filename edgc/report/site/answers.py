@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from edgc.report.choice_rule import taken
 from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS
 from edgc.report.render import cell, percent
 from edgc.report.site.contents import Kept
-from edgc.report.tables.choice import DENSE
+from edgc.report.tables.choice import DENSE, taken
 from edgc.report.timed_steps import FLOOR, OTHER, at, spoken
 from edgc.report.verdicts import TOO_FEW
 from edgc.suite.config.timing import UNSHAPED

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module, util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from edgc.core.base import files
 from edgc.report import manifests
 from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
+from edgc.report.table import Table
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
 #: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.
@@ -133,24 +133,24 @@ def _rank(table: str) -> int:
 
 
 def _table(path: Path, experiment: Experiment | None) -> ShownTable:
-    """The table of a CSV: by the module that made it, as the Markdown beside it has it, or column by column."""
+    """The table of a CSV: as it is declared, as the Markdown beside it has it, or column by column."""
     name, numbers = path.stem, pd.read_csv(path)
     if path.parent.name != "tables" and path.with_suffix(".md").is_file():
         return _study(path, numbers)
-    module = _module(name)
-    shown = _present(module, numbers) if module else None
+    table = _declared(name)
+    shown = _present(table, numbers) if table else None
     if shown is None:
-        shown, module = _plain(numbers), None
+        shown, table = _plain(numbers), None
     return ShownTable(
         name=name,
-        title=getattr(module, "TITLE", name.replace("_", " ").capitalize()),
-        words=tuple(_words(module, numbers)),
+        title=table.title if table else name.replace("_", " ").capitalize(),
+        words=tuple(_words(table, numbers)) if table else (),
         shown=_informative(shown),
         methods=tuple(numbers["method"].astype(str)) if "method" in numbers and len(shown) == len(numbers) else (),
-        caption=_caption(module, experiment),
+        caption=table.captions(experiment) if table else {},
         csv=path,
         numbers=numbers,
-        rows=MOST_ROWS if module else MOST_PLAIN_ROWS,
+        rows=MOST_ROWS if table else MOST_PLAIN_ROWS,
     )
 
 
@@ -172,16 +172,16 @@ def _study(path: Path, numbers: pd.DataFrame) -> ShownTable:
     )
 
 
-def _module(name: str) -> ModuleType | None:
+def _declared(name: str) -> Table | None:
     own = f"edgc.report.tables.{name}"
-    return import_module(own) if util.find_spec(own) else None
+    return import_module(own).TABLE if util.find_spec(own) else None
 
 
-def _present(module: ModuleType, numbers: pd.DataFrame) -> pd.DataFrame | None:
-    """As its module shows it. A column that is younger than the file has no value; None if that does not do."""
+def _present(table: Table, numbers: pd.DataFrame) -> pd.DataFrame | None:
+    """As it is declared. A column that is younger than the file has no value; None if that does not do."""
     for _ in range(len(numbers.columns) + 20):
         try:
-            return module.present(numbers)
+            return table.present(numbers)
         except KeyError as missing:
             if str(missing.args[0]) in numbers:
                 return None
@@ -191,22 +191,12 @@ def _present(module: ModuleType, numbers: pd.DataFrame) -> pd.DataFrame | None:
     return None
 
 
-def _words(module: ModuleType | None, numbers: pd.DataFrame) -> list[str]:
-    """What the numbers say, as the module words it; nothing where the file lacks a column that this needs."""
+def _words(table: Table, numbers: pd.DataFrame) -> list[str]:
+    """What the numbers say; nothing where the file lacks a column that this needs."""
     try:
-        if hasattr(module, "paragraph"):
-            return module.paragraph(numbers).splitlines()  # type: ignore[union-attr]
-        return module.answers(numbers) if hasattr(module, "answers") else []  # type: ignore[union-attr]
+        return table.words(numbers).splitlines()
     except KeyError:
         return []
-
-
-def _caption(module: ModuleType | None, experiment: Experiment | None) -> Mapping[str, str]:
-    if module is None:
-        return {}
-    if experiment is not None and hasattr(module, "caption"):
-        return module.caption(experiment)
-    return module.CAPTION
 
 
 def _plain(numbers: pd.DataFrame) -> pd.DataFrame:

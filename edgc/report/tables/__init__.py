@@ -1,10 +1,7 @@
 """What is measured, in rows and columns: one module per table, one name per table here.
 
-Each module has `TITLE`, `CAPTION` (what each column is), `build(study)` → numbers, and `present(numbers)` → the table
-as it is read. It may have `paragraph(numbers)` → what the numbers say, a sentence a line; it stands above the table.
-It may have `caption(experiment)` → `CAPTION` as this experiment needs it.
-
-A key of `CAPTION` is a column's heading, with or without its unit. An ellipsis in it stands for any words.
+Each module has a `TABLE` (`edgc.report.table.Table`): title, `build(study)` → numbers, columns with what each is, and
+the sentences that stand above it. The first line of its docstring says what it shows.
 """
 
 #: Every experiment of mode train has these …

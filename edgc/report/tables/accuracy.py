@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
 from edgc.report import sequential, verdicts
 from edgc.report.collect import NOT_RUN
 from edgc.report.cpu_models import pooled
-from edgc.report.render import cell
-from edgc.report.study import Line, Study, baseline_of, lines
+from edgc.report.render import NOTHING, cell, gap, with_deviation, with_range
+from edgc.report.study import Line, Study, baseline_of, by_line, lines
+from edgc.report.table import IDENTITY, Column, Table
 from edgc.suite.config import Experiment, UntilDecided
 
-TITLE = "Accuracy"
 BEATEN = "beaten"
 
 SPARED = (
     ". “open, beaten by …”: it gets no more seeds, for the named method sends fewer bytes and has a lower loss (the "
     "same kind of interval, of their difference, lies above 0)"
 )
-
-CAPTION = {
-    "Seeds": "runs that finished, on any model of CPU: it changes how sums round, not what is computed",
-    "Validation loss": "final, in nats a token: mean ± standard deviation over seeds",
-    "Perplexity": "exponential of the validation loss, mean over seeds",
-    "Gap to baseline": "loss less the baseline's of the same seed: mean and 95 % confidence interval (Student's t)",
-    "Verdict": "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: below "
-    f"minus the margin; “{verdicts.TOO_FEW}”: the interval straddles the margin, or rests on fewer than "
-    f"{verdicts.MIN_SEEDS} pairs",
-    "Tasks": "accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), mean over seeds; "
-    "n: examples; chance: what guessing gets",
-}
-
-
-def caption(experiment: Experiment) -> dict[str, str]:
-    """`CAPTION`, and of seeds that are added until verdicts are decided, by which rule."""
-    until = experiment.until_decided
-    if until is None:
-        return CAPTION
-    level = f"{100 * verdicts.confidence(until):.2f} %"
-    return CAPTION | {
-        "Gap to baseline": "loss less the baseline's of the same seed: mean and an interval that is valid at any "
-        f"number of seeds from {until.first} to {until.most}: Student's t at {level} each, so that with at least "
-        f"{100 * (1 - sequential.ERROR):g} % all of them hold the true gap (Pocock 1977; Jennison and Turnbull 1989)",
-        "Verdict": "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: "
-        "below minus the margin; n: pairs of seeds. A method gets seeds until its verdict is “decided”, or “open at "
-        f"most”: open at {until.most} seeds, the most. At most {100 * sequential.ERROR:g} % of such verdicts are "
-        "false, however often one looks" + (SPARED if until.spare_beaten else ""),
-    }
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -59,8 +33,7 @@ def build(study: Study) -> pd.DataFrame:
     A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
     guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run. Models of CPU are pooled.
     """
-    study = pooled(study)
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, pooled(study))
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
@@ -68,10 +41,9 @@ def _row(line: Line, study: Study) -> dict[str, object]:
     baseline = baseline_of(line, study)
     gaps = verdicts.gaps_to(line, baseline)
     until = study.experiment.until_decided
-    gap, low, high = verdicts.interval(gaps, until)
     row: dict[str, object] = {**line.identity, "seeds": len(losses)}
     row |= {"loss": losses.mean(), "loss_sd": losses.std(), "perplexity": np.exp(losses).mean()}
-    row |= {"pairs": len(gaps), "gap": gap, "gap_low": low, "gap_high": high}
+    row |= {"pairs": len(gaps), **verdicts.interval_of("gap", gaps, until)}
     row["verdict"] = verdicts.judge(line, gaps, study.experiment.judgement.margin_nats, baseline, until)
     if until:
         row |= {"gap_sd": gaps.std(), **_decided(str(row["verdict"]), line, study, until)}
@@ -99,45 +71,6 @@ def _task(line: Line, task: str, study: Study) -> dict[str, object]:
     columns = {"": results["value"], "_stderr": results["stderr"], "_n": results["n"], "_chance": results["chance"]}
     measured: dict[str, object] = {f"{task}{suffix}": values.mean() for suffix, values in columns.items()}
     return measured | {f"{task}_reason": reasons.iloc[0] if len(reasons) else None}
-
-
-def tasks_of(table: pd.DataFrame) -> list[str]:
-    """The task columns of a built table."""
-    return [column.removesuffix("_stderr") for column in table.columns if column.endswith("_stderr")]
-
-
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read; what was not run says so."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Seeds"] = table["seeds"]
-    shown["Validation loss"] = [_loss(row) for _, row in table.iterrows()]
-    shown["Perplexity"] = table["perplexity"].map(cell)
-    shown["Gap to baseline"] = [gap(row) for _, row in table.iterrows()]
-    shown["Verdict"] = [verdict_in_words(row) for _, row in table.iterrows()]
-    for task in tasks_of(table):
-        shown[_heading(table, task)] = [_accuracy(row, task) for _, row in table.iterrows()]
-    return shown
-
-
-def _loss(row: pd.Series) -> str:
-    if not row["seeds"]:
-        return str(row["status"])
-    spread = f" ± {row['loss_sd']:.4f}" if row["seeds"] > 1 else ""
-    return f"{row['loss']:.4f}{spread}"
-
-
-def gap(row: pd.Series) -> str:
-    """A row's gap (nats) with its interval; a dash for the baseline."""
-    if row["verdict"] == "baseline" or np.isnan(row["gap"]):
-        return "–"
-    return signed(row["gap"], row["gap_low"], row["gap_high"])
-
-
-def signed(mean: float, low: float = np.nan, high: float = np.nan) -> str:
-    """A difference of losses (nats), with its interval if it has one."""
-    bounds = f" ({low:+.4f}, {high:+.4f})" if np.isfinite(low) else ""
-    return f"{mean:+.4f}{bounds}".replace("-", "−")
 
 
 def verdict_in_words(row: pd.Series) -> str:
@@ -168,13 +101,77 @@ def paragraph(table: pd.DataFrame) -> str:
     return f"{share}; left: {', '.join(told)}." if told else f"{share}."
 
 
-def _heading(table: pd.DataFrame, task: str) -> str:
-    chance = table[f"{task}_chance"].mean()
-    return f"{task} (%)" if np.isnan(chance) else f"{task} (%; chance {100 * chance:.1f})"
+def gap_in_words(row: pd.Series) -> str:
+    """A row's gap (nats) with its interval; a dash for the baseline."""
+    return NOTHING if row["verdict"] == "baseline" else interval(row["gap"], row["gap_low"], row["gap_high"])
 
 
-def _accuracy(row: pd.Series, task: str) -> str:
+def interval(mean: float, low: float, high: float) -> str:
+    """A difference of losses (nats) with its interval: `+0.0123 (+0.0100, +0.0146)`."""
+    return with_range(mean, low, high, gap, ", ")
+
+
+def _tasks(table: pd.DataFrame) -> Iterator[Column]:
+    for task in (column.removesuffix("_stderr") for column in table if column.endswith("_stderr")):
+        chance = table[f"{task}_chance"].mean()
+        unit = "%" if np.isnan(chance) else f"%; chance {100 * chance:.1f}"
+        yield Column(task, partial(_accuracy, task), unit=unit)
+
+
+def _accuracy(task: str, row: pd.Series) -> str:
     if np.isnan(row[task]):
         return NOT_RUN
     error = f" ± {100 * row[f'{task}_stderr']:.1f}" if np.isfinite(row[f"{task}_stderr"]) else ""
     return f"{100 * row[task]:.1f}{error} (n = {row[f'{task}_n']:.0f})"
+
+
+def _gap_caption(experiment: Experiment | None) -> str:
+    until = experiment.until_decided if experiment else None
+    if until is None:
+        return "loss less the baseline's of the same seed: mean and 95 % confidence interval (Student's t)"
+    level = f"{100 * verdicts.confidence(until):.2f} %"
+    return (
+        "loss less the baseline's of the same seed: mean and an interval that is valid at any "
+        f"number of seeds from {until.first} to {until.most}: Student's t at {level} each, so that with at least "
+        f"{100 * (1 - sequential.ERROR):g} % all of them hold the true gap (Pocock 1977; Jennison and Turnbull 1989)"
+    )
+
+
+def _verdict_caption(experiment: Experiment | None) -> str:
+    until = experiment.until_decided if experiment else None
+    where = (
+        "“worse”: the whole interval lies above the experiment's margin; “preserved”: below it; “better”: below "
+        "minus the margin; "
+    )
+    if until is None:
+        return where + (
+            f"“{verdicts.TOO_FEW}”: the interval straddles the margin, or rests on fewer than "
+            f"{verdicts.MIN_SEEDS} pairs"
+        )
+    spared = SPARED if until.spare_beaten else ""
+    return where + (
+        f"n: pairs of seeds. A method gets seeds until its verdict is “decided”, or “open at most”: open at "
+        f"{until.most} seeds, the most. At most {100 * sequential.ERROR:g} % of such verdicts are false, however "
+        f"often one looks{spared}"
+    )
+
+
+TABLE = Table(
+    "Accuracy",
+    build,
+    {
+        **IDENTITY,
+        Column("Seeds", "seeds"): "runs that finished, on any model of CPU: it changes how sums round, not what is "
+        "computed",
+        Column(
+            "Validation loss", lambda row: with_deviation(row, "loss") if row["seeds"] else row["status"]
+        ): "final, in nats a token: mean ± standard deviation over seeds",
+        Column("Perplexity", "perplexity", cell): "exponential of the validation loss, mean over seeds",
+        Column("Gap to baseline", gap_in_words): _gap_caption,
+        Column("Verdict", verdict_in_words): _verdict_caption,
+        _tasks: "",
+        "Tasks": "accuracy in percent ± lm-eval's standard error (over examples, which all seeds share), mean over "
+        "seeds; n: examples; chance: what guessing gets",
+    },
+    paragraph,
+)

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING, cell, percent
-from edgc.report.study import Line, Study, lines, paired
+from edgc.report.render import NOTHING, cell, gap, loss, megabytes, milliseconds, percent, with_range
+from edgc.report.study import Line, Study, lines, paired_runs
+from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.clamps import UNITS, adaptive, counted, in_force
 from edgc.report.timed_steps import spoken
 from edgc.report.verdicts import gaps_to, interval
 from edgc.suite.config import Trace
 
-TITLE = "What adaptation to changing links gains"
-
 STEP, STEPS = "step_s_at_", "steps_at_"  #: columns by Mbit/s
 LOCAL = "local steps"
 TRACE = "spec.cluster.links.trace"
-
-CAPTION = {
-    "Trace": "what the links' rates followed",
-    "Seconds": "of training of a finished run, without start-up, evaluations and checkpoints: mean over seeds",
-    "At …": "milliseconds of a step while the slowest link had this rate, and after × how many steps a run took then: "
-    "means over seeds. A step in which the rate changed counts where its mean rate is nearest",
-    "Wire": "gradient bytes that all ranks sent in a run; MB = 10⁶ bytes",
-    "Loss": "final validation loss in nats a token: mean over seeds",
-    "Amount": "what the method decided, lowest to highest: rank, share of elements, bits, or local steps between two "
-    "exchanges",
-    "Control": "the method that does not adapt and is otherwise the same (the experiment names it)",
-    "Time saved": "against the control on the same trace with the same seed: geometric mean over seeds and its 95 % "
-    "interval. Below 0: it took longer",
-    "Loss gap": "loss less the control's of the same seed, in nats: mean over seeds and its 95 % interval",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -89,9 +74,7 @@ def log_speedups(line: Line, control: Line | None) -> pd.Series:
 
     Intervals are made of logarithms, so that none of them ends above 100 % of time saved.
     """
-    if control is None:
-        return pd.Series(dtype=float)
-    pairs = paired(*(each.done.set_index("seed")["training_seconds"] for each in (line, control)))
+    pairs = paired_runs(line, control, "training_seconds")
     return (pairs["reference"] / pairs["own"]).map(np.log)
 
 
@@ -135,29 +118,26 @@ def _sentence(row: pd.Series) -> str:
     change = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} time"
     return (
         f"{row['trace'].capitalize()}: {row['title']} took {change} than {row['control']}{sure}{unsure}, and its loss "
-        f"differs by {_with_interval(row, 'gap', _signed)} nats."
+        f"differs by {_gap(row)} nats."
     )
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read; what no method does, and nobody adapted, has no column."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Trace": table["trace"], "Model": table["model"], "Method": table["title"]})
-    shown["Status"], shown["Seconds"] = table["status"], table["seconds"].map(cell)
-    for column in (c for c in table.columns if c.startswith(STEP)):
-        level = column.removeprefix(STEP)
-        shown[f"At {spoken(float(level))} (ms)"] = [_steps(row[column], row[f"{STEPS}{level}"]) for row in rows]
-    shown["Wire (MB)"] = (table["wire_bytes"] / 1e6).map(cell)
-    shown["Loss"] = table["loss"].map(lambda loss: NOTHING if pd.isna(loss) else f"{loss:.4f}")
-    shown["Amount"] = [_amount(row) for row in rows]
-    shown["Control"] = table["control"]
-    shown["Time saved (%)"] = [_with_interval(row, "saved_percent", cell) for row in rows]
-    shown["Loss gap"] = [_with_interval(row, "gap", _signed) for row in rows]
-    return shown
+def _gap(row: pd.Series) -> str:
+    return with_range(row["gap"], row["gap_low"], row["gap_high"], gap, " to ")
 
 
-def _steps(seconds: float, steps: float) -> str:
-    return NOTHING if pd.isna(seconds) else f"{cell(1e3 * seconds)} × {cell(steps)}"
+def _saved(row: pd.Series) -> str:
+    return with_range(row["saved_percent"], row["saved_percent_low"], row["saved_percent_high"], cell, " to ")
+
+
+def _levels(table: pd.DataFrame) -> Iterator[Column]:
+    for level in (column.removeprefix(STEP) for column in table if column.startswith(STEP)):
+        yield Column(f"At {spoken(float(level))}", partial(_steps, level), unit="ms")
+
+
+def _steps(level: str, row: pd.Series) -> str:
+    seconds = row[f"{STEP}{level}"]
+    return NOTHING if pd.isna(seconds) else f"{milliseconds(seconds)} × {cell(row[f'{STEPS}{level}'])}"
 
 
 def _amount(row: pd.Series) -> str:
@@ -167,16 +147,33 @@ def _amount(row: pd.Series) -> str:
     return f"{unit} {row['low_amount']:g}–{row['high_amount']:g}"
 
 
-def _with_interval(row: pd.Series, name: str, text: Callable[[float], str]) -> str:
-    mean, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    if pd.isna(mean):
-        return NOTHING
-    return f"{text(mean)}" if pd.isna(low) else f"{text(mean)} ({text(low)} to {text(high)})"
-
-
-def _signed(value: float) -> str:
-    return NOTHING if pd.isna(value) else f"{value:+.4f}".replace("-", "−")
-
-
 def _level(column: str) -> float:
     return float(column.rsplit("_", 1)[1])
+
+
+TABLE = Table(
+    "What adaptation to changing links gains",
+    build,
+    {
+        Column("Trace", "trace"): "what the links' rates followed",
+        MODEL: "",
+        METHOD: "",
+        STATUS: "",
+        Column("Seconds", "seconds", cell): "of training of a finished run, without start-up, evaluations and "
+        "checkpoints: mean over seeds",
+        _levels: "",
+        "At …": "milliseconds of a step while the slowest link had this rate, and after × how many steps a run took "
+        "then: means over seeds. A step in which the rate changed counts where its mean rate is nearest",
+        Column("Wire", "wire_bytes", megabytes, "MB"): "gradient bytes that all ranks sent in a run; MB = 10⁶ bytes",
+        Column("Loss", "loss", loss): "final validation loss in nats a token: mean over seeds",
+        Column("Amount", _amount): "what the method decided, lowest to highest: rank, share of elements, bits, or "
+        "local steps between two exchanges",
+        Column("Control", "control"): "the method that does not adapt and is otherwise the same (the experiment names "
+        "it)",
+        Column("Time saved", _saved, unit="%"): "against the control on the same trace with the same seed: geometric "
+        "mean over seeds and its 95 % interval. Below 0: it took longer",
+        Column("Loss gap", _gap): "loss less the control's of the same seed, in nats: mean over seeds and its 95 % "
+        "interval",
+    },
+    paragraph,
+)

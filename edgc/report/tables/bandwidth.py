@@ -6,19 +6,8 @@ import pandas as pd
 
 from edgc.report.render import cell, percent
 from edgc.report.study import Study
+from edgc.report.table import METHOD, MODEL, Column, Table
 from edgc.suite.cluster.forecasts import UTILISATIONS
-
-TITLE = "Bandwidth for a given utilisation"
-
-CAPTION = {
-    "All numbers": "from the cluster model: nothing was measured",
-    "Assumptions": "the set of assumptions in the experiment's file",
-    "Utilisation": "share of a step, mean over the run, that a step without any exchange of gradients takes on links "
-    "of any rate; steps between two exchanges count in the mean",
-    "Tokens/s": "of the whole cluster, mean over the run",
-    "Gbit/s for … %": "the link of a node from which on the utilisation is that high; 0: on every link; inf: on none, "
-    "as the exchange's own arithmetic or the links' latency takes too long",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -41,11 +30,20 @@ def paragraph(table: pd.DataFrame) -> str:
     return "\n".join(said)
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """As it is read."""
-    shown = pd.DataFrame({"Model": table["model"], "Assumptions": table["assumption"], "Method": table["title"]})
-    shown["Utilisation"] = table["utilisation_percent"].map(percent)
-    shown["Tokens/s"] = table["tokens_per_s"].map(cell)
-    for share in UTILISATIONS:
-        shown[f"Gbit/s for {share} %"] = table[f"needs_gbit_{share}"].map(cell)
-    return shown
+TABLE = Table(
+    "Bandwidth for a given utilisation",
+    build,
+    {
+        "All numbers": "from the cluster model: nothing was measured",
+        MODEL: "",
+        Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
+        METHOD: "",
+        Column("Utilisation", "utilisation_percent", percent): "share of a step, mean over the run, that a step "
+        "without any exchange of gradients takes on links of any rate; steps between two exchanges count in the mean",
+        Column("Tokens/s", "tokens_per_s", cell): "of the whole cluster, mean over the run",
+        **{Column(f"Gbit/s for {share} %", f"needs_gbit_{share}", cell): "" for share in UTILISATIONS},
+        "Gbit/s for … %": "the link of a node from which on the utilisation is that high; 0: on every link; inf: on "
+        "none, as the exchange's own arithmetic or the links' latency takes too long",
+    },
+    paragraph,
+)

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 
 from edgc.report import timed_steps as session
-from edgc.report.choice_rule import taken
-from edgc.report.layouts import layout
-from edgc.report.render import NOTHING, cell, percent
+from edgc.report.links_in_words import FASTEST, PAYS
+from edgc.report.render import NOTHING, milliseconds, number, percent
 from edgc.report.study import Study, lines
+from edgc.report.table import HARDWARE, MODEL, Column, Table
 from edgc.report.tables import links
 from edgc.report.timed_steps import TimedSession
 
-TITLE = "Which method to take"
-
-CAPTION = {
-    "Layout": "how ranks share a model, where methods of several were timed. A user shards what does not fit, so every "
-    "layout has its own choice",
-    "Take": "of the methods that pay (table `links`) and whose loss gap is known to be within the margin the one with "
-    "the lowest median step; where none does, the fastest dense method, which is there without compression",
-    "Step": "its median",
-    "Fastest dense": links.CAPTION["Fastest dense"],
-    "Less than the fastest dense": "its step against the fastest dense method's ± two standard errors over rounds, in "
-    "points",
-    "Loss gap": "mean ± standard deviation over n pairs of seeds; – where none was measured",
-    "How sure": "“sure”: no other with a loss within the margin is as fast; “one of several”: others are as fast "
-    "within the noise; “dense”: nothing that is known to keep its loss pays",
-    "As fast": "those with a loss within the margin and a step that is longer by no more than two standard errors over "
-    "rounds",
-    "Faster at a loss": "the fastest of those with a shorter step and a loss gap that is not known to be within the "
-    "margin; – where none is",
-    "Lower loss": "the fastest of those whose loss gap is lower than the taken one's by more than the margin, with "
-    "intervals that lie apart; – where none is. Another optimizer may do that",
-}
 SURE, SEVERAL, DENSE = "sure", "one of several", "dense"
 
 #: Columns of table `links`, of the method taken.
@@ -63,8 +42,20 @@ def build(study: Study) -> pd.DataFrame:
 
 def layouts(table: pd.DataFrame, study: Study) -> list[str]:
     """Each row's layout, as it is read; `table`: columns model and method."""
-    names = {(line.model, line.method): layout(line).name for line in lines(study.frames.runs)}
+    names = {(line.model, line.method): line.layout.name for line in lines(study.frames.runs)}
     return [names[cell] for cell in zip(table["model"], table["method"], strict=True)]
+
+
+def taken(rows: pd.DataFrame) -> pd.Series | None:
+    """Of one rate's rows of table `links`: the fastest method that pays and whose loss is known to be kept.
+
+    Where there is none, the fastest dense method, which is what a user has without compression; None without one.
+    """
+    paying = rows[rows["preserved"].astype(bool) & (rows["role"] == session.OTHER) & (rows["verdict"] == PAYS)]
+    fastest = rows[rows["verdict"] == FASTEST]
+    dense = fastest if len(fastest) else rows[rows["role"] == session.DENSE]
+    among = paying if len(paying) else dense
+    return None if among.empty else among.sort_values("step_s", kind="stable").iloc[0]
 
 
 def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, object]:
@@ -121,18 +112,18 @@ def _sentences(row: pd.Series) -> Iterator[str]:
         yield f"{where} nothing was measured that is dense, and nothing pays."
         return
     others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
-    told = f"{where} take {row['title']}, {cell(1e3 * row['step_s'])} ms a step"
+    told = f"{where} take {row['title']}, {milliseconds(row['step_s'])} ms a step"
     if row["sure"] == DENSE:
         yield f"{told}: nothing that is known to keep its loss pays.{others}"
     else:
-        yield f"{told}: {links.reduced(row, 'step_dense')} less than {row['dense']}.{others}"
+        yield f"{told}: {links.saved('step_dense')(row)} less than {row['dense']}.{others}"
     for name in ("faster", "lower"):
         if pd.notna(row.get(name)):
             yield f"{row[name]} takes {_other(row, name)}."
 
 
 def _other(row: pd.Series, name: str) -> str:
-    gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{row[f'{name}_gap']:+.3f} nats".replace("-", "−")
+    gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{number(row[f'{name}_gap'], '+.3f')} nats"
     shorter = row[f"{name}_percent"]
     time = f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step"
     if shorter < -100:
@@ -140,22 +131,40 @@ def _other(row: pd.Series, name: str) -> str:
     return f"{time}; its loss gap is {gap}"
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: milliseconds."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
-    shown["Hardware"] = table["device"]
-    if table["layout"].nunique() > 1:
-        shown["Layout"] = table["layout"]
-    words = table[["title", "dense", "sure", "as_fast"]].astype(object).replace("", None).fillna(NOTHING)
-    shown["Take"] = words["title"]
-    shown["Step (ms)"] = (table["step_s"] * 1e3).map(cell)
-    shown["Fastest dense"] = words["dense"]
-    shown["Less than the fastest dense"] = [links.reduced(row, "step_dense") for row in rows]
-    shown["Loss gap (nats)"] = [links.gap(row) for row in rows]
-    shown["How sure"] = words["sure"]
-    shown["As fast"] = words["as_fast"]
-    others = {"Faster at a loss": "faster"} | ({"Lower loss": "lower"} if table["lower"].notna().any() else {})
-    for heading, name in others.items():
-        shown[heading] = [NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}" for row in rows]
-    return shown
+def _another(name: str) -> Callable[[pd.Series], str]:
+    return lambda row: NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}"
+
+
+def _word(value: object) -> object:
+    return NOTHING if pd.isna(value) or value == "" else value
+
+
+TABLE = Table(
+    "Which method to take",
+    build,
+    {
+        MODEL: "",
+        Column("Rate", "rate", session.spoken): "",
+        HARDWARE: "",
+        Column("Layout", "layout", when=lambda table: table["layout"].nunique() > 1): "how ranks share a model, where "
+        "methods of several were timed. A user shards what does not fit, so every layout has its own choice",
+        Column("Take", "title"): "of the methods that pay (table `links`) and whose loss gap is known to be within the "
+        "margin the one with the lowest median step; where none does, the fastest dense method, which is there "
+        "without compression",
+        Column("Step", "step_s", milliseconds, "ms"): "its median",
+        links.DENSE: links.FASTEST_DENSE,
+        Column("Less than the fastest dense", links.saved("step_dense")): "its step against the fastest dense method's "
+        "± two standard errors over rounds, in points",
+        links.LOSS_GAP: "mean ± standard deviation over n pairs of seeds; – where none was measured",
+        Column("How sure", "sure"): f"“{SURE}”: no other with a loss within the margin is as fast; “{SEVERAL}”: others "
+        f"are as fast within the noise; “{DENSE}”: nothing that is known to keep its loss pays",
+        Column("As fast", "as_fast", _word): "those with a loss within the margin and a step that is longer by no more "
+        "than two standard errors over rounds",
+        Column("Faster at a loss", _another("faster")): "the fastest of those with a shorter step and a loss gap that "
+        "is not known to be within the margin; – where none is",
+        Column("Lower loss", _another("lower"), when=lambda table: table["lower"].notna().any()): "the fastest of "
+        "those whose loss gap is lower than the taken one's by more than the margin, with intervals that lie apart; – "
+        "where none is. Another optimizer may do that",
+    },
+    paragraph,
+)

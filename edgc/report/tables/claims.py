@@ -7,25 +7,10 @@ import pandas as pd
 from edgc.report.reference_values import Claim
 from edgc.report.render import percent
 from edgc.report.study import Study
+from edgc.report.table import METHOD, MODEL, Column, Table
 from edgc.report.tables.forecast import LATENCY_HEADINGS
 
-TITLE = "The paper's claims, simulated"
-
 REPRODUCED, NOT_REPRODUCED, OUT_OF_REACH = "reproduced", "not reproduced", "out of reach"
-
-CAPTION = {
-    "All numbers": "from the cluster model: nothing was measured. They compare the whole run with dense in fp32 "
-    "without overlap",
-    "Claim": "what the paper says",
-    "Paper": "the number that it printed",
-    "Assumptions": "the set of assumptions in the experiment's file",
-    "Measure": "training time, or communication latency under each definition: the paper does not say which it means",
-    "Ours": "what the cluster model says",
-    "Bound": "what the method would save if its exchange of gradients took no time. It is higher for a method that "
-    "compresses other traffic, too",
-    "Verdict": f"“{REPRODUCED}”: ours reaches the printed number, or misses it by less than its rounding; "
-    f"“{OUT_OF_REACH}”: the claim is above the bound; “{NOT_REPRODUCED}”: neither",
-}
 
 MEASURES = {
     "communication_reduction": {heading: f"latency_{kind}_percent" for kind, heading in LATENCY_HEADINGS.items()},
@@ -77,10 +62,24 @@ def _reached(title: str, rows: pd.DataFrame) -> str:
     return f"{title}: " + ", ".join(f"{count} ({measure})" for measure, count in reached.items())
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """As it is read."""
-    shown = pd.DataFrame({"Model": table["model"], "Claim": table["text"], "Paper": table["paper"].map(percent)})
-    shown["Assumptions"], shown["Method"], shown["Measure"] = table["assumption"], table["title"], table["measure"]
-    shown["Ours"], shown["Bound"] = table["ours"].map(percent), table["bound"].map(percent)
-    shown["Verdict"] = table["verdict"]
-    return shown
+TABLE = Table(
+    "The paper's claims, simulated",
+    build,
+    {
+        "All numbers": "from the cluster model: nothing was measured. They compare the whole run with dense in fp32 "
+        "without overlap",
+        MODEL: "",
+        Column("Claim", "text"): "what the paper says",
+        Column("Paper", "paper", percent): "the number that it printed",
+        Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
+        METHOD: "",
+        Column("Measure", "measure"): "training time, or communication latency under each definition: the paper does "
+        "not say which it means",
+        Column("Ours", "ours", percent): "what the cluster model says",
+        Column("Bound", "bound", percent): "what the method would save if its exchange of gradients took no time. It "
+        "is higher for a method that compresses other traffic, too",
+        Column("Verdict", "verdict"): f"“{REPRODUCED}”: ours reaches the printed number, or misses it by less than its "
+        f"rounding; “{OUT_OF_REACH}”: the claim is above the bound; “{NOT_REPRODUCED}”: neither",
+    },
+    paragraph,
+)

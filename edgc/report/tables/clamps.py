@@ -5,39 +5,20 @@ from __future__ import annotations
 import pandas as pd
 
 from edgc.report.render import NOTHING, cell, percent
-from edgc.report.study import Line, Study, lines
+from edgc.report.study import Line, Study, framed, lines
+from edgc.report.table import IDENTITY, Column, Table
 
-TITLE = "What bounded the ranks"
-
-#: What `clamp` says in decisions.jsonl, as printed; `free`: nothing, the rule's own rank stood.
+#: What `clamp` says in decisions.jsonl: as printed, and what it is; `free`: nothing, the rule's own rank stood.
 CLAMPS = {
-    "warmup": "warm-up",
-    "r_min": "r_min",
-    "r_max": "r_max",
-    "step": "step limit",
-    "dense": "dense by alignment",
-    "never_pays": "never pays",
-    "free": "free",
+    "warmup": ("warm-up", "no rank yet: uncompressed"),
+    "r_min": ("r_min", "the lowest rank"),
+    "r_max": ("r_max", "the highest rank"),
+    "step": ("step limit", "the largest change from window to window"),
+    "dense": ("dense by alignment", "the stage has time to send uncompressed"),
+    "never_pays": ("never pays", "compression never pays on this link"),
+    "free": ("free", "no limit: the rule's own rank stood"),
 }
 LAST = 5  #: windows at the end of a run whose error is shown
-
-CAPTION = {
-    "All shares": "of windows, over matrices and seeds, by what decided the rank",
-    "Stage": "of the pipeline",
-    "Windows": "of a run",
-    "warm-up": "no rank yet: uncompressed",
-    "r_min": "the lowest rank",
-    "r_max": "the highest rank",
-    "step limit": "the largest change from window to window",
-    "dense by alignment": "the stage has time to send uncompressed",
-    "never pays": "compression never pays on this link",
-    "free": "no limit: the rule's own rank stood",
-    "Rank": "mean (lowest–highest) over matrices and over the windows that were compressed; of methods without ranks "
-    "the share of elements in % or the bits",
-    "Relative error": "of one exchange: residual divided by residual and gradient; mean over matrices and the last "
-    f"{LAST} windows",
-    "Not listed": "methods that decide once: they have no windows",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -48,9 +29,8 @@ def build(study: Study) -> pd.DataFrame:
         for line in lines(study.frames.runs)
         for stage, own in adaptive(line.of(study.frames.decisions)).groupby("stage")
     ]
-    columns = ["model", "method", "title", "device", "status", "stage", "runs", "windows"]
-    columns += [*(f"share_{clamp}" for clamp in CLAMPS), "rank", "low_rank", "high_rank", "unit", "relative_error"]
-    return pd.DataFrame(rows, columns=columns)
+    shares = [f"share_{clamp}" for clamp in CLAMPS]
+    return framed(rows, "stage", "runs", "windows", *shares, "rank", "low_rank", "high_rank", "unit", "relative_error")
 
 
 def adaptive(decisions: pd.DataFrame) -> pd.DataFrame:
@@ -109,20 +89,7 @@ def words(row: pd.Series) -> str:
     """The shares of a row in words, the largest first: `r_min 60 %, free 40 %`."""
     found = {clamp: row[f"share_{clamp}"] for clamp in CLAMPS if row[f"share_{clamp}"] > 0}
     ordered = sorted(found, key=lambda clamp: -found[clamp])
-    return ", ".join(f"{CLAMPS[clamp]} {100 * found[clamp]:.0f} %" for clamp in ordered) or NOTHING
-
-
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read; a clamp that never acted has no column."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Stage"], shown["Windows"] = table["stage"], table["windows"].map("{:g}".format)
-    for clamp, heading in CLAMPS.items():
-        if (table[f"share_{clamp}"] > 0).any():
-            shown[heading] = (100 * table[f"share_{clamp}"]).map(percent)
-    shown["Rank"] = [_rank(row) for _, row in table.iterrows()]
-    shown["Relative error"] = table["relative_error"].map(cell)
-    return shown
+    return ", ".join(f"{CLAMPS[clamp][0]} {100 * found[clamp]:.0f} %" for clamp in ordered) or NOTHING
 
 
 def _rank(row: pd.Series) -> str:
@@ -132,3 +99,27 @@ def _rank(row: pd.Series) -> str:
         return f"{row['rank']:.2g} % ({row['low_rank']:.2g}–{row['high_rank']:.2g})"
     bits = " bits" if row["unit"] == UNITS["bits"] else ""
     return f"{row['rank']:.1f}{bits} ({row['low_rank']:.0f}–{row['high_rank']:.0f})"
+
+
+def _share(clamp: str, heading: str) -> Column:
+    """A clamp that never acted has no column."""
+    key = f"share_{clamp}"
+    return Column(heading, key, lambda share: percent(100 * share), when=lambda table: bool((table[key] > 0).any()))
+
+
+TABLE = Table(
+    "What bounded the ranks",
+    build,
+    {
+        "All shares": "of windows, over matrices and seeds, by what decided the rank",
+        **IDENTITY,
+        Column("Stage", "stage"): "of the pipeline",
+        Column("Windows", "windows", "{:g}".format): "of a run",
+        **{_share(clamp, heading): text for clamp, (heading, text) in CLAMPS.items()},
+        Column("Rank", _rank): "mean (lowest–highest) over matrices and over the windows that were compressed; of "
+        "methods without ranks the share of elements in % or the bits",
+        Column("Relative error", "relative_error", cell): "of one exchange: residual divided by residual and gradient; "
+        f"mean over matrices and the last {LAST} windows",
+        "Not listed": "methods that decide once: they have no windows",
+    },
+)

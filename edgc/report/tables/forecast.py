@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pandas as pd
 
 from edgc.report.frames import LATENCIES
-from edgc.report.render import cell, percent
+from edgc.report.render import cell, number, percent
 from edgc.report.study import Study
+from edgc.report.table import METHOD, MODEL, Column, Table
 from edgc.suite.config import Experiment
 
-TITLE = "Training time and communication latency, simulated"
-
-LATENCY_HEADINGS = {
-    "wire": "wire",
-    "exchange": "encode + wire + decode",
-    "exposed": "exposed",
-    "everything": "all traffic",
-}
-
-CAPTION = {
-    "All numbers": "from the cluster model: nothing was measured",
-    "Assumptions": "the set of assumptions in the experiment's file",
-    "Rank by stage": "mean rank, ratio or bits of each pipeline stage once the policy has settled; one where all agree",
-    "Step": "mean over the run, with the policy's warm-up",
-    "Saved": "of the run's time, against the fastest method that compresses nothing",
-    "± 20 %": "lowest and highest saving when the links' efficiency and the rates of the model's and of the exchange's "
-    "arithmetic are each 20 % higher or lower",
-    "Of fp32": "saved against dense in fp32 without overlap",
-    "Pays below": "the link on which the method takes as long as the fastest that compresses nothing; it pays on "
-    "slower ones",
-    "Days": "of the whole run",
-    "GPU-hours": "of the whole run, all GPUs",
-    "Latency: …": "communication of a step under each definition in use: mean over the run, and how much less than "
-    "dense fp32's",
-    "Latency: wire": "the gradients' messages",
-    "Latency: encode + wire + decode": "these and the exchange's own arithmetic",
-    "Latency: exposed": "by how much the step would be shorter without the exchange of gradients",
-    "Latency: all traffic": "wire, the tied embedding's exchange, tensor and pipeline parallelism",
-}
-
-SHARDS = {
-    "Gather": "parameters come back from their owners in a step, once the policy has settled: seconds on the link, and "
-    "of rounding them",
-    "Gather, exposed": "by how much the step would be shorter without that",
-    "Latency: all traffic": f"{CAPTION['Latency: all traffic']}, gathers of parameters",
-}
-
-
-def caption(experiment: Experiment) -> dict[str, str]:
-    """`CAPTION`, with what only a sharded training has."""
-    return CAPTION if experiment.training.shard == "none" else CAPTION | SHARDS
+#: By definition of communication latency: its name.
+LATENCY_HEADINGS = dict(zip(LATENCIES, ("wire", "encode + wire + decode", "exposed", "all traffic"), strict=True))
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -68,32 +31,68 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """As it is read: seconds and percent, rounded."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Assumptions": table["assumption"], "Method": table["title"]})
-    shown["Rank by stage"] = table["amounts"].map(_amounts)
-    shown["Step (s)"] = table["iteration_s"].map(cell)
-    shown["Saved"] = table["saving_percent"].map(percent)
-    shown["± 20 %"] = [f"{row['low_percent']:.1f} to {row['high_percent']:.1f} %" for row in rows]
-    shown["Of fp32"] = table["saving_fp32_percent"].map(percent)
-    shown["Pays below (Gbit/s)"] = table["break_even_gbit"].map(cell)
-    shown["Days"] = table["days"].map(cell)
-    shown["GPU-hours"] = table["gpu_hours"].map(lambda hours: f"{hours:.0f}")
-    if "gather_s" in table:
-        shown["Gather (s)"] = table["gather_s"].map(cell)
-        shown["Gather, exposed (s)"] = table["gather_exposed_s"].map(cell)
-    for kind in LATENCIES:
-        heading = f"Latency: {LATENCY_HEADINGS[kind]} (s)"
-        shown[heading] = [_latency(row[f"latency_{kind}_s"], row[f"latency_{kind}_percent"]) for row in rows]
-    return shown
-
-
-def _latency(seconds: float, less: float) -> str:
-    return f"{cell(seconds)} ({-less:+.1f} %)".replace("-", "−") if less else cell(seconds)
-
-
 def _amounts(text: str) -> str:
     """Ranks or ratios by stage; one where all are the same."""
     told = ["dense" if amount is None else f"{amount:.3g}" for amount in json.loads(text)]
     return told[0] if len(set(told)) == 1 else ", ".join(told)
+
+
+def _latency(kind: str) -> Column:
+    """Seconds, and how much less than dense fp32's."""
+
+    def seconds(row: pd.Series) -> str:
+        less = row[f"latency_{kind}_percent"]
+        return cell(row[f"latency_{kind}_s"]) + (f" ({number(-less, '+.1f')} %)" if less else "")
+
+    return Column(f"Latency: {LATENCY_HEADINGS[kind]}", seconds, unit="s")
+
+
+def _gather(name: str, key: str) -> Column:
+    return Column(name, key, cell, "s", when=lambda table: key in table)
+
+
+def _sharded(text: str) -> Callable[[Experiment | None], str]:
+    """A caption that only a sharded training has."""
+    return lambda experiment: text if experiment and experiment.training.shard != "none" else ""
+
+
+TABLE = Table(
+    "Training time and communication latency, simulated",
+    build,
+    {
+        "All numbers": "from the cluster model: nothing was measured",
+        MODEL: "",
+        Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
+        METHOD: "",
+        Column("Rank by stage", "amounts", _amounts): "mean rank, ratio or bits of each pipeline stage once the policy "
+        "has settled; one where all agree",
+        Column("Step", "iteration_s", cell, "s"): "mean over the run, with the policy's warm-up",
+        Column("Saved", "saving_percent", percent): "of the run's time, against the fastest method that compresses "
+        "nothing",
+        Column("± 20 %", lambda row: f"{row['low_percent']:.1f} to {row['high_percent']:.1f} %"): "lowest and highest "
+        "saving when the links' efficiency and the rates of the model's and of the exchange's arithmetic are each "
+        "20 % higher or lower",
+        Column("Of fp32", "saving_fp32_percent", percent): "saved against dense in fp32 without overlap",
+        Column("Pays below", "break_even_gbit", cell, "Gbit/s"): "the link on which the method takes as long as the "
+        "fastest that compresses nothing; it pays on slower ones",
+        Column("Days", "days", cell): "of the whole run",
+        Column("GPU-hours", "gpu_hours", "{:.0f}".format): "of the whole run, all GPUs",
+        _gather("Gather", "gather_s"): "",
+        _gather("Gather, exposed", "gather_exposed_s"): "",
+        "Latency: …": "communication of a step under each definition in use: mean over the run, and how much less than "
+        "dense fp32's",
+        _latency("wire"): "the gradients' messages",
+        _latency("exchange"): "these and the exchange's own arithmetic",
+        _latency("exposed"): "by how much the step would be shorter without the exchange of gradients",
+        _latency("everything"): lambda experiment: (
+            "wire, the tied embedding's exchange, tensor and pipeline "
+            f"parallelism{_sharded(', gathers of parameters')(experiment)}"
+        ),
+        "Gather": _sharded(
+            "parameters come back from their owners in a step, once the policy has settled: seconds on the link, and "
+            "of rounding them"
+        ),
+        "Gather, exposed": _sharded("by how much the step would be shorter without that"),
+    },
+    paragraph,
+)

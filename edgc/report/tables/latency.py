@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 
 from edgc.report.frames import OTHER_BYTES
-from edgc.report.render import cell, percent, with_band
-from edgc.report.study import Line, Study, band, baseline_of, lines, reduction_percent, steady
-
-TITLE = "Communication latency"
+from edgc.report.render import cell, factor, milliseconds, percent, with_band
+from edgc.report.study import Line, Study, banded, baseline_of, by_line, reduction_percent, steady
+from edgc.report.table import IDENTITY, Column, Table
 
 #: Definitions of communication latency, by the step regions that each adds up. Papers rarely say which they mean,
 #: and the same run gives very different reductions under them.
@@ -20,25 +19,6 @@ DEFINITIONS = {
     "everything": ("exposed + entropy + embedding + gather", ("t_exposed", "t_entropy", "t_embedding", "t_gather")),
 }
 
-CAPTION = {
-    "All times": "of a step on the first pipeline stage: median (20–80 % quantiles) over steps and seeds",
-    "All bytes": "sum over ranks, mean over all steps; MB = 10⁶ bytes",
-    "Steps": "that count for times: without each run's first ones",
-    "Compressed": "share of those steps that handed over less than fp32 gradients",
-    "wire (ms)": "the gradients' collectives from launch to completion, summed; it includes waiting for the slower "
-    "data-parallel peer",
-    "encode + wire + decode": "the same with the method's own computing",
-    "exposed": "what of the exchange blocks the step",
-    "exposed + entropy + embedding + gather": "exposed, entropy estimation, the tied embedding's exchange, which "
-    "includes waiting for the last stage's, and the gather of parameters that are sharded",
-    "reduction: …": "how much less than the baseline on the same hardware",
-    "Payload": "gradient bytes handed to collectives",
-    "Wire (MB/step)": "gradient bytes sent",
-    "Other traffic": "agreement, observation, tied embedding, pipeline and sharded parameters",
-    "Payload compression": "uncompressed fp32 gradients divided by payload",
-    "Wire compression": "the baseline's wire bytes divided by these",
-}
-
 
 def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
     """Seconds of each step under a definition; NaN where a record lacks a part."""
@@ -47,7 +27,7 @@ def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
 
 def build(study: Study) -> pd.DataFrame:
     """One row per line: `<definition>_s` with `_p20`, `_p80` (seconds), `_reduction_percent`; megabytes a step."""
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, study)
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
@@ -58,9 +38,9 @@ def _row(line: Line, study: Study) -> dict[str, object]:
     row: dict[str, object] = {**line.identity, "runs": len(line.measured), "steps": len(counted)}
     row["compressed_percent"] = 100 * (counted["payload_bytes"] < counted["dense_bytes"]).mean()
     for name in DEFINITIONS:
-        median, low, high = band(latency(counted, name))
-        row |= {f"{name}_s": median, f"{name}_s_p20": low, f"{name}_s_p80": high}
-        row[f"{name}_reduction_percent"] = reduction_percent(median, band(latency(steady(dense), name))[0])
+        own = latency(counted, name)
+        row |= banded(f"{name}_s", own)
+        row[f"{name}_reduction_percent"] = reduction_percent(own.median(), latency(steady(dense), name).median())
     means = steps.mean(numeric_only=True)
     wire = means["wire_bytes"]
     row["payload_mb"], row["wire_mb"] = means["payload_bytes"] / 1e6, wire / 1e6
@@ -74,18 +54,45 @@ def _ratio(reference: float, own: float) -> float:
     return reference / own if own else np.nan
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: milliseconds and rounded."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Steps"] = table["steps"]
-    shown["Compressed"] = table["compressed_percent"].map(percent)
-    for name, (heading, _) in DEFINITIONS.items():
-        shown[f"{heading} (ms)"] = [with_band(row, f"{name}_s", 1e3) for _, row in table.iterrows()]
-        shown[f"reduction: {heading}"] = table[f"{name}_reduction_percent"].map(percent)
-    shown["Payload (MB/step)"] = table["payload_mb"].map(cell)
-    shown["Wire (MB/step)"] = table["wire_mb"].map(cell)
-    shown["Other traffic (MB/step)"] = table["other_mb"].map(cell)
-    shown["Payload compression"] = table["payload_compression"].map(lambda v: cell(v, suffix="×"))
-    shown["Wire compression"] = table["wire_compression"].map(lambda v: cell(v, suffix="×"))
-    return shown
+def _latency(definition: str, text: str, name: str = "") -> dict[Column, str]:
+    """A definition's seconds, what they are, and their reduction."""
+    heading = DEFINITIONS[definition][0]
+    seconds = with_band(f"{definition}_s", milliseconds)
+    return {
+        (Column(name, seconds) if name else Column(heading, seconds, unit="ms")): text,
+        Column(f"reduction: {heading}", f"{definition}_reduction_percent", percent): "",
+    }
+
+
+TABLE = Table(
+    "Communication latency",
+    build,
+    {
+        "All times": "of a step on the first pipeline stage: median (20–80 % quantiles) over steps and seeds",
+        "All bytes": "sum over ranks, mean over all steps; MB = 10⁶ bytes",
+        **IDENTITY,
+        Column("Steps", "steps"): "that count for times: without each run's first ones",
+        Column("Compressed", "compressed_percent", percent): "share of those steps that handed over less than fp32 "
+        "gradients",
+        **_latency(
+            "wire",
+            "the gradients' collectives from launch to completion, summed; it includes waiting for the slower "
+            "data-parallel peer",
+            "wire (ms)",
+        ),
+        **_latency("exchange", "the same with the method's own computing"),
+        **_latency("exposed", "what of the exchange blocks the step"),
+        **_latency(
+            "everything",
+            "exposed, entropy estimation, the tied embedding's exchange, which includes waiting for the last stage's, "
+            "and the gather of parameters that are sharded",
+        ),
+        "reduction: …": "how much less than the baseline on the same hardware",
+        Column("Payload", "payload_mb", cell, "MB/step"): "gradient bytes handed to collectives",
+        Column("Wire (MB/step)", "wire_mb", cell): "gradient bytes sent",
+        Column("Other traffic", "other_mb", cell, "MB/step"): "agreement, observation, tied embedding, pipeline and "
+        "sharded parameters",
+        Column("Payload compression", "payload_compression", factor): "uncompressed fp32 gradients divided by payload",
+        Column("Wire compression", "wire_compression", factor): "the baseline's wire bytes divided by these",
+    },
+)

@@ -6,48 +6,28 @@ import pandas as pd
 
 from edgc.core.comm.telemetry import HELD
 from edgc.report.frames import MEMORY
-from edgc.report.layouts import layout
 from edgc.report.render import cell
-from edgc.report.study import Line, Study, lines
+from edgc.report.study import Line, Study, by_line, counted
+from edgc.report.table import IDENTITY, Column, Table
 
-TITLE = "Bytes and memory by layout"
-
-CAPTION = {
-    "Layout": "DDP (plain loop) and megatron: a rank holds everything; ZeRO-1 (megatron's loop): a rank keeps the "
-    "optimizer's state of its share only; FSDP2 (plain loop): parameters and gradients, too",
-    "All bytes": "sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes. Links of "
-    "any rate have the same",
-    "Gradients: payload": "bytes that the method hands to collectives",
-    "Gradients: wire": "what ring algorithms send for them",
-    "Parameters: payload": "the same of parameters that their owners send to the others",
-    "Parameters: wire": "what is sent for them",
-    "All memory": "what a rank's tensors take after the last step, padding included; of the rank that holds most. "
-    "Activations and temporary buffers are gone by then and not in it",
-    "Memory: …": "of parameters; gradients; the optimizer's state; the method: error feedback above all, and warm "
-    "factors; other: buffers of the model",
-    "Memory: all": "their sum",
-}
-
-#: By column: heading, and the frame's column.
+#: By column: the frame's.
 BYTES = {
-    "gradient_payload": ("Gradients: payload", "payload_bytes"),
-    "gradient_wire": ("Gradients: wire", "wire_bytes"),
-    "parameters_payload": ("Parameters: payload", "parameters_payload_bytes"),
-    "parameters_wire": ("Parameters: wire", "parameters_bytes"),
+    "gradient_payload": "payload_bytes",
+    "gradient_wire": "wire_bytes",
+    "parameters_payload": "parameters_payload_bytes",
+    "parameters_wire": "parameters_bytes",
 }
 
 
 def build(study: Study) -> pd.DataFrame:
     """One row per line: layout; `<tag>_<payload|wire>_mb` a step; `memory_<category>_mb` and memory_mb of a rank."""
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, study)
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
-    steps = line.of(study.frames.steps)
-    if study.experiment.timing:
-        steps = steps[steps["counted"] == 1]
-    row: dict[str, object] = {**line.identity, "layout": layout(line).name}
-    row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, (_, column) in BYTES.items()}
+    steps = counted(line, study)
+    row: dict[str, object] = {**line.identity, "layout": line.layout.name}
+    row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, column in BYTES.items()}
     memory = line.runs[list(MEMORY["largest"])].astype(float).max() / 1e6
     row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY["largest"], strict=True)}
     return row | {"memory_mb": memory.sum(min_count=1)}
@@ -74,14 +54,30 @@ def paragraph(table: pd.DataFrame) -> str:
     return "\n".join(sentences)
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: megabytes."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Layout"] = table["layout"]
-    for name, (heading, _) in BYTES.items():
-        shown[f"{heading} (MB/step)"] = table[f"{name}_mb"].map(cell)
-    for what in HELD:
-        shown[f"Memory: {what} (MB)"] = table[f"memory_{what}_mb"].map(cell)
-    shown["Memory: all (MB)"] = table["memory_mb"].map(cell)
-    return shown
+def _bytes(name: str, tag: str) -> Column:
+    return Column(name, f"{tag}_mb", cell, "MB/step")
+
+
+TABLE = Table(
+    "Bytes and memory by layout",
+    build,
+    {
+        **IDENTITY,
+        Column("Layout", "layout"): "DDP (plain loop) and megatron: a rank holds everything; ZeRO-1 (megatron's loop): "
+        "a rank keeps the optimizer's state of its share only; FSDP2 (plain loop): parameters and gradients, too",
+        "All bytes": "sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes. Links of "
+        "any rate have the same",
+        _bytes("Gradients: payload", "gradient_payload"): "bytes that the method hands to collectives",
+        _bytes("Gradients: wire", "gradient_wire"): "what ring algorithms send for them",
+        _bytes("Parameters: payload", "parameters_payload"): "the same of parameters that their owners send to the "
+        "others",
+        _bytes("Parameters: wire", "parameters_wire"): "what is sent for them",
+        "All memory": "what a rank's tensors take after the last step, padding included; of the rank that holds most. "
+        "Activations and temporary buffers are gone by then and not in it",
+        **{Column(f"Memory: {what}", f"memory_{what}_mb", cell, "MB"): "" for what in HELD},
+        "Memory: …": "of parameters; gradients; the optimizer's state; the method: error feedback above all, and warm "
+        "factors; other: buffers of the model",
+        Column("Memory: all", "memory_mb", cell, "MB"): "their sum",
+    },
+    paragraph,
+)

@@ -5,18 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from edgc.report.collect import NOT_RUN
-from edgc.report.render import NOTHING
+from edgc.report.render import NOTHING, with_deviation
 from edgc.report.study import Line, Study, lines
-
-TITLE = "Learning rates"
-
-CAPTION = {
-    "lr …": "final validation loss in nats a token at this peak learning rate: mean ± standard deviation over seeds. "
-    "Where a run did not finish: how the runs ended",
-    "Best": "the rate with the lowest mean, of those at which every run finished",
-    "At an edge": "the best is the lowest or the highest rate that was run, so a better one may lie outside. A rate at "
-    "which runs ended badly counts as run",
-}
+from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 
 COLUMNS = ["model", "method", "title", "device", "lr", "status", "seeds", "loss", "loss_sd", "best", "edge"]
 
@@ -82,21 +73,40 @@ def paragraph(table: pd.DataFrame) -> str:
     return "\n".join(texts)
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """One line per method, one column per rate."""
+def _by_method(table: pd.DataFrame) -> pd.DataFrame:
+    """One line per method: the row of its best rate, and by rate the losses (see `_rates`)."""
     rows = []
-    for (model, title, device), own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
-        row: dict[str, object] = {"Model": model, "Method": title, "Hardware": device}
-        row |= {f"lr {rate['lr']:g}": _loss(rate) for _, rate in own.sort_values("lr").iterrows()}
+    for _, own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         best = own[own["best"]]
-        row["Best"] = NOTHING if best.empty else f"{best['lr'].iloc[0]:g}"
+        row = {name: own[name].iloc[0] for name in ("model", "title", "device")}
+        row |= {f"lr {rate['lr']:g}": _loss(rate) for _, rate in own.sort_values("lr").iterrows()}
         at = NOTHING if best.empty else best["edge"].iloc[0]
-        row["At an edge"] = "no" if pd.isna(at) else at
-        rows.append(row)
-    return pd.DataFrame(rows, columns=None if rows else ["Method", "Best"])
+        rows.append(row | {"best": NOTHING if best.empty else f"{best['lr'].iloc[0]:g}", "edge": at})
+    return pd.DataFrame(rows)
+
+
+def _rates(table: pd.DataFrame) -> list[Column]:
+    return [Column(name, name) for name in table if str(name).startswith("lr ")]
 
 
 def _loss(row: pd.Series) -> str:
-    if row["status"] != "done":
-        return str(row["status"])
-    return f"{row['loss']:.4f}" + (f" ± {row['loss_sd']:.4f}" if row["seeds"] > 1 else "")
+    return with_deviation(row, "loss") if row["status"] == "done" else str(row["status"])
+
+
+TABLE = Table(
+    "Learning rates",
+    build,
+    {
+        MODEL: "",
+        METHOD: "",
+        HARDWARE: "",
+        _rates: "",
+        "lr …": "final validation loss in nats a token at this peak learning rate: mean ± standard deviation over "
+        "seeds. Where a run did not finish: how the runs ended",
+        Column("Best", "best"): "the rate with the lowest mean, of those at which every run finished",
+        Column("At an edge", "edge", lambda edge: "no" if pd.isna(edge) else edge): "the best is the lowest or the "
+        "highest rate that was run, so a better one may lie outside. A rate at which runs ended badly counts as run",
+    },
+    paragraph,
+    _by_method,
+)

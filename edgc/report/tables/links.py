@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -9,48 +11,18 @@ from edgc.report import timed_steps as session
 from edgc.report import verdicts
 from edgc.report.collect import NOT_RUN
 from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
-from edgc.report.render import NOTHING, cell, percent, with_band
-from edgc.report.study import Line, Study, band
+from edgc.report.render import NOTHING, cell, gap, milliseconds, percent, with_band, with_deviation
+from edgc.report.study import Line, Study, band, banded
+from edgc.report.table import Column, Table
 from edgc.report.tables import links_conditions
 from edgc.report.timed_steps import TimedSession
-
-__all__ = ["CAPTION", "TITLE", "build", "paragraph", "present"]
-
-TITLE = "Methods on links of several rates"
 
 #: Two standard errors of the median of n normal numbers are 1.49 times their 20–80 % width, divided by √n.
 TWO_ERRORS = 1.49
 
-CAPTION = {
-    "All numbers": "all methods took turns in one session; steps of warm-up and settling do not count",
-    "Rate": "of every link; “not limited” is the negative control",
-    "Verdict": "“pays”: step saved against the fastest dense method is above the noise; “does not pay”: it is below "
-    "minus the noise; “within noise”: between; “too few rounds”: one round has no error",
-    "Step": "median (20–80 % quantiles)",
-    "Exposed": "what the exchange adds to a step: a round's median step less the floor's, mean over rounds. The floor "
-    "is the method without any exchange, in the same loop and with the same optimizer; – where none was timed",
-    "Baseline": "the experiment's",
-    "Fastest dense": "the dense method with the lowest median step at that rate: what a user has without compression. "
-    "Where methods shard differently, of those that shard alike",
-    "Step saved against …": "how much less the mean of the rounds' median steps is than the reference's ± two standard "
-    "errors over rounds, in points (of two rounds: their difference). The floor's is the most that any exchange could "
-    "save",
-    "Exposed saved against …": "the same of exposed communication; – where the reference exposes nothing",
-    "Noise": "the larger of (a) the ± of “step saved” against the fastest dense method, (b) two standard errors of the "
-    f"difference of both medians ({TWO_ERRORS:g} × 20–80 % width / √steps each, added in squares)",
-    "Loss gap": "to the baseline, mean ± standard deviation over n pairs of seeds, as published by an experiment of "
-    "`judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is that of the "
-    "method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
-    "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends below "
-    "the margin",
-    "Break-even": "where the largest saving of any method falls to zero, linear in the logarithm of the rate; a saving "
-    "within noise counts as zero",
-    "More": "bytes are in table `links_bytes`, what else the machine did is in `links_conditions`",
-}
-
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per model, rate and method, in the experiment's order: seconds and percent (see `CAPTION`).
+    """One row per model, rate and method, in the experiment's order: seconds and percent (see `TABLE`).
 
     `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense), and
     its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %
@@ -75,18 +47,18 @@ def _row(line: Line, rate: str, among: TimedSession) -> dict[str, object]:
     row = among.identity(line, rate)
     row["in_every_step"] = bool(line.runs.iloc[0]["in_every_step"])
     row |= {"nominal_mbit": session.megabits(rate), "rounds": steps["round"].nunique()}
-    row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
+    row |= banded("step_s", steps["t_step"])
     row["exposed_s"] = own.mean()
-    saved: dict[str, session.Reduction] = {}
+    found: dict[str, session.Reduction] = {}
     for name, other in (("baseline", baseline), ("dense", dense)):
         theirs = among.steps(other, rate)
         row[name] = other.title if other else None
-        saved[f"exposed_{name}"] = session.reduction(own, session.exposed(theirs, floor_steps))
-        saved[f"step_{name}"] = session.reduction(session.by_round(steps), session.by_round(theirs))
-    for name, found in saved.items():
-        row |= {f"{name}_percent": found.percent, f"{name}_error": found.error}
+        found[f"exposed_{name}"] = session.reduction(own, session.exposed(theirs, floor_steps))
+        found[f"step_{name}"] = session.reduction(session.by_round(steps), session.by_round(theirs))
+    for name, less in found.items():
+        row |= {f"{name}_percent": less.percent, f"{name}_error": less.error}
     within = _error_points(steps, among.steps(dense, rate))
-    row["noise_points"] = float(np.max([saved["step_dense"].error, within]))  # NaN if either is
+    row["noise_points"] = float(np.max([found["step_dense"].error, within]))  # NaN if either is
     row["verdict"] = judge(line, dense, row)
     return row
 
@@ -121,33 +93,62 @@ def judge(line: Line, dense: Line | None, row: dict) -> str:
     return LOSES if row["step_dense_percent"] < -row["noise_points"] else NOISE
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: milliseconds, and rounded."""
-    rows = [row for _, row in table.iterrows()]
-    shown = session.shown_identity(table)
-    shown["Verdict"] = table["verdict"]
-    shown["Step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
-    shown["Exposed (ms)"] = (table["exposed_s"] * 1e3).map(cell)
-    shown["Baseline"] = table["baseline"]
-    shown["Step saved against it"] = [reduced(row, "step_baseline") for row in rows]
-    shown["Exposed saved against it"] = [reduced(row, "exposed_baseline") for row in rows]
-    shown["Fastest dense"] = table["dense"]
-    shown["Step saved against that"] = [reduced(row, "step_dense") for row in rows]
-    shown["Exposed saved against that"] = [reduced(row, "exposed_dense") for row in rows]
-    shown["Noise (points)"] = table["noise_points"].map(cell)
-    shown["Loss gap (nats)"] = [gap(row) for row in rows]
-    return shown
-
-
-def reduced(row: pd.Series, name: str) -> str:
+def saved(name: str) -> Callable[[pd.Series], str]:
     """A reduction of `build`, in percent, with its error in points."""
-    error = row[f"{name}_error"]
-    return percent(row[f"{name}_percent"]) + (f" ± {error:.1f}" if pd.notna(error) else "")
+
+    def text(row: pd.Series) -> str:
+        error = row[f"{name}_error"]
+        return percent(row[f"{name}_percent"]) + (f" ± {error:.1f}" if pd.notna(error) else "")
+
+    return text
 
 
-def gap(row: pd.Series) -> str:
+def gap_in_words(row: pd.Series) -> str:
     """The loss gap with its deviation and pairs of seeds."""
-    if pd.isna(row["gap"]):
-        return NOTHING
-    spread = f" ± {row['gap_sd']:.4f}" if pd.notna(row["gap_sd"]) else ""
-    return f"{row['gap']:+.4f}{spread} (n = {row['gap_n']})".replace("-", "−")
+    return NOTHING if pd.isna(row["gap"]) else f"{with_deviation(row, 'gap', gap)} (n = {row['gap_n']})"
+
+
+#: What table `choice` shows, too.
+DENSE = Column("Fastest dense", "dense")
+FASTEST_DENSE = (
+    "the dense method with the lowest median step at that rate: what a user has without compression. Where methods "
+    "shard differently, of those that shard alike"
+)
+LOSS_GAP = Column("Loss gap", gap_in_words, unit="nats")
+
+TABLE = Table(
+    "Methods on links of several rates",
+    build,
+    {
+        "All numbers": "all methods took turns in one session; steps of warm-up and settling do not count",
+        **session.identity("of every link; “not limited” is the negative control"),
+        Column("Verdict", "verdict"): "“pays”: step saved against the fastest dense method is above the noise; “does "
+        "not pay”: it is below minus the noise; “within noise”: between; “too few rounds”: one round has no error",
+        Column("Step", with_band("step_s", milliseconds), unit="ms"): "median (20–80 % quantiles)",
+        Column("Exposed", "exposed_s", milliseconds, "ms"): "what the exchange adds to a step: a round's median step "
+        "less the floor's, mean over rounds. The floor is the method without any exchange, in the same loop and with "
+        "the same optimizer; – where none was timed",
+        Column("Baseline", "baseline"): "the experiment's",
+        Column("Step saved against it", saved("step_baseline")): "",
+        Column("Exposed saved against it", saved("exposed_baseline")): "",
+        DENSE: FASTEST_DENSE,
+        Column("Step saved against that", saved("step_dense")): "",
+        Column("Exposed saved against that", saved("exposed_dense")): "",
+        "Step saved against …": "how much less the mean of the rounds' median steps is than the reference's ± two "
+        "standard errors over rounds, in points (of two rounds: their difference). The floor's is the most that any "
+        "exchange could save",
+        "Exposed saved against …": "the same of exposed communication; – where the reference exposes nothing",
+        Column("Noise", "noise_points", cell, "points"): "the larger of (a) the ± of “step saved” against the fastest "
+        f"dense method, (b) two standard errors of the difference of both medians ({TWO_ERRORS:g} × 20–80 % width / "
+        "√steps each, added in squares)",
+        LOSS_GAP: "to the baseline, mean ± standard deviation over n pairs of seeds, as published by an experiment of "
+        "`judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is that of the "
+        "method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
+        "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends "
+        "below the margin",
+        "Break-even": "where the largest saving of any method falls to zero, linear in the logarithm of the rate; a "
+        "saving within noise counts as zero",
+        "More": "bytes are in table `links_bytes`, what else the machine did is in `links_conditions`",
+    },
+    paragraph,
+)

@@ -9,20 +9,8 @@ from edgc.report import timed_steps as session
 from edgc.report.frames import OTHER_BYTES
 from edgc.report.render import cell
 from edgc.report.study import Study
+from edgc.report.table import Column, Table
 from edgc.report.timed_steps import TimedSession
-
-TITLE = "Bytes on links of several rates"
-
-CAPTION = {
-    "All numbers": "MB (10⁶ bytes) a counted step: mean over steps, sum over ranks",
-    "Payload": "gradient bytes handed to collectives",
-    "Wire": "what ring algorithms send for them",
-    "Ledger": "wire, and all other traffic that is charged, as it is sent: agreement, observation, tied embedding, "
-    "pipeline, sharded parameters",
-    "Interface": "what the ranks' network interfaces sent in packets, without the packets' headers",
-    "Ledger / interface": "1 where both agree; – where nothing was charged. The ledger does not count what gloo and "
-    "the framework send themselves; the floor's row shows how much that is",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -58,10 +46,20 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    shown = session.shown_identity(table)
-    for name in ("payload", "wire", "ledger", "interface"):
-        shown[f"{name.title()} (MB/step)"] = table[f"{name}_mb"].map(cell)
-    shown["Ledger / interface"] = table["ledger_share"].map(cell)
-    return shown
+TABLE = Table(
+    "Bytes on links of several rates",
+    build,
+    {
+        "All numbers": "MB (10⁶ bytes) a counted step: mean over steps, sum over ranks",
+        **session.identity(),
+        Column("Payload", "payload_mb", cell, "MB/step"): "gradient bytes handed to collectives",
+        Column("Wire", "wire_mb", cell, "MB/step"): "what ring algorithms send for them",
+        Column("Ledger", "ledger_mb", cell, "MB/step"): "wire, and all other traffic that is charged, as it is sent: "
+        "agreement, observation, tied embedding, pipeline, sharded parameters",
+        Column("Interface", "interface_mb", cell, "MB/step"): "what the ranks' network interfaces sent in packets, "
+        "without the packets' headers",
+        Column("Ledger / interface", "ledger_share", cell): "1 where both agree; – where nothing was charged. The "
+        "ledger does not count what gloo and the framework send themselves; the floor's row shows how much that is",
+    },
+    paragraph,
+)

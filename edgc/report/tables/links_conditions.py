@@ -5,26 +5,14 @@ from __future__ import annotations
 import pandas as pd
 
 from edgc.report import timed_steps as session
-from edgc.report.render import cell, percent
+from edgc.report.render import cell, milliseconds, percent
 from edgc.report.study import Study
+from edgc.report.table import Column, Table
 from edgc.report.timed_steps import TimedSession
-
-TITLE = "Conditions on links of several rates"
-
-CAPTION = {
-    "Steps": "that count: without warm-up and settling",
-    "Lowest step": "the fastest of them",
-    "Exposed from minima": "the lowest step less the floor's lowest. The floor is the method without any exchange",
-    "Others' load": "largest share of the machine's cores that others used during a cell; “disturbed”: above the "
-    "experiment's limit",
-    "Cores' time": "for the same work, right before a cell: of the slowest core in the slowest cell, in units of the "
-    "session's best",
-    "Link": "what a rank sent in a plain dense all-reduce at this rate",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `CAPTION`)."""
+    """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `TABLE`)."""
     own = TimedSession(study)
     rows = []
     for line, rate in own.cells():
@@ -51,14 +39,24 @@ def paragraph(table: pd.DataFrame) -> str:
     return f"Others used more of the machine than allowed in {many} of {len(table)} rows, up to {load}."
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: milliseconds, and rounded."""
-    shown = session.shown_identity(table)
-    shown["Steps"] = table["steps"]
-    shown["Lowest step (ms)"] = (table["step_s_min"] * 1e3).map(cell)
-    shown["Exposed from minima (ms)"] = (table["exposed_s_min"] * 1e3).map(cell)
-    loads = zip(table["foreign_load"], table["disturbed"], strict=True)
-    shown["Others' load"] = [percent(100 * load) + (", disturbed" if much else "") for load, much in loads]
-    shown["Cores' time (× best)"] = table["slower"].map(cell)
-    shown["Link (Mbit/s)"] = table["achieved_mbit"].map(cell)
-    return shown
+def _load(row: pd.Series) -> str:
+    return percent(100 * row["foreign_load"]) + (", disturbed" if row["disturbed"] else "")
+
+
+TABLE = Table(
+    "Conditions on links of several rates",
+    build,
+    {
+        **session.identity(),
+        Column("Steps", "steps"): "that count: without warm-up and settling",
+        Column("Lowest step", "step_s_min", milliseconds, "ms"): "the fastest of them",
+        Column("Exposed from minima", "exposed_s_min", milliseconds, "ms"): "the lowest step less the floor's lowest. "
+        "The floor is the method without any exchange",
+        Column("Others' load", _load): "largest share of the machine's cores that others used during a cell; "
+        "“disturbed”: above the experiment's limit",
+        Column("Cores' time", "slower", cell, "× best"): "for the same work, right before a cell: of the slowest core "
+        "in the slowest cell, in units of the session's best",
+        Column("Link", "achieved_mbit", cell, "Mbit/s"): "what a rank sent in a plain dense all-reduce at this rate",
+    },
+    paragraph,
+)

@@ -8,25 +8,10 @@ import pandas as pd
 from edgc.report import verdicts
 from edgc.report.cpu_models import pooled
 from edgc.report.frames import MEMORY
-from edgc.report.render import NOTHING, cell
-from edgc.report.study import Line, Study, baseline_of, lines, steady
+from edgc.report.render import NOTHING, cell, groups, milliseconds, share
+from edgc.report.study import Line, Study, baseline_of, counted, lines, steady
+from edgc.report.table import IDENTITY, Column, Table
 from edgc.report.tables import accuracy
-
-TITLE = "What a method costs"
-
-CAPTION = {
-    "Pairs": "seeds that both the method and the baseline finished",
-    "Loss gap": "to the baseline, in nats a token, with the interval that table `accuracy` gives it. A timing has the "
-    "one that an experiment of `judgement.gaps_from` published, and with overlap that of the method without",
-    "Verdict": "that table's",
-    "Wire": "bytes of gradients that are sent, and of parameters under ZeRO-1 and FSDP2: sum over ranks, mean over "
-    "steps (of a timing: those that count); MB = 10⁶ bytes",
-    "Of the baseline's": "its share of what the baseline sends",
-    "Encode, decode": "a column each: what the method computes itself on the first pipeline stage, mean over steps, "
-    "without each run's first ones, so that what comes once in many steps counts",
-    "State": "what the exchange keeps from step to step: error feedback above all, and warm factors; of the rank that "
-    "holds most",
-}
 
 #: Columns that are those of table `accuracy`.
 QUALITY = ("pairs", "gap", "gap_low", "gap_high", "verdict", "decided", "beaten_by")
@@ -58,24 +43,19 @@ def _baseline_sent(study: Study) -> dict[str, float]:
     """What the baseline of each run sends in a step, by the run's id. Another model of CPU sends the same bytes."""
     alike = pooled(study)
     baselines = [(line, baseline_of(line, alike)) for line in lines(alike.frames.runs)]
-    return {run: _sent(_counted(own, alike)) for line, own in baselines if own for run in line.runs["run_id"]}
+    return {run: _sent(counted(own, alike)) for line, own in baselines if own for run in line.runs["run_id"]}
 
 
 def _row(line: Line, study: Study, quality: pd.Series | None, baseline_sent: dict[str, float]) -> dict[str, object]:
     """`quality`: the method's row of table `accuracy`."""
     row: dict[str, object] = {**line.identity, "pairs": 0, "gap": np.nan, "verdict": None}
     row |= {} if quality is None else {name: quality.get(name) for name in QUALITY}
-    steps, dense = _counted(line, study), baseline_sent.get(line.runs["run_id"].iloc[0], np.nan)
+    steps, dense = counted(line, study), baseline_sent.get(line.runs["run_id"].iloc[0], np.nan)
     wire = _sent(steps)
     row |= {"wire_mb": wire / 1e6, "wire_percent": 100 * wire / dense if dense else np.nan}
     timed = steps if study.experiment.timing else steady(steps)
     row |= {"encode_s": timed["t_encode"].mean(), "decode_s": timed["t_decode"].mean()}
     return row | {"state_mb": line.runs[STATE].astype(float).max() / 1e6}
-
-
-def _counted(line: Line, study: Study) -> pd.DataFrame:
-    steps = line.of(study.frames.steps)
-    return steps[steps["counted"] == 1] if study.experiment.timing else steps
 
 
 def _sent(steps: pd.DataFrame) -> float:
@@ -87,31 +67,41 @@ def paragraph(table: pd.DataFrame) -> str:
     kept = table[table["verdict"].isin(["preserved", "better"]) & table["wire_mb"].notna()] if len(table) else table
     if kept.empty:
         return "No method is known to keep its loss."
-    several = table[["model", "device"]].drop_duplicates().shape[0] > 1
     sentences = []
-    for (model, device), rows in kept.groupby(["model", "device"], sort=False):
+    for beginning, rows in groups(kept, among=table):
         least = rows.sort_values("wire_mb").iloc[0]
         of = f"{len(rows)} methods that keep their loss" if len(rows) > 1 else "the one method that keeps its loss"
         sentences.append(
-            (f"{model}, {device}: " if several else "")
-            + f"Of {of}, {least['title']} sends least, {cell(least['wire_percent'], ' %')} of the baseline's bytes. It "
-            f"computes for {cell(1e3 * (least['encode_s'] + least['decode_s']))} ms a step, and keeps "
+            f"{beginning}Of {of}, {least['title']} sends least, {share(least['wire_percent'])} of the baseline's "
+            f"bytes. It computes for {milliseconds(least['encode_s'] + least['decode_s'])} ms a step, and keeps "
             f"{cell(least['state_mb'])} MB a rank."
         )
     return "\n".join(sentences)
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: milliseconds and megabytes."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Pairs"] = table["pairs"]
-    shown["Loss gap (nats)"] = [accuracy.gap(row) for row in rows]
-    shown["Verdict"] = [NOTHING if pd.isna(row["verdict"]) else accuracy.verdict_in_words(row) for row in rows]
-    shown["Wire (MB/step)"] = table["wire_mb"].map(cell)
-    shown["Of the baseline's"] = [cell(share, " %") for share in table["wire_percent"]]
-    for region in ("encode", "decode"):
-        shown[f"{region} (ms)"] = (1e3 * table[f"{region}_s"]).map(cell)
-    shown["State (MB)"] = table["state_mb"].map(cell)
-    return shown
+def _verdict(row: pd.Series) -> str:
+    return NOTHING if pd.isna(row["verdict"]) else accuracy.verdict_in_words(row)
+
+
+TABLE = Table(
+    "What a method costs",
+    build,
+    {
+        **IDENTITY,
+        Column("Pairs", "pairs"): "seeds that both the method and the baseline finished",
+        Column("Loss gap", accuracy.gap_in_words, unit="nats"): "to the baseline, in nats a token, with the interval "
+        "that table `accuracy` gives it. A timing has the one that an experiment of `judgement.gaps_from` published, "
+        "and with overlap that of the method without",
+        Column("Verdict", _verdict): "that table's",
+        Column("Wire", "wire_mb", cell, "MB/step"): "bytes of gradients that are sent, and of parameters under ZeRO-1 "
+        "and FSDP2: sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes",
+        Column("Of the baseline's", "wire_percent", share): "its share of what the baseline sends",
+        Column("encode", "encode_s", milliseconds, "ms"): "",
+        Column("decode", "decode_s", milliseconds, "ms"): "",
+        "Encode, decode": "a column each: what the method computes itself on the first pipeline stage, mean over "
+        "steps, without each run's first ones, so that what comes once in many steps counts",
+        Column("State", "state_mb", cell, "MB"): "what the exchange keeps from step to step: error feedback above all, "
+        "and warm factors; of the rank that holds most",
+    },
+    paragraph,
+)

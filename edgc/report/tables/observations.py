@@ -15,10 +15,9 @@ import pandas as pd
 from edgc.report.low_rank import spectra
 from edgc.report.premise import RANK, by_window, late, movement, prediction, randomness
 from edgc.report.render import NOTHING, cell
-from edgc.report.study import Line, Study, lines
+from edgc.report.study import Line, Study, framed, lines
+from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 from edgc.report.window_means import EARLY, trajectories
-
-TITLE = "The premise, observed"
 
 PARTS = {
     "falls": "Entropy falls while the model trains",
@@ -27,21 +26,6 @@ PARTS = {
 }
 SUPPORTS, PARTLY, CONTRADICTS = "supports", "in part", "contradicts"
 SHARE = 2 / 3  #: of a part's verdicts that decides it
-
-CAPTION = {
-    "Premise": "one of its three parts",
-    "Stage": "of the pipeline; all: what the part's measures come to together",
-    "Measure": f"without a time: of the steps after the first {100 * EARLY:g} %",
-    "Value": "mean over seeds",
-    "Supports | contradicts": "limits, fixed in the code. Between them a measure supports its part in part",
-    "Verdict": "of this model, text and length of training only",
-    "In words": "the value in a sentence, made from it",
-    "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before the "
-    "exchange",
-    "Errors and spectra": "of the averaged gradient, exact, from its singular values",
-    "Random matrix": "an i.i.d. normal matrix of the same shape, by the law of Marchenko and Pastur",
-    "Windows": "those of the run's probe; a change is from one to the next",
-}
 
 
 class Measure(NamedTuple):
@@ -162,8 +146,7 @@ def build(study: Study) -> pd.DataFrame:
             verdicts = [row["verdict"] for row in found if row["part"] == part]
             rows += [row for row in found if row["part"] == part]
             rows.append({**line.identity, "part": part, "measure": "together", **conclusion(part, verdicts)})
-    columns = ["model", "method", "title", "device", "status", "part", "stage", "measure", "value"]
-    return pd.DataFrame(rows, columns=[*columns, "supports", "contradicts", "verdict", "words"])
+    return framed(rows, "part", "stage", "measure", "value", "supports", "contradicts", "verdict", "words")
 
 
 def conclusion(part: str, verdicts: list[str]) -> dict[str, str]:
@@ -193,19 +176,6 @@ def _by_stage(line: Line, study: Study) -> pd.DataFrame:
     return pd.DataFrame(found).groupby("stage").mean() if found else pd.DataFrame()
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: a part's numbers, then what they come to."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Hardware": table["device"]})
-    shown["Premise"] = table["part"].map(PARTS)
-    shown["Stage"] = table["stage"].map(lambda stage: "all" if pd.isna(stage) else f"{stage:.0f}")
-    shown["Measure"] = table["measure"]
-    shown["Value"] = table["value"].map(cell)
-    shown["Supports | contradicts"] = [_limits(row) for _, row in table.iterrows()]
-    shown["Verdict"] = table["verdict"]
-    shown["In words"] = table["words"]
-    return shown
-
-
 def _limits(row: pd.Series) -> str:
     if pd.isna(row["supports"]):
         return NOTHING
@@ -213,3 +183,28 @@ def _limits(row: pd.Series) -> str:
     return " | ".join(
         f"{sign} {row[kind]:g}".replace("-", "−") for sign, kind in zip(signs, ("supports", "contradicts"), strict=True)
     )
+
+
+TABLE = Table(
+    "The premise, observed",
+    build,
+    {
+        MODEL: "",
+        METHOD: "",
+        HARDWARE: "",
+        Column("Premise", "part", PARTS.get): "one of its three parts",
+        Column("Stage", "stage", lambda stage: "all" if pd.isna(stage) else f"{stage:.0f}"): "of the pipeline; all: "
+        "what the part's measures come to together",
+        Column("Measure", "measure"): f"without a time: of the steps after the first {100 * EARLY:g} %",
+        Column("Value", "value", cell): "mean over seeds",
+        Column("Supports | contradicts", _limits): "limits, fixed in the code. Between them a measure supports its "
+        "part in part",
+        Column("Verdict", "verdict"): "of this model, text and length of training only",
+        Column("In words", "words"): "the value in a sentence, made from it",
+        "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before "
+        "the exchange",
+        "Errors and spectra": "of the averaged gradient, exact, from its singular values",
+        "Random matrix": "an i.i.d. normal matrix of the same shape, by the law of Marchenko and Pastur",
+        "Windows": "those of the run's probe; a change is from one to the next",
+    },
+)

@@ -11,29 +11,10 @@ import pandas as pd
 
 from edgc.report import verdicts
 from edgc.report.reference_values import Claim, Reference, Setup
-from edgc.report.render import NOTHING, cell
-from edgc.report.study import Line, Study, baseline_of, lines, paired, reduction_percent, steady
+from edgc.report.render import NOTHING, with_range
+from edgc.report.study import Line, Study, baseline_of, lines, paired, paired_runs, reductions, steady
+from edgc.report.table import Column, Table
 from edgc.report.tables.latency import DEFINITIONS, latency
-
-TITLE = "Paper against measured"
-
-CAPTION = {
-    "Claim": "what the paper says, in our words",
-    "Where": "it stands in the paper",
-    "Paper": "the printed number; – where there is none, or where it is not known to us",
-    "Measure": "what we compare",
-    "Ours": "against the baseline of the same seed: mean over seeds (lowest, highest). Latency is of the medians over "
-    "a run's steps. Quality is the gap with its 95 % confidence interval",
-    "Verdict": "by the rules below",
-    "Reason": "why the paper and we cannot be compared, or why nothing was run",
-    "Verdict “reproduced”": "ours reaches the printed number, or misses it by less than its rounding; the quality's "
-    "interval lies below the experiment's margin",
-    "Verdict “within noise”": "the printed number lies within our range; the quality's interval straddles the margin",
-    "Verdict “not reproduced”": "the printed number lies above our range; the quality is worse, or a run diverged",
-    "Verdict “too few seeds”": f"fewer than {verdicts.MIN_SEEDS}, so nothing is judged",
-    "Verdict “not comparable”": "the paper measured another model, hardware or setting, or we do not know its number",
-    "Verdict “not run”": "nothing here measures it",
-}
 
 
 @dataclass(frozen=True)
@@ -141,7 +122,7 @@ def communication_reduction(line: Line, study: Study) -> list[Measured]:
     """Percent less communication latency than the baseline, by the medians of runs, under every definition."""
 
     def medians(run: Line, definition: str) -> pd.Series:
-        steps = steady(study.frames.steps[study.frames.steps["run_id"].isin(run.done["run_id"])])
+        steps = steady(run.done_of(study.frames.steps))
         return latency(steps, definition).groupby(steps["seed"]).median()
 
     baseline = baseline_of(line, study)
@@ -150,23 +131,18 @@ def communication_reduction(line: Line, study: Study) -> list[Measured]:
     return [
         measured
         for name, (label, _) in DEFINITIONS.items()
-        for measured in _reduction(label, medians(line, name), medians(baseline, name))
+        for measured in _reduction(label, paired(medians(line, name), medians(baseline, name)))
     ]
 
 
 def training_time_saving(line: Line, study: Study) -> list[Measured]:
     """Percent less training time than the baseline."""
-    baseline = baseline_of(line, study)
-    if baseline is None:
-        return []
-    seconds = (run.done.set_index("seed")["training_seconds"] for run in (line, baseline))
-    return _reduction("all steps of the run", *seconds)
+    return _reduction("all steps of the run", paired_runs(line, baseline_of(line, study), "training_seconds"))
 
 
-def _reduction(label: str, own: pd.Series, reference: pd.Series) -> list[Measured]:
+def _reduction(label: str, pairs: pd.DataFrame) -> list[Measured]:
     """Percent less than the baseline of the same seed, mean and range over seeds; nothing without a pair."""
-    pairs = paired(own, reference)
-    percents = [reduction_percent(o, r) for o, r in zip(pairs["own"], pairs["reference"], strict=True)]
+    percents = reductions(pairs)
     if not percents:
         return []
     low, high = (min(percents), max(percents)) if len(percents) > 1 else (np.nan, np.nan)
@@ -194,17 +170,6 @@ MEASURES: dict[str, Callable[[Line, Study], list[Measured]]] = {
 }
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    shown = pd.DataFrame({"Claim": table["text"], "Where": table["where"]})
-    shown["Paper"] = [_printed(row) for _, row in table.iterrows()]
-    shown["Measure"] = table["measure"]
-    shown["Ours"] = [_measured(row) for _, row in table.iterrows()]
-    shown["Verdict"] = table["verdict"]
-    shown["Reason"] = table["reason"]
-    return shown
-
-
 def _printed(row: pd.Series) -> str:
     if pd.isna(row["paper"]):
         return NOTHING
@@ -214,6 +179,30 @@ def _printed(row: pd.Series) -> str:
 def _measured(row: pd.Series) -> str:
     if pd.isna(row["ours"]):
         return NOTHING
-    bounds = f" ({cell(row['low'])}, {cell(row['high'])})" if pd.notna(row["low"]) else ""
     unit = f" {row['unit']}" if pd.notna(row["unit"]) else ""
-    return f"{cell(row['ours'])}{bounds}{unit}"
+    return with_range(row["ours"], row["low"], row["high"], between=", ") + unit
+
+
+TABLE = Table(
+    "Paper against measured",
+    build,
+    {
+        Column("Claim", "text"): "what the paper says, in our words",
+        Column("Where", "where"): "it stands in the paper",
+        Column("Paper", _printed): "the printed number; – where there is none, or where it is not known to us",
+        Column("Measure", "measure"): "what we compare",
+        Column("Ours", _measured): "against the baseline of the same seed: mean over seeds (lowest, highest). Latency "
+        "is of the medians over a run's steps. Quality is the gap with its 95 % confidence interval",
+        Column("Verdict", "verdict"): "by the rules below",
+        Column("Reason", "reason"): "why the paper and we cannot be compared, or why nothing was run",
+        "Verdict “reproduced”": "ours reaches the printed number, or misses it by less than its rounding; the "
+        "quality's interval lies below the experiment's margin",
+        "Verdict “within noise”": "the printed number lies within our range; the quality's interval straddles the "
+        "margin",
+        "Verdict “not reproduced”": "the printed number lies above our range; the quality is worse, or a run diverged",
+        "Verdict “too few seeds”": f"fewer than {verdicts.MIN_SEEDS}, so nothing is judged",
+        "Verdict “not comparable”": "the paper measured another model, hardware or setting, or we do not know its "
+        "number",
+        "Verdict “not run”": "nothing here measures it",
+    },
+)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.render import NOTHING
-from edgc.report.study import Line, Study, lines, paired, steady
+from edgc.report.render import NOTHING, gap, number, with_deviation
+from edgc.report.study import Line, Study, baseline_among, framed, lines, paired, steady
+from edgc.report.table import IDENTITY, Column, Table
 
 
 class Quantity(NamedTuple):
@@ -16,41 +17,31 @@ class Quantity(NamedTuple):
 
     name: str
     heading: str
-    unit: str
+    unit: str  #: of the heading
     scale: float  #: printed value = scale × the column's
     decimals: int
     words: str
     timed: bool = False
 
+    def told(self, value: float, sign: str = "") -> str:
+        """A value as it is printed."""
+        return number(self.scale * value, f"{sign}.{self.decimals}f")
 
-QUANTITIES = (
-    Quantity("loss", "Validation loss", "nats", 1, 4, "loss"),
-    Quantity("payload_bytes", "Payload (MB)", "MB", 1e-6, 1, "payload"),
-    Quantity("entropy_s", "Entropy (ms/step)", "ms", 1e3, 3, "entropy", timed=True),
-    Quantity("exchange_s", "Encode + wire + decode (ms)", "ms", 1e3, 2, "exchange", timed=True),
-    Quantity("apart_s", "Stage ends apart (ms)", "ms", 1e3, 2, "stage ends apart", timed=True),
-)
+    @property
+    def column(self) -> Column:
+        return Column(self.heading, self.name, self.told, self.unit)
+
+
+LOSS = Quantity("loss", "Validation loss", "", 1, 4, "loss")
+PAYLOAD = Quantity("payload_bytes", "Payload", "MB", 1e-6, 1, "payload")
+ENTROPY = Quantity("entropy_s", "Entropy", "ms/step", 1e3, 3, "entropy", timed=True)
+EXCHANGE = Quantity("exchange_s", "Encode + wire + decode", "ms", 1e3, 2, "exchange", timed=True)
+APART = Quantity("apart_s", "Stage ends apart", "ms", 1e3, 2, "stage ends apart", timed=True)
+QUANTITIES = (LOSS, PAYLOAD, ENTROPY, EXCHANGE, APART)
 
 #: Runs are not interleaved: what else the machine does changes their times by up to a third. A smaller ratio of two
 #: means says nothing of the parts, whatever the spread over seeds.
 TOLD_RATIO = 1.5
-
-TITLE = "What each part contributes"
-
-CAPTION = {
-    "All numbers": "of finished runs, mean over seeds",
-    "Seeds": "runs that finished",
-    "Validation loss": "final, in nats a token",
-    "Gap": "loss less the whole method's of the same seed: mean ± standard deviation",
-    "Payload": "gradient bytes that all ranks handed over in a run; MB = 10⁶ bytes",
-    "Entropy": "sampling and agreement: mean over steps on the first pipeline stage",
-    "Encode + wire + decode": "median over a run's compressed steps",
-    "Stage ends apart": "from the end of the first stage's exchange to the end of the last stage's: median over a "
-    "run's compressed steps",
-    "Without it": "every difference to the whole method whose 95 % confidence interval over seeds (Student's t, at "
-    f"least {verdicts.MIN_SEEDS} pairs) leaves zero out. Times must also differ by a factor of {TOLD_RATIO:g}: runs "
-    "follow one another on this machine and link",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -59,19 +50,15 @@ def build(study: Study) -> pd.DataFrame:
     Changes are means over pairs of seeds, with `_low` and `_high` of their 95 % confidence interval; `contributes`
     says in words which of them are larger than chance.
     """
-    found = [line for line in lines(study.frames.runs) if is_part(line.method, study)]
-    return pd.DataFrame([_row(line, study) for line in found], columns=_columns())
+    found = [_row(line, study) for line in lines(study.frames.runs) if is_part(line.method, study)]
+    numbers = [q.name + suffix for q in QUANTITIES for suffix in ("", "_change", "_low", "_high")]
+    return framed(found, "seeds", "pairs", "loss_change_sd", "contributes", *numbers)
 
 
 def is_part(method: str, study: Study) -> bool:
     """Whether it is the paper's method or one named `<the paper's method>_no_<part>`."""
     whole = study.reference.method
     return method == whole or method.startswith(f"{whole}_no_")
-
-
-def _columns() -> list[str]:
-    columns = ["model", "method", "title", "device", "status", "seeds", "pairs", "loss_change_sd", "contributes"]
-    return columns + [q.name + suffix for q in QUANTITIES for suffix in ("", "_change", "_low", "_high")]
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
@@ -94,12 +81,7 @@ def change(line: Line, name: str, study: Study) -> pd.Series:
 
 def whole_of(line: Line, study: Study) -> Line | None:
     """The whole method on the line's model and hardware; None if it was not run there."""
-    same = (
-        other
-        for other in lines(study.frames.runs)
-        if (other.model, other.method, other.device) == (line.model, study.reference.method, line.device)
-    )
-    return next(same, None)
+    return baseline_among(line, study.frames.runs, study.reference.method)
 
 
 def by_seed(line: Line | None, study: Study) -> pd.DataFrame:
@@ -108,7 +90,7 @@ def by_seed(line: Line | None, study: Study) -> pd.DataFrame:
     if line is None:
         return pd.DataFrame(columns=names, dtype=float)
     done = line.done.set_index("seed")
-    steps = study.frames.steps[study.frames.steps["run_id"].isin(done["run_id"])]
+    steps = line.done_of(study.frames.steps)
     counted = steady(steps)
     compressed = counted[counted["payload_bytes"] < counted["dense_bytes"]]
     exchange = compressed[["t_encode", "t_wire", "t_decode"]].sum(axis=1, skipna=False)
@@ -124,10 +106,14 @@ def by_seed(line: Line | None, study: Study) -> pd.DataFrame:
 
 
 def contributes(own: pd.DataFrame, changes: dict[str, pd.Series]) -> str:
-    """What happens without a part, in words: the changes that are larger than chance (see `CAPTION`)."""
+    """What happens without a part, in words: the changes that are larger than chance (see `TABLE`)."""
     if max(map(len, changes.values())) < verdicts.MIN_SEEDS:
         return verdicts.TOO_FEW
-    found = [_told(q, changes[q.name]) for q in QUANTITIES if _beyond_chance(q, own[q.name], changes[q.name])]
+    found = [
+        f"{q.words} {q.told(changes[q.name].mean(), '+')} {q.unit.removesuffix('/step') or 'nats'}"
+        for q in QUANTITIES
+        if _beyond_chance(q, own[q.name], changes[q.name])
+    ]
     return ", ".join(found) or "no difference beyond the spread over seeds"
 
 
@@ -140,31 +126,26 @@ def _beyond_chance(quantity: Quantity, own: pd.Series, differences: pd.Series) -
     return bool(max(without, whole) > TOLD_RATIO * min(without, whole))
 
 
-def _told(quantity: Quantity, differences: pd.Series) -> str:
-    return f"{quantity.words} {differences.mean() * quantity.scale:+.{quantity.decimals}f} {quantity.unit}".replace(
-        "-", "−"
-    )
-
-
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Seeds"] = table["seeds"]
-    for quantity in QUANTITIES:
-        shown[quantity.heading] = [_number(n * quantity.scale, quantity.decimals) for n in table[quantity.name]]
-        if quantity.name == "loss":
-            shown["Gap"] = [_gap(row) for _, row in table.iterrows()]
-    shown["Without it"] = table["contributes"]
-    return shown
-
-
-def _number(value: float, decimals: int) -> str:
-    return NOTHING if pd.isna(value) else f"{value:.{decimals}f}"
-
-
 def _gap(row: pd.Series) -> str:
-    if pd.isna(row["contributes"]) or pd.isna(row["loss_change"]):
-        return NOTHING
-    spread = f" ± {row['loss_change_sd']:.4f}" if row["pairs"] > 1 else ""
-    return f"{row['loss_change']:+.4f}{spread}".replace("-", "−")
+    return NOTHING if pd.isna(row["contributes"]) else with_deviation(row, "loss_change", gap)
+
+
+TABLE = Table(
+    "What each part contributes",
+    build,
+    {
+        "All numbers": "of finished runs, mean over seeds",
+        **IDENTITY,
+        Column("Seeds", "seeds"): "runs that finished",
+        LOSS.column: "final, in nats a token",
+        Column("Gap", _gap): "loss less the whole method's of the same seed: mean ± standard deviation",
+        PAYLOAD.column: "gradient bytes that all ranks handed over in a run; MB = 10⁶ bytes",
+        ENTROPY.column: "sampling and agreement: mean over steps on the first pipeline stage",
+        EXCHANGE.column: "median over a run's compressed steps",
+        APART.column: "from the end of the first stage's exchange to the end of the last stage's: median over a run's "
+        "compressed steps",
+        Column("Without it", "contributes"): "every difference to the whole method whose 95 % confidence interval over "
+        f"seeds (Student's t, at least {verdicts.MIN_SEEDS} pairs) leaves zero out. Times must also differ by a factor "
+        f"of {TOLD_RATIO:g}: runs follow one another on this machine and link",
+    },
+)

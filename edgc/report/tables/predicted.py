@@ -7,30 +7,12 @@ import math
 import pandas as pd
 
 from edgc.report import timed_steps as session
-from edgc.report.render import NOTHING, cell, percent, with_band
-from edgc.report.study import Line, Study, band, reduction_percent
+from edgc.report.render import NOTHING, cell, milliseconds, percent, with_band
+from edgc.report.study import Line, Study, banded, reduction_percent
+from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 from edgc.report.timed_steps import TimedSession
 
-TITLE = "Predicted and measured"
-
 CLEAR = 3.0  #: percent of a step; the sign of a smaller saving is not judged
-
-CAPTION = {
-    "Held out": "“no”: the calibration rests on this very point. It is made from the sessions that the experiment "
-    "names in `predict_from`",
-    "Predicted step": "by the cluster model, written down before anything here was measured. Adaptive methods and "
-    "links without a limit are not predicted",
-    "Measured step": "the fastest counted step, as in the calibration: disturbances only make a step longer",
-    "Median step": "of the counted steps (20–80 % quantiles)",
-    "Error": "how much longer the predicted step is than the measured one",
-    "Floor": "the same error for the step without any exchange of gradients, for methods whose stages send each other "
-    "what that step's do. Without pipeline stages the floor uses no network, so its error is the machine's drift "
-    "since it was calibrated (above zero: the machine is faster)",
-    "Predicted saving": "of the step, against the baseline's at the same rate",
-    "Measured saving": "the same of the fastest steps",
-    "Off by": "predicted less measured saving",
-    "Right sign": f"whether saving or loss was predicted; judged where it is more than {CLEAR:g} %",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -50,7 +32,7 @@ def build(study: Study) -> pd.DataFrame:
             reference = predicted.get((line.model, study.experiment.judgement.baseline, rate), {})
             row = {**line.identity, "rate": rate, "known": bool(said["known"]), "steps": len(steps)}
             row |= {"predicted_s": said["iteration_s"], "measured_s": steps["t_step"].min()}
-            row |= dict(zip(("step_s", "step_s_p20", "step_s_p80"), band(steps["t_step"]), strict=True))
+            row |= banded("step_s", steps["t_step"])
             row["error_percent"] = -reduction_percent(said["iteration_s"], row["measured_s"])
             floor = own.floor(line)
             alone = own.steps(floor if floor and _between_stages(floor) == _between_stages(line) else None, rate)
@@ -95,19 +77,36 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """As it is read: milliseconds, and rounded."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Rate": table["rate"].map(session.spoken)})
-    shown["Method"], shown["Hardware"] = table["title"], table["device"]
-    shown["Held out"] = ["no" if known else "yes" for known in table["known"]]
-    shown["Predicted step (ms)"] = (1e3 * table["predicted_s"]).map(cell)
-    shown["Measured step (ms)"] = (1e3 * table["measured_s"]).map(cell)
-    shown["Median step (ms)"] = [with_band(row, "step_s", 1e3) for row in rows]
-    shown["Error"] = table["error_percent"].map(percent)
-    shown["Floor"] = table["floor_error_percent"].map(percent)
-    shown["Predicted saving"] = table["predicted_saving_percent"].map(percent)
-    shown["Measured saving"] = table["saving_percent"].map(percent)
-    shown["Off by (points)"] = table["saving_error_points"].map(cell)
-    shown["Right sign"] = [NOTHING if pd.isna(right) else "yes" if right else "no" for right in table["right_sign"]]
-    return shown
+def _yes(value: object) -> str:
+    return NOTHING if pd.isna(value) else "yes" if value else "no"
+
+
+TABLE = Table(
+    "Predicted and measured",
+    build,
+    {
+        MODEL: "",
+        Column("Rate", "rate", session.spoken): "",
+        METHOD: "",
+        HARDWARE: "",
+        Column("Held out", "known", lambda known: _yes(not known)): "“no”: the calibration rests on this very point. "
+        "It is made from the sessions that the experiment names in `predict_from`",
+        Column("Predicted step", "predicted_s", milliseconds, "ms"): "by the cluster model, written down before "
+        "anything here was measured. Adaptive methods and links without a limit are not predicted",
+        Column("Measured step", "measured_s", milliseconds, "ms"): "the fastest counted step, as in the calibration: "
+        "disturbances only make a step longer",
+        Column("Median step", with_band("step_s", milliseconds), unit="ms"): "of the counted steps (20–80 % quantiles)",
+        Column("Error", "error_percent", percent): "how much longer the predicted step is than the measured one",
+        Column("Floor", "floor_error_percent", percent): "the same error for the step without any exchange of "
+        "gradients, for methods whose stages send each other what that step's do. Without pipeline stages the floor "
+        "uses no network, so its error is the machine's drift since it was calibrated (above zero: the machine is "
+        "faster)",
+        Column("Predicted saving", "predicted_saving_percent", percent): "of the step, against the baseline's at the "
+        "same rate",
+        Column("Measured saving", "saving_percent", percent): "the same of the fastest steps",
+        Column("Off by", "saving_error_points", cell, "points"): "predicted less measured saving",
+        Column("Right sign", "right_sign", _yes): "whether saving or loss was predicted; judged where it is more than "
+        f"{CLEAR:g} %",
+    },
+    paragraph,
+)

@@ -7,20 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING
+from edgc.report.render import NOTHING, gap, loss
 from edgc.report.study import Study
+from edgc.report.table import METHOD, MODEL, Column, Table
 from edgc.report.tables import accuracy
 from edgc.report.verdicts import difference, spread
-
-TITLE = "Replicas"
-
-CAPTION = {
-    "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how they "
-    "ended",
-    "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",
-    "More replicas": "the gap with most replicas less that with fewest, in nats, and Welch's 95 % interval; “hurt”: it "
-    "lies above 0; “help”: below; “not told apart”: 0 is in it",
-}
 
 COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]
 COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "gap_sd", "verdict"]
@@ -50,25 +41,9 @@ def paragraph(table: pd.DataFrame) -> str:
     for title, own in _methods(table):
         if effect := _effect(own):
             low, high = _ends(own)
-            more = accuracy.signed(difference(low, high)[0])
+            more = gap(difference(low, high)[0])
             told[effect].append(f"{title} ({more} nats from {low['replicas']} to {high['replicas']})")
     return "\n".join(f"{SAID[effect]} {'; '.join(titles)}." for effect, titles in told.items() if titles)
-
-
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """One line per method; a loss and a gap per degree."""
-    rows = []
-    for title, own in _methods(table):
-        row: dict[str, object] = {"Model": own["model"].iloc[0], "Method": title}
-        for _, each in own.iterrows():
-            done = each["status"] == "done"
-            many = f"{each['replicas']} replica{'s' if each['replicas'] > 1 else ''}"
-            row[f"Loss, {many}"] = f"{each['loss']:.4f}" if done else each["status"]
-            row[f"Gap, {many}"] = accuracy.gap(each)
-        effect = _effect(own)
-        more = accuracy.signed(*difference(*_ends(own)))
-        rows.append(row | {"More replicas": f"{more}: {effect}" if effect else NOTHING})
-    return pd.DataFrame(rows, columns=None if rows else ["Method"])
 
 
 def _methods(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -87,3 +62,40 @@ def _effect(own: pd.DataFrame) -> str | None:
     if len(own) < 2 or np.isnan(low) or "baseline" in set(own["verdict"]):
         return None
     return HURT if low > 0 else HELP if high < 0 else EQUAL
+
+
+def _by_method(table: pd.DataFrame) -> pd.DataFrame:
+    """One line per method; a loss and a gap per degree (see `_degrees`)."""
+    rows = []
+    for title, own in _methods(table):
+        row: dict[str, object] = {"model": own["model"].iloc[0], "title": title}
+        for _, each in own.iterrows():
+            many = f"{each['replicas']} replica{'s' if each['replicas'] > 1 else ''}"
+            row[f"Loss, {many}"] = loss(each["loss"]) if each["status"] == "done" else each["status"]
+            row[f"Gap, {many}"] = accuracy.gap_in_words(each)
+        effect = _effect(own)
+        more = accuracy.interval(*difference(*_ends(own)))
+        rows.append(row | {"more": f"{more}: {effect}" if effect else NOTHING})
+    return pd.DataFrame(rows)
+
+
+def _degrees(table: pd.DataFrame) -> list[Column]:
+    return [Column(name, name) for name in table if str(name).startswith(("Loss, ", "Gap, "))]
+
+
+TABLE = Table(
+    "Replicas",
+    build,
+    {
+        MODEL: "",
+        METHOD: "",
+        _degrees: "",
+        "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how "
+        "they ended",
+        "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",
+        Column("More replicas", "more"): "the gap with most replicas less that with fewest, in nats, and Welch's 95 % "
+        f"interval; “{HURT}”: it lies above 0; “{HELP}”: below; “{EQUAL}”: 0 is in it",
+    },
+    paragraph,
+    _by_method,
+)

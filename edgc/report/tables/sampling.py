@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 
 from edgc.report.probe_rows import TIMED
-from edgc.report.render import NOTHING, cell, percent
-from edgc.report.study import Line, Study, lines, steady
+from edgc.report.render import cell, coefficient, percent
+from edgc.report.study import Line, Study, framed, lines, steady
+from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, EntropyTrajectory, followed, interval, trajectories
-
-TITLE = "Sampling of entropy"
 
 ALPHAS = (FULL, 0.5, 0.25, 0.1, 0.05)
 ERROR_LIMIT = 0.01  #: nats; ours: a tenth of the change of entropy that already moves a rank from limit to limit
@@ -20,30 +19,6 @@ ERROR_LIMIT = 0.01  #: nats; ours: a tenth of the change of entropy that already
 #: Of a trajectory's `followed`, what the table shows.
 COST = ("elements_percent", "sample_ms", "saved_percent")
 SHOWN = ("error", "correlation", "correlation_late", "means_correlation_late")
-
-CAPTION = {
-    "All numbers": "of the gradients of each pipeline stage's first data-parallel rank, before the exchange. Errors "
-    "are means over stages, correlations the lowest of a stage",
-    "Estimator": "of entropy",
-    "β": "share of the elements that is asked for",
-    "Elements": "share that is read, and so much of the memory: whole sectors of 32 bytes. It is less than β, "
-    "because the stride avoids the row length's divisors",
-    "α": "share of the steps that is sampled",
-    "Sample": "median time of one sample of all matrices, all stages together",
-    "Saved": "of the time that entropy of every element in every step takes",
-    "Timed shapes: …": "the same of the random matrices that the experiment names: too large to train here, timed "
-    "alone on the machine",
-    "Error of a matrix": "of one matrix in one step, against all its elements: mean of absolute values (bias: mean of "
-    "signed ones)",
-    "Window": "steps",
-    "Error of a window": "its mean of the stage's sampled entropy, against its mean of the full one",
-    "Correlation": "of the window's sampled mean with the full entropy of every step, over the whole run. The mean is "
-    "held over its window: a policy gets one number per window, so nothing is interpolated",
-    "Correlation, late": f"the same over the windows that begin after the first {100 * EARLY:g} % of the steps",
-    "With full means, late": "of sampled with full means, one pair per window: leaves out what any window loses",
-    "Limits": "of the paper's α and β only. Limits of time and correlation are the paper's, that of the error of a "
-    f"matrix ({ERROR_LIMIT:g} nats) is ours",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -67,9 +42,8 @@ def build(study: Study) -> pd.DataFrame:
                 for alpha in ALPHAS
                 if all(interval(alpha) <= t.window for t in same)
             ]
-    columns = ["model", "method", "title", "device", "status", "estimator", "beta", "alpha", *COST]
-    columns += [*(f"timed_{name}" for name in COST), "matrix_error", "matrix_bias", "window", "window_error"]
-    table = pd.DataFrame(rows, columns=[*columns, *SHOWN[1:]])
+    columns = ["estimator", "beta", "alpha", *COST, *(f"timed_{name}" for name in COST)]
+    table = framed(rows, *columns, "matrix_error", "matrix_bias", "window", "window_error", *SHOWN[1:])
     table["limits"] = [_limits(row, study) for _, row in table.iterrows()]
     return table
 
@@ -136,30 +110,45 @@ def _limits(row: pd.Series, study: Study) -> str | None:
     return "; ".join(f"{limit}: {'yes' if met else 'no'}" for limit, met in known.items()) or None
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Hardware": table["device"]})
-    shown["Estimator"] = table["estimator"]
-    shown["β"], shown["Elements"] = table["beta"], table["elements_percent"].map(percent)
-    shown["α"], shown["Sample (ms)"] = table["alpha"], table["sample_ms"].map(cell)
-    shown["Saved"] = table["saved_percent"].map(percent)
-    shown["Timed shapes: sample (ms)"] = table["timed_sample_ms"].map(cell)
-    shown["Timed shapes: saved"] = table["timed_saved_percent"].map(percent)
-    shown["Error of a matrix (nats)"] = [_error(row) for _, row in table.iterrows()]
-    shown["Window"], shown["Error of a window (nats)"] = table["window"], table["window_error"].map(cell)
-    shown["Correlation"] = table["correlation"].map(decimals)
-    shown["Correlation, late"] = table["correlation_late"].map(decimals)
-    shown["With full means, late"] = table["means_correlation_late"].map(decimals)
-    shown["Limits"] = table["limits"]
-    return shown
-
-
-def decimals(value: float) -> str:
-    """A correlation, with three decimals."""
-    return NOTHING if pd.isna(value) else f"{value:.3f}".replace("-", "−")
-
-
 def _error(row: pd.Series) -> str:
     if row["matrix_error"] == 0:
         return "0"
     return f"{cell(row['matrix_error'])} (bias {cell(row['matrix_bias'])})"
+
+
+TABLE = Table(
+    "Sampling of entropy",
+    build,
+    {
+        "All numbers": "of the gradients of each pipeline stage's first data-parallel rank, before the exchange. "
+        "Errors are means over stages, correlations the lowest of a stage",
+        MODEL: "",
+        METHOD: "",
+        HARDWARE: "",
+        Column("Estimator", "estimator"): "of entropy",
+        Column("β", "beta"): "share of the elements that is asked for",
+        Column("Elements", "elements_percent", percent): "share that is read, and so much of the memory: whole sectors "
+        "of 32 bytes. It is less than β, because the stride avoids the row length's divisors",
+        Column("α", "alpha"): "share of the steps that is sampled",
+        Column("Sample", "sample_ms", cell, "ms"): "median time of one sample of all matrices, all stages together",
+        Column("Saved", "saved_percent", percent): "of the time that entropy of every element in every step takes",
+        Column("Timed shapes: sample", "timed_sample_ms", cell, "ms"): "",
+        Column("Timed shapes: saved", "timed_saved_percent", percent): "",
+        "Timed shapes: …": "the same of the random matrices that the experiment names: too large to train here, timed "
+        "alone on the machine",
+        Column("Error of a matrix", _error, unit="nats"): "of one matrix in one step, against all its elements: mean "
+        "of absolute values (bias: mean of signed ones)",
+        Column("Window", "window"): "steps",
+        Column("Error of a window", "window_error", cell, "nats"): "its mean of the stage's sampled entropy, against "
+        "its mean of the full one",
+        Column("Correlation", "correlation", coefficient): "of the window's sampled mean with the full entropy of "
+        "every step, over the whole run. The mean is held over its window: a policy gets one number per window, so "
+        "nothing is interpolated",
+        Column("Correlation, late", "correlation_late", coefficient): "the same over the windows that begin after the "
+        f"first {100 * EARLY:g} % of the steps",
+        Column("With full means, late", "means_correlation_late", coefficient): "of sampled with full means, one pair "
+        "per window: leaves out what any window loses",
+        Column("Limits", "limits"): "of the paper's α and β only. Limits of time and correlation are the paper's, that "
+        f"of the error of a matrix ({ERROR_LIMIT:g} nats) is ours",
+    },
+)

@@ -5,53 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from edgc.core.comm.telemetry import REGIONS
 from edgc.report.frames import STEP_SECONDS
-from edgc.report.render import cell, percent, with_band
-from edgc.report.study import (
-    Line,
-    Study,
-    band,
-    baseline_of,
-    central,
-    lines,
-    paired,
-    reduction_percent,
-    steady,
-)
-
-TITLE = "Training time"
-
-CAPTION = {
-    "Step": "median (20–80 % quantiles) over steps and seeds",
-    "Parts of a step": "a column each: means over the steps within that band, so that they add up",
-    "Tokens/s": "a global batch's tokens divided by the median step",
-    "Training": "seconds of all steps of a finished run, mean over seeds. Start-up, evaluation and checkpoints are not "
-    "in it",
-    "Saving": "of training time, against the baseline of the same seed on the same hardware",
-    "To target": "seconds until the validation loss is at most the baseline's final one (of the same seed) plus the "
-    "experiment's margin: median over seeds; inf: not reached, or the run did not finish",
-    "Reached": "seeds that reached the target, of those that have one",
-    "Start-up": "seconds of a finished run, mean over seeds",
-    "Evaluation": "the same",
-    "Checkpoints": "the same",
-}
+from edgc.report.render import cell, milliseconds, percent, with_band
+from edgc.report.study import Line, Study, banded, baseline_of, by_line, central, paired_runs, reductions, steady
+from edgc.report.table import IDENTITY, Column, Table
 
 
 def build(study: Study) -> pd.DataFrame:
     """One row per line, in seconds: step_s with _p20, _p80, its parts, training_s, to_target_s; tokens_per_s."""
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, study)
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
     steps = steady(line.of(study.frames.steps))
-    median, low, high = band(steps["t_step"])
     parts = central(steps)[list(STEP_SECONDS)].mean()
     baseline = baseline_of(line, study)
     times = time_to_target(line, baseline, study)
     row: dict[str, object] = {**line.identity, "runs": len(line.measured), "steps": len(steps)}
-    row |= {"step_s": median, "step_s_p20": low, "step_s_p80": high}
+    row |= banded("step_s", steps["t_step"])
     row |= {f"{part.removeprefix('t_')}_s": parts[part] for part in STEP_SECONDS}
-    row["tokens_per_s"] = _tokens_per_step(line) / median
+    row["tokens_per_s"] = _tokens_per_step(line) / steps["t_step"].median()
     row["training_s"] = line.done["training_seconds"].mean()
     row["saving_percent"] = saving_percent(line, baseline)
     row["to_target_s"] = times.median() if len(times) else np.nan
@@ -69,15 +43,8 @@ def _tokens_per_step(line: Line) -> float:
 
 def saving_percent(line: Line, baseline: Line | None) -> float:
     """Training seconds saved against the baseline of the same seed, mean over seeds, in percent."""
-    if baseline is None:
-        return np.nan
-    seconds = [run.set_index("seed")["training_seconds"] for run in (line.done, baseline.done)]
-    pairs = paired(*seconds)
-    return (
-        float(np.mean([reduction_percent(o, r) for o, r in zip(pairs["own"], pairs["reference"], strict=True)]))
-        if len(pairs)
-        else np.nan
-    )
+    saved = reductions(paired_runs(line, baseline, "training_seconds"))
+    return float(np.mean(saved)) if saved else np.nan
 
 
 def time_to_target(line: Line, baseline: Line | None, study: Study, spent: str = "seconds") -> pd.Series:
@@ -91,7 +58,7 @@ def time_to_target(line: Line, baseline: Line | None, study: Study, spent: str =
         return pd.Series(dtype=float)
     targets = baseline.done.set_index("seed")["validation_loss"] + study.experiment.judgement.margin_nats
     seeds = [seed for seed in line.measured["seed"] if seed in targets.index]
-    evals = study.frames.evals[study.frames.evals["run_id"].isin(line.done["run_id"])]
+    evals = line.done_of(study.frames.evals)
     return pd.Series({seed: _first(evals[evals["seed"] == seed], targets[seed], spent) for seed in seeds}, dtype=float)
 
 
@@ -100,20 +67,25 @@ def _first(evals: pd.DataFrame, target: float, spent: str) -> float:
     return float(met[spent].min()) if len(met) else np.inf
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read: steps in milliseconds, runs in seconds."""
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Step (ms)"] = [with_band(row, "step_s", 1e3) for _, row in table.iterrows()]
-    for part in STEP_SECONDS:
-        name = part.removeprefix("t_")
-        shown[f"{name} (ms)"] = (table[f"{name}_s"] * 1e3).map(cell)
-    shown["Tokens/s"] = table["tokens_per_s"].map(cell)
-    shown["Training (s)"] = table["training_s"].map(cell)
-    shown["Saving"] = table["saving_percent"].map(percent)
-    shown["To target (s)"] = table["to_target_s"].map(cell)
-    shown["Reached"] = table["reached"]
-    shown["Start-up (s)"] = table["startup_s"].map(cell)
-    shown["Evaluation (s)"] = table["evaluation_s"].map(cell)
-    shown["Checkpoints (s)"] = table["checkpoint_s"].map(cell)
-    return shown
+TABLE = Table(
+    "Training time",
+    build,
+    {
+        **IDENTITY,
+        Column("Step", with_band("step_s", milliseconds), unit="ms"): "median (20–80 % quantiles) over steps and seeds",
+        "Parts of a step": "a column each: means over the steps within that band, so that they add up",
+        **{Column(region, f"{region}_s", milliseconds, "ms"): "" for region in REGIONS},
+        Column("Tokens/s", "tokens_per_s", cell): "a global batch's tokens divided by the median step",
+        Column("Training", "training_s", cell, "s"): "seconds of all steps of a finished run, mean over seeds. "
+        "Start-up, evaluation and checkpoints are not in it",
+        Column("Saving", "saving_percent", percent): "of training time, against the baseline of the same seed on the "
+        "same hardware",
+        Column("To target", "to_target_s", cell, "s"): "seconds until the validation loss is at most the baseline's "
+        "final one (of the same seed) plus the experiment's margin: median over seeds; inf: not reached, or the run "
+        "did not finish",
+        Column("Reached", "reached"): "seeds that reached the target, of those that have one",
+        Column("Start-up", "startup_s", cell, "s"): "seconds of a finished run, mean over seeds",
+        Column("Evaluation", "evaluation_s", cell, "s"): "the same",
+        Column("Checkpoints", "checkpoint_s", cell, "s"): "the same",
+    },
+)

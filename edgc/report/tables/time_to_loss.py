@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING, cell
-from edgc.report.study import Line, Study, baseline_of, lines, paired
+from edgc.report.render import NOTHING, cell, factor, groups, megabytes, with_range
+from edgc.report.study import Line, Study, baseline_of, by_line, paired
+from edgc.report.table import IDENTITY, Column, Table
 from edgc.report.tables.time import time_to_target
 from edgc.report.timed_steps import DENSE, role
 
-TITLE = "What it takes to reach the baseline's loss"
-
-#: By column of the frame `evals`: heading, and what a printed unit is.
-SPENT = {"seconds": ("Seconds", 1.0), "step": ("Steps", 1.0), "wire_bytes": ("Wire (MB)", 1e6)}
-
-CAPTION = {
-    "Target": "the first evaluation whose validation loss is at most the baseline's final one (of the same seed) plus "
-    "the experiment's margin. Nothing is known finer than the experiment's interval of evaluations",
-    "Reached": "seeds that reached it, of those whose baseline finished",
-    "Fastest dense": "the dense method with the lowest median seconds",
-    "Seconds": "of training, without start-up, evaluation and checkpoints: median over seeds (lowest–highest). Runs "
-    "follow one another, so seconds depend on what else the machine did; steps and bytes do not",
-    "Steps": "the same of steps",
-    "Wire": "the same of gradient bytes that all ranks sent; MB = 10⁶ bytes",
-    "inf": "the target was missed, or the run did not finish",
-    "… / baseline": "ratio to the baseline's of the same seed: median over the seeds whose baseline reached the target",
-    "… / fastest dense": "the same to the fastest dense method's",
-}
+SPENT = ("seconds", "step", "wire_bytes")  #: columns of the frame `evals`
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -35,7 +21,7 @@ def build(study: Study) -> pd.DataFrame:
 
     `dense`: title of the fastest dense method.
     """
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, study)
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
@@ -55,8 +41,8 @@ def _row(line: Line, study: Study) -> dict[str, object]:
 def fastest_dense(line: Line, study: Study) -> Line | None:
     """Of the dense methods on the same model and hardware, the one with the lowest median seconds to the target."""
     baseline = baseline_of(line, study)
-    same = [o for o in lines(study.frames.runs) if (o.model, o.device) == (line.model, line.device)]
-    medians = [(time_to_target(o, baseline, study).median(), o) for o in same if role(o) == DENSE]
+    dense = [other for other in line.beside(study.frames.runs) if role(other) == DENSE]
+    medians = [(time_to_target(other, baseline, study).median(), other) for other in dense]
     reached = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
     return min(reached, key=lambda pair: pair[0])[1] if reached else None
 
@@ -72,12 +58,7 @@ def paragraph(table: pd.DataFrame) -> str:
     tried = table[table["seeds"] > 0]
     if tried.empty:
         return "No method has a target: the baseline did not finish."
-    groups = tried.groupby(["model", "device"], sort=False)
-    return "\n".join(
-        (f"{model}, {device}: " if len(groups) > 1 else "") + sentence
-        for (model, device), rows in groups
-        for sentence in _words(rows)
-    )
+    return "\n".join(beginning + sentence for beginning, rows in groups(tried) for sentence in _words(rows))
 
 
 def _words(rows: pd.DataFrame) -> list[str]:
@@ -94,7 +75,7 @@ def _words(rows: pd.DataFrame) -> list[str]:
         )
         row = reached.sort_values("wire_bytes").iloc[0]
         sentences.append(
-            f"{row['title']} sends least until then: {cell(row['wire_bytes'] / 1e6)} MB, "
+            f"{row['title']} sends least until then: {megabytes(row['wire_bytes'])} MB, "
             f"{_times(row['wire_bytes_per_baseline'])} those of {row['baseline']}."
         )
     missed = rows[rows["reached"] < rows["seeds"]]
@@ -110,22 +91,46 @@ def _times(value: float) -> str:
     return NOTHING if pd.isna(value) else f"{value:.2f} times"
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Reached"] = [f"{row['reached']}/{row['seeds']}" if row["seeds"] else NOTHING for row in rows]
-    shown["Fastest dense"] = table["dense"]
-    for spent, (heading, unit) in SPENT.items():
-        shown[heading] = [_range(row, spent, unit) for row in rows]
-        for name, words in (("baseline", "baseline"), ("dense", "fastest dense")):
-            shown[f"{heading} / {words}"] = table[f"{spent}_per_{name}"].map(lambda v: cell(v, suffix="×"))
-    return shown
+def _spent(spent: str, name: str, text: str, form: Callable[[float], str] = cell, unit: str = "") -> dict[Column, str]:
+    """What was spent, what that is, and its ratios to others'."""
+
+    def values(row: pd.Series) -> str:
+        low = row[f"{spent}_low"] if row["seeds"] > 1 else np.nan
+        return with_range(row[spent], low, row[f"{spent}_high"], form)
+
+    column = Column(name, values, unit=unit)
+    return {
+        column: text,
+        Column(f"{column.heading} / baseline", f"{spent}_per_baseline", factor): "",
+        Column(f"{column.heading} / fastest dense", f"{spent}_per_dense", factor): "",
+    }
 
 
-def _range(row: pd.Series, spent: str, unit: float) -> str:
-    median, low, high = (row[name] / unit for name in (spent, f"{spent}_low", f"{spent}_high"))
-    if pd.isna(median):
-        return NOTHING
-    return f"{cell(median)} ({cell(low)}–{cell(high)})" if row["seeds"] > 1 else cell(median)
+TABLE = Table(
+    "What it takes to reach the baseline's loss",
+    build,
+    {
+        "Target": "the first evaluation whose validation loss is at most the baseline's final one (of the same seed) "
+        "plus the experiment's margin. Nothing is known finer than the experiment's interval of evaluations",
+        **IDENTITY,
+        Column(
+            "Reached", lambda row: f"{row['reached']}/{row['seeds']}" if row["seeds"] else NOTHING
+        ): "seeds that reached it, of those whose baseline finished",
+        Column("Fastest dense", "dense"): "the dense method with the lowest median seconds",
+        **_spent(
+            "seconds",
+            "Seconds",
+            "of training, without start-up, evaluation and checkpoints: median over seeds (lowest–highest). Runs "
+            "follow one another, so seconds depend on what else the machine did; steps and bytes do not",
+        ),
+        **_spent("step", "Steps", "the same of steps"),
+        **_spent(
+            "wire_bytes", "Wire", "the same of gradient bytes that all ranks sent; MB = 10⁶ bytes", megabytes, "MB"
+        ),
+        "inf": "the target was missed, or the run did not finish",
+        "… / baseline": "ratio to the baseline's of the same seed: median over the seeds whose baseline reached the "
+        "target",
+        "… / fastest dense": "the same to the fastest dense method's",
+    },
+    paragraph,
+)

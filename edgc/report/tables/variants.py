@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.render import NOTHING, cell, percent
-from edgc.report.study import Line, Study, baseline_of, lines
+from edgc.report.render import cell, coefficient, gap, number, percent, with_deviation, with_range
+from edgc.report.study import Line, Study, baseline_of, by_line
+from edgc.report.table import IDENTITY, Column, Table
 from edgc.report.tables import clamps
-
-TITLE = "Variants at equal bytes"
 
 #: How far outside the fixed ranks' bytes, as a factor, their loss is still told.
 BEYOND = 1.1
-
-CAPTION = {
-    "All numbers": "of finished runs; ± is the standard deviation over seeds",
-    "Seeds": "runs that finished",
-    "Validation loss": "final, in nats a token",
-    "Gap to baseline": "loss less the baseline's of the same seed",
-    "Payload": "gradient bytes handed to collectives in the run, with warm-up, all ranks; MB = 10⁶ bytes",
-    "Payload ratio": "to the first method with a fixed rank",
-    "Wire": "what was sent for it",
-    "Wire ratio": "to the first method with a fixed rank",
-    "Compressed": "share of the steps that handed over less than fp32 gradients",
-    "Against fixed rank": "mean gap divided by fixed rank's mean gap at the same payload (lowest to highest seed). "
-    "Below 1 a method loses less than fixed rank does with these bytes",
-    "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and told up to "
-    f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that",
-    "Windows": "share of the windows in which each limit decided the rank; see table `clamps`",
-}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -41,7 +22,7 @@ def build(study: Study) -> pd.DataFrame:
 
     Values with `_sd` are means over seeds; relative_gap has _low and _high.
     """
-    return pd.DataFrame([_row(line, study) for line in lines(study.frames.runs)])
+    return by_line(_row, study)
 
 
 def _row(line: Line, study: Study) -> dict[str, object]:
@@ -67,7 +48,7 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
     done = line.done.set_index("seed")
     baseline = None if line.method == study.experiment.judgement.baseline else baseline_of(line, study)
     gaps = verdicts.gaps_to(line, baseline)
-    steps = study.frames.steps[study.frames.steps["run_id"].isin(done["run_id"])]
+    steps = line.done_of(study.frames.steps)
     steps = steps.assign(compressed=steps["payload_bytes"] < steps["dense_bytes"])
     table = pd.DataFrame({"loss": done["validation_loss"], "gap": gaps})
     sums = steps.groupby("seed")[["payload_bytes", "wire_bytes"]].sum()
@@ -76,11 +57,7 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
 
 def fixed_ranks(line: Line, study: Study) -> list[Line]:
     """PowerSGD at a fixed rank on the line's model and hardware, in the experiment's order."""
-    return [
-        other
-        for other in lines(study.frames.runs)
-        if (other.model, other.device) == (line.model, line.device) and _has_fixed_rank(other.runs.iloc[0])
-    ]
+    return [other for other in line.beside(study.frames.runs) if _has_fixed_rank(other.runs.iloc[0])]
 
 
 def _has_fixed_rank(run: pd.Series) -> bool:
@@ -126,34 +103,33 @@ def gap_at(payload: float, points: Mapping[float, float]) -> float:
     return float(low + (high - low) * (np.log(payload) - a) / (b - a))
 
 
-def present(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as it is read."""
-    rows = [row for _, row in table.iterrows()]
-    shown = pd.DataFrame({"Model": table["model"], "Method": table["title"], "Status": table["status"]})
-    shown["Hardware"] = table["device"]
-    shown["Seeds"] = table["seeds"]
-    shown["Validation loss"] = [_spread(row, "loss", ".4f") for row in rows]
-    shown["Gap to baseline"] = [_spread(row, "gap", "+.4f") for row in rows]
-    shown["Payload (MB)"] = table["payload_mb"].map(cell)
-    shown["Payload ratio"] = table["payload_ratio"].map(lambda v: _number(v, ".3f"))
-    shown["Wire (MB)"] = table["wire_mb"].map(cell)
-    shown["Wire ratio"] = table["wire_ratio"].map(lambda v: _number(v, ".3f"))
-    shown["Compressed"] = table["compressed_percent"].map(percent)
-    shown["Against fixed rank"] = [_against(row) for row in rows]
-    shown["Windows"] = [clamps.words(row) for row in rows]
-    return shown
-
-
-def _number(value: Any, form: str) -> str:
-    return NOTHING if pd.isna(value) else f"{value:{form}}".replace("-", "−")
-
-
-def _spread(row: pd.Series, name: str, form: str) -> str:
-    spread = f" ± {row[f'{name}_sd']:.4f}" if row["seeds"] > 1 and pd.notna(row[name]) else ""
-    return _number(row[name], form) + spread
-
-
 def _against(row: pd.Series) -> str:
     low, high = row["relative_gap_low"], row["relative_gap_high"]
-    bounds = f" ({_number(low, '.2f')} to {_number(high, '.2f')})" if pd.notna(low) else ""
-    return _number(row["relative_gap"], ".2f") + bounds
+    return with_range(row["relative_gap"], low, high, lambda ratio: number(ratio, ".2f"), " to ")
+
+
+TABLE = Table(
+    "Variants at equal bytes",
+    build,
+    {
+        "All numbers": "of finished runs; ± is the standard deviation over seeds",
+        **IDENTITY,
+        Column("Seeds", "seeds"): "runs that finished",
+        Column("Validation loss", lambda row: with_deviation(row, "loss")): "final, in nats a token",
+        Column("Gap to baseline", lambda row: with_deviation(row, "gap", gap)): "loss less the baseline's of the same "
+        "seed",
+        Column("Payload", "payload_mb", cell, "MB"): "gradient bytes handed to collectives in the run, with warm-up, "
+        "all ranks; MB = 10⁶ bytes",
+        Column("Payload ratio", "payload_ratio", coefficient): "to the first method with a fixed rank",
+        Column("Wire", "wire_mb", cell, "MB"): "what was sent for it",
+        Column("Wire ratio", "wire_ratio", coefficient): "to the first method with a fixed rank",
+        Column("Compressed", "compressed_percent", percent): "share of the steps that handed over less than fp32 "
+        "gradients",
+        Column("Against fixed rank", _against): "mean gap divided by fixed rank's mean gap at the same payload (lowest "
+        "to highest seed). Below 1 a method loses less than fixed rank does with these bytes",
+        "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and told up to "
+        f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that",
+        Column("Windows", clamps.words): "share of the windows in which each limit decided the rank; see table "
+        "`clamps`",
+    },
+)

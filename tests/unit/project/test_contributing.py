@@ -8,10 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edgc.report.table import Table
 from tests.fixtures.limits import HANG
+from tests.fixtures.studies import run, study
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -74,3 +77,16 @@ def test_the_codec_is_short() -> None:
     """An averaging codec of fixed bits takes fifty lines at most; docstrings and imports count."""
     code = example("aggregators")[1]
     assert len(code.splitlines()) <= 50
+
+
+def test_the_table_is_one_module() -> None:
+    (code,) = re.findall(
+        r"Write `edgc/report/tables/\w+\.py`:\n\n```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL
+    )
+    module: dict[str, Any] = {}
+    exec(code, module)
+    table: Table = module["TABLE"]
+    shown = table.present(table.build(study([run("dense", validation_loss=0.0), run("edgc", validation_loss=1.0)])))
+    assert list(shown) == ["Method", "Status", "Seeds", "Perplexity"]
+    assert shown["Perplexity"].tolist() == ["1.00", "2.72"]
+    assert {"Seeds", "Perplexity"} == set(table.captions())

@@ -13,8 +13,6 @@ from edgc.report.collect import gather
 from edgc.report.frames import Frames
 from edgc.report.study import Study
 from edgc.report.tables import choice, layout_costs, links
-from edgc.report.write import write_table
-from tests.fixtures.captions import unexplained
 from tests.fixtures.sessions import published, session
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
@@ -57,7 +55,7 @@ def in_layouts(frames: Frames) -> Frames:
     return replace(frames, runs=runs)
 
 
-def test_a_row_a_method_with_its_layout_bytes_and_memory(study: Study, tmp_path: Path) -> None:
+def test_a_row_a_method_with_its_layout_bytes_and_memory(study: Study) -> None:
     table = layout_costs.build(study)
     assert list(table["layout"]) == ["megatron", "ZeRO-1", "FSDP2"]
     assert list(table["gradient_payload_mb"]) == pytest.approx([1e-4] * 3)
@@ -65,15 +63,13 @@ def test_a_row_a_method_with_its_layout_bytes_and_memory(study: Study, tmp_path:
     assert [table[f"memory_{what}_mb"].iloc[0] for what in HELD] == [1, 2, 3, 4, 5]
     assert set(table["memory_mb"]) == {15.0}
     assert "under FSDP2 parameters are 90 % of the bytes sent" in layout_costs.paragraph(table)
-    write_table("layout_costs", study, tmp_path)
-    assert not unexplained((tmp_path / "layout_costs.md").read_text(encoding="utf-8"))
 
 
 def test_records_without_memory_are_told_as_such(tmp_path: Path) -> None:
     table = layout_costs.build(session({"dense": {"none": (0.1, 0.1)}}))
     assert table["memory_mb"].isna().all()
     assert layout_costs.paragraph(table) == "No run says what memory its ranks hold."
-    assert (layout_costs.present(table)["Memory: all (MB)"] == "–").all()
+    assert (layout_costs.TABLE.present(table)["Memory: all (MB)"] == "–").all()
 
 
 def test_a_method_is_held_against_its_loops_floor_and_its_layouts_dense() -> None:
@@ -104,8 +100,8 @@ def test_every_layout_has_a_choice_of_its_own(tmp_path: Path) -> None:
         ("FSDP2", "topk", "Dense_Bf16"),
     ]
     assert "FSDP2: At 10 Mbit/s take Topk" in choice.paragraph(table)
-    assert list(choice.present(table)["Layout"]) == ["DDP", "FSDP2"]
-    assert "Layout" not in choice.present(table.head(1))
+    assert list(choice.TABLE.present(table)["Layout"]) == ["DDP", "FSDP2"]
+    assert "Layout" not in choice.TABLE.present(table.head(1))
 
 
 def test_a_gap_may_be_that_of_an_equal_method() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from edgc.report import render
 from edgc.report.figures import predicted_measured
 from edgc.report.frames import frame
 from edgc.report.study import Study
 from edgc.report.tables import predicted
-from tests.fixtures.captions import unexplained
 from tests.fixtures.sessions import session
 
 MEASURED = {
@@ -81,12 +78,6 @@ def test_what_was_predicted_and_not_measured_has_no_error(study: Study) -> None:
     table = predicted.build(replace(study, frames=frames))
     assert table.loc[table["method"] == "powersgd", "error_percent"].isna().all()
     assert "powersgd" not in set(predicted_measured.build(replace(study, frames=frames))["method"])
-
-
-def test_the_caption_says_what_each_column_is(study: Study, tmp_path: Path) -> None:
-    shown = predicted.present(predicted.build(study))
-    render.write(tmp_path, "predicted", predicted.TITLE, shown, shown, predicted.CAPTION, "")
-    assert not unexplained((tmp_path / "predicted.md").read_text())
 
 
 def test_every_point_is_drawn(study: Study) -> None:

@@ -18,7 +18,6 @@ from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPO
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import RunSpec
-from tests.fixtures.captions import unexplained
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
 
@@ -253,7 +252,6 @@ def test_every_table_and_figure_is_drawn_whatever_was_probed(tmp_path, probed):
     for name in TABLES:
         write_table(name, study, tmp_path)
         assert (len(pd.read_csv(tmp_path / f"{name}.csv")) > 0) == probed, name
-        assert not unexplained((tmp_path / f"{name}.md").read_text())
 
 
 def test_a_trajectory_knows_its_run(tmp_path):

@@ -1,14 +1,17 @@
 """An experiment has the tables and figures of every experiment and those that its file names, and no others."""
 
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from edgc.core.base.errors import UserError
+from edgc.core.comm.telemetry import REGIONS
 from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
 from edgc.report.publish import KEPT, publish
 from edgc.report.selection import figures_of, tables_of
+from edgc.report.table import Column
 from edgc.report.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Experiment, available, load_experiment
@@ -17,6 +20,8 @@ from tests.fixtures.studies import run, study, tiny_experiment
 from tests.fixtures.synthetic_runs import write_runs
 
 ROOT = Path(__file__).parents[3]
+#: Columns that say what they are by themselves, or have one line together.
+PLAIN = {"Model", "Method", "Status", "Hardware", "Rate", *REGIONS}
 
 
 def naming(tables=(), figures=()):
@@ -46,8 +51,14 @@ def test_mode_time_has_tables_and_figures_of_its_own():
 def test_every_table_and_figure_says_what_it_shows_and_what_is_in_it(kind, name):
     module = import_module(f"edgc.report.{kind}s.{name}")
     assert module.__doc__.partition("\n")[0].endswith((".", "?"))
-    assert module.CAPTION if kind == "table" else module.NOTE
-    assert module.TITLE
+    if kind == "figure":
+        assert module.TITLE
+        assert module.NOTE
+        return
+    named = [key for key in module.TABLE.columns if isinstance(key, str)]  # an ellipsis stands for any words
+    for column, text in module.TABLE.columns.items():
+        if isinstance(column, Column) and column.name not in PLAIN:
+            assert text or any(fnmatchcase(column.name, name.replace("…", "*")) for name in named), column.name
 
 
 def test_an_experiment_adds_what_it_names():

@@ -72,7 +72,7 @@ def test_a_method_without_runs_is_a_line_and_says_so():
     table = latency.build(study([run("dense"), run("topk", status="not run", device=None)], [step(run("dense"), 9)]))
     assert row_of(table, "topk")["status"] == "not run"
     assert math.isnan(row_of(table, "topk")["wire_s"])
-    assert "not run" in render.markdown(latency.present(table))
+    assert "not run" in render.markdown(latency.TABLE.present(table))
 
 
 def test_hardware_is_never_mixed_in_a_line():
@@ -131,7 +131,7 @@ def test_time_to_target_is_the_first_evaluation_that_meets_it_and_inf_when_misse
     assert row_of(table, "dense")["to_target_s"] == 20
     assert row_of(table, "topk")["to_target_s"] == math.inf
     assert row_of(table, "topk")["reached"] == "0/1"
-    assert "inf" in render.markdown(time.present(table))
+    assert "inf" in render.markdown(time.TABLE.present(table))
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
@@ -189,7 +189,7 @@ def test_bad_ends_and_missing_runs_are_printed():
     assert row_of(table, "topk")["verdict"] == "diverged (2 of 3)"
     assert row_of(table, "topk")["loss"] == pytest.approx(4.1), "only runs that finished have a final loss"
     assert row_of(table, "edgc")["verdict"] == "not run"
-    text = render.markdown(accuracy.present(table))
+    text = render.markdown(accuracy.TABLE.present(table))
     assert "diverged (2 of 3)" in text
     assert "1 done, 2 diverged" in text
 
@@ -199,7 +199,7 @@ def test_tasks_that_were_not_run_are_never_a_zero():
     results = [of(dense, task="piqa", status="done", value=0.5, stderr=0.05, n=100, chance=0.5)]
     results += [of(dense, task="race", status="not run", value=None, n=0, reason="no data")]
     s = study([dense], zero_shot=results, tasks=["piqa", "race", "mathqa"])
-    shown = accuracy.present(accuracy.build(s)).iloc[0]
+    shown = accuracy.TABLE.present(accuracy.build(s)).iloc[0]
     assert shown["piqa (%; chance 50.0)"] == "50.0 ± 5.0 (n = 100)"
     assert shown["race (%)"] == shown["mathqa (%)"] == "not run"
 

@@ -42,7 +42,7 @@ def test_the_best_rate_is_told_with_the_methods_own_name():
     best = table[table["best"]].iloc[0]
     assert (best["lr"], best["loss"], best["seeds"], best["edge"]) == (2e-3, pytest.approx(4.1), 2, None)
     assert learning_rates.paragraph(table) == "Dense is best at 0.002 (4.1000 nats, n = 2), inside the grid."
-    shown = learning_rates.present(table).iloc[0]
+    shown = learning_rates.TABLE.present(table).iloc[0]
     assert (shown["lr 0.002"], shown["Best"], shown["At an edge"]) == ("4.1000 ± 0.1414", "0.002", "no")
 
 
@@ -57,7 +57,7 @@ def test_a_rate_at_which_a_seed_diverged_is_never_best_but_closes_the_grid():
     ended = trained("dense", 4e-3, 3.0) + trained("dense", 4e-3, math.nan, math.nan, status="diverged")[1:]
     table = grid(trained("dense", 1e-3, 4.2, 4.2), trained("dense", 2e-3, 4.0, 4.0), ended)
     assert table.loc[table["best"], ["lr", "edge"]].to_numpy().tolist() == [[2e-3, None]]
-    assert learning_rates.present(table)["lr 0.004"].item() == "1 done, 1 diverged"
+    assert learning_rates.TABLE.present(table)["lr 0.004"].item() == "1 done, 1 diverged"
     nothing = grid(trained("dense", 1e-3, math.nan, status="diverged"))
     assert learning_rates.paragraph(nothing) == "Dense has no best rate: at none did every run finish."
 
@@ -71,12 +71,12 @@ def test_a_published_table_says_the_same_as_the_one_it_was_written_from(tmp_path
     said = learning_rates.paragraph(table).splitlines()
     assert said[0] == "1 of 2 methods are best inside the grid."
     assert learning_rates.paragraph(read).splitlines() == said
-    assert learning_rates.present(read)["At an edge"].tolist() == ["no", "lowest"]
+    assert learning_rates.TABLE.present(read)["At an edge"].tolist() == ["no", "lowest"]
 
 
 def test_an_experiment_without_learning_rates_has_an_empty_table():
     table = learning_rates.build(study([run("dense")]))
-    assert learning_rates.present(table).empty
+    assert learning_rates.TABLE.present(table).empty
     assert learning_rates.paragraph(table) == "The experiment has no learning rates."
 
 
@@ -125,7 +125,7 @@ def test_a_missed_target_is_told():
     text = time_to_loss.paragraph(table)
     assert "Dense is first, after 40.0 s" in text
     assert "Seeds that missed the target: Edgc (3 of 3), Topk (3 of 3)." in text
-    assert time_to_loss.present(table)["Seconds"].tolist()[1] == "inf (inf–inf)"
+    assert time_to_loss.TABLE.present(table)["Seconds"].tolist()[1] == "inf (inf–inf)"
 
 
 def test_without_a_finished_baseline_there_is_no_target():

@@ -86,7 +86,7 @@ def test_amounts_that_are_no_ranks_are_shown_as_what_they_are(
     adaptive = run("edgc")
     decisions = [d for at, value in enumerate(values) for d in decide(adaptive, 10 * at, None, **{column: value})]
     made = study([adaptive], decisions=decisions)
-    assert clamps.present(clamps.build(made))["Rank"].item() == printed
+    assert clamps.TABLE.present(clamps.build(made))["Rank"].item() == printed
     data = entropy_rank.build(made)
     assert data["share_dense"].max() == 0
     assert data["rank"].tolist() == pytest.approx([100 * v if column == "ratio" else v for v in values])
@@ -106,7 +106,7 @@ def test_shares_in_words_begin_with_the_largest_and_leave_out_what_never_acted()
     assert clamps.words(row) == "r_min 75 %, free 25 %"
     edgc = run("edgc")
     decisions = [*decide(edgc, 0, "warmup"), *decide(edgc, 10, "r_min")]
-    shown = clamps.present(clamps.build(study([edgc], decisions=decisions)))
+    shown = clamps.TABLE.present(clamps.build(study([edgc], decisions=decisions)))
     assert {"warm-up", "r_min"} <= set(shown.columns)
     assert not {"r_max", "free", "never pays"} & set(shown.columns)
 
@@ -152,7 +152,7 @@ def test_a_gap_is_held_against_fixed_ranks_at_the_same_bytes():
     assert (row["relative_gap_low"], row["relative_gap_high"]) == pytest.approx((0.4, 0.6))
     assert (row["payload_mb"], row["payload_ratio"], row["wire_ratio"]) == pytest.approx((80e-6, 1, 1))
     assert row["compressed_percent"] == 100
-    assert variants.present(variants.build(made))["Against fixed rank"].iloc[-1] == "0.50 (0.40 to 0.60)"
+    assert variants.TABLE.present(variants.build(made))["Against fixed rank"].iloc[-1] == "0.50 (0.40 to 0.60)"
 
 
 def test_fewer_bytes_are_held_against_a_lower_rank():

@@ -45,7 +45,7 @@ def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame)
 
 def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
     """By Welch's test of the gaps, as scipy has it."""
-    shown = replicas.present(sweep).set_index("Method")["More replicas"]
+    shown = replicas.TABLE.present(sweep).set_index("Method")["More replicas"]
     assert [each.split(": ")[-1] for each in shown] == ["–", "hurt", "not told apart"]
     few, many = ([0.1 + more, 0.11 + more, 0.09 + more] for more in (0.0, 1.0))
     interval = stats.ttest_ind(many, few, equal_var=False).confidence_interval()
@@ -54,7 +54,7 @@ def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
     assert first == "More replicas hurt Topk (+1.0000 nats from 1 to 8)."
     assert second == "Few and many replicas are not told apart in Edgc (+0.0000 nats from 1 to 8)."
     turned = sweep.assign(replicas=9 - sweep["replicas"])
-    assert replicas.present(turned)["More replicas"].tolist()[1].endswith("help")
+    assert replicas.TABLE.present(turned)["More replicas"].tolist()[1].endswith("help")
     assert replicas.paragraph(turned).startswith("More replicas help Topk (−1.0000 nats from 1 to 8).")
 
 
