@@ -153,9 +153,10 @@ TABLE = Table(
         "without compression",
         Column("Step", "step_s", milliseconds, "ms"): "its median",
         links.DENSE: links.FASTEST_DENSE,
-        Column("Less than the fastest dense", links.saved("step_dense")): "its step against the fastest dense method's "
-        "± two standard errors over rounds, in points",
-        links.LOSS_GAP: "mean ± standard deviation over n pairs of seeds; – where none was measured",
+        Column(
+            "Less than the fastest dense", links.saved("step_dense")
+        ): "its step against the fastest dense method's; here ± is two standard errors over rounds, in points",
+        links.LOSS_GAP: "mean over n pairs of seeds; here ± is their standard deviation; – where none was measured",
         Column("How sure", "sure"): f"“{SURE}”: no other with a loss within the margin is as fast; “{SEVERAL}”: others "
         f"are as fast within the noise; “{DENSE}”: nothing that is known to keep its loss pays",
         Column("As fast", "as_fast", _word): "those with a loss within the margin and a step that is longer by no more "

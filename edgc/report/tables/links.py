@@ -134,16 +134,16 @@ TABLE = Table(
         DENSE: FASTEST_DENSE,
         Column("Step saved against that", saved("step_dense")): "",
         Column("Exposed saved against that", saved("exposed_dense")): "",
-        "Step saved against …": "how much less the mean of the rounds' median steps is than the reference's ± two "
-        "standard errors over rounds, in points (of two rounds: their difference). The floor's is the most that any "
-        "exchange could save",
+        "Step saved against …": "how much less the mean of the rounds' median steps is than the reference's; here ± is "
+        "two standard errors over rounds, in points (of two rounds: their difference). The floor's is the most that "
+        "any exchange could save",
         "Exposed saved against …": "the same of exposed communication; – where the reference exposes nothing",
         Column("Noise", "noise_points", cell, "points"): "the larger of (a) the ± of “step saved” against the fastest "
         f"dense method, (b) two standard errors of the difference of both medians ({TWO_ERRORS:g} × 20–80 % width / "
         "√steps each, added in squares)",
-        LOSS_GAP: "to the baseline, mean ± standard deviation over n pairs of seeds, as published by an experiment of "
-        "`judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is that of the "
-        "method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
+        LOSS_GAP: "to the baseline, mean over n pairs of seeds; here ± is their standard deviation. As published by an "
+        "experiment of `judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is "
+        "that of the method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",
         "Within the margin": f"a loss gap of at least {verdicts.MIN_SEEDS} pairs whose 95 % confidence interval ends "
         "below the margin",
         "Break-even": "where the largest saving of any method falls to zero, linear in the logarithm of the rate; a "
