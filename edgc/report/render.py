@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pandas as pd
 
@@ -14,15 +14,8 @@ from edgc.core.base.files import write_text
 
 NOTHING = "–"  # no value: not measured, or it does not apply
 
-STYLE = """
-body { font: 14px/1.45 system-ui, sans-serif; color: #222; margin: 1.2em; }
-h1 { font-size: 1.25em; } p, ul { max-width: 62em; } .note { color: #555; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35em .7em; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
-th { border-bottom: 2px solid #888; vertical-align: bottom; }
-td.n { text-align: right; white-space: nowrap; }
-"""
+#: A table as a page that needs nothing else.
+PAGE = Path(__file__).parent / "table.html.j2"
 
 
 def cell(value: Any, suffix: str = "") -> str:
@@ -118,39 +111,10 @@ def groups(
 
 def markdown(table: pd.DataFrame) -> str:
     """A GitHub-flavoured Markdown table; numbers to the right."""
-    rows = [[*map(str, table.columns)], *([*map(_text, row)] for row in table.itertuples(index=False))]
-    rule = ["---:" if _is_numeric(table.iloc[:, i]) else "---" for i in range(table.shape[1])]
+    rows = [[*map(str, table.columns)], *_rows(table)]
+    rule = ["---:" if right else "---" for right in _numeric(table)]
     head, *body = [[value.replace("|", "\\|").replace("\n", " ") for value in row] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *body]) + "\n"
-
-
-def page(title: str, table: pd.DataFrame, caption: Mapping[str, str], note: str, paragraph: str = "") -> str:
-    """A table as an HTML page that needs nothing else; the paragraph, if any, stands above it."""
-    numeric = [_is_numeric(table.iloc[:, i]) for i in range(table.shape[1])]
-    head = "".join(f"<th>{html.escape(str(column))}</th>" for column in table.columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{' class=n' if right else ''}>{html.escape(_text(value))}</td>"
-            for value, right in zip(row, numeric, strict=True)
-        )
-        + "</tr>"
-        for row in table.itertuples(index=False)
-    )
-    above = _items(html.escape(line) for line in paragraph.splitlines())
-    below = _items(f"<b>{html.escape(what)}</b>: {html.escape(text)}." for what, text in caption.items())
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n"
-        f'{above}<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n'
-        f'{below}<p class="note">{html.escape(note)}</p>\n</body></html>\n'
-    )
-
-
-def _items(lines: Iterable[str]) -> str:
-    """An HTML list; nothing without a line."""
-    points = "".join(f"<li>{line}</li>\n" for line in lines)
-    return f"<ul>\n{points}</ul>\n" if points else ""
 
 
 def write(
@@ -167,17 +131,27 @@ def write(
 
     `caption` says what each column is, `paragraph` what the numbers say, a sentence a line; both become lists.
     """
-    above = "".join(f"- {line}\n" for line in paragraph.splitlines()) + ("\n" if paragraph else "")
+    words = paragraph.splitlines()
+    above = "".join(f"- {line}\n" for line in words) + ("\n" if words else "")
     below = "".join(f"- **{what}**: {text}.\n" for what, text in caption.items())
+    template = jinja2.Template(
+        PAGE.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True, keep_trailing_newline=True
+    )
+    page = template.render(
+        title=title, words=words, head=shown.columns, rows=_rows(shown), numeric=_numeric(shown), caption=caption,
+        note=note,
+    )  # fmt: skip
     write_text(out / f"{name}.csv", numbers.to_csv(index=False))
     write_text(out / f"{name}.md", f"# {title}\n\n{above}{markdown(shown)}\n{below}\n{note}\n")
-    write_text(out / f"{name}.html", page(title, shown, caption, note, paragraph))
+    write_text(out / f"{name}.html", page)
 
 
-def _text(value: Any) -> str:
-    return NOTHING if value is None or pd.isna(value) else str(value)
+def _rows(table: pd.DataFrame) -> list[list[str]]:
+    """Values as text."""
+    return [[NOTHING if pd.isna(value) else str(value) for value in row] for row in table.itertuples(index=False)]
 
 
-def _is_numeric(column: pd.Series) -> bool:
-    """Whether the values are numbers, with their bands and signs, or missing."""
-    return all(not any(c.isalpha() for c in _text(value).replace("inf", "")) for value in column)
+def _numeric(table: pd.DataFrame) -> list[bool]:
+    """Of each column whether the values are numbers, with their bands and signs, or missing."""
+    columns = zip(*_rows(table), strict=True) if len(table) else [()] * table.shape[1]
+    return [not any(c.isalpha() for value in column for c in value.replace("inf", "")) for column in columns]
