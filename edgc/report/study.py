@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,9 +166,14 @@ def baseline_among(line: Line, runs: pd.DataFrame, baseline: str) -> Line | None
     return next((other for other in line.beside(runs) if other.method == baseline and line.device), None)
 
 
-def by_line(row: Callable[[Line, Study], dict[str, object]], study: Study) -> pd.DataFrame:
-    """A row per line of the study."""
-    return pd.DataFrame([row(line, study) for line in lines(study.frames.runs)])
+def by_line(row: Callable[[Line, Study], Mapping[str, object]]) -> Callable[[Study], pd.DataFrame]:
+    """The `build` of a table with a row per line: its identity, and what the decorated function says of it."""
+
+    @wraps(row)
+    def build(study: Study) -> pd.DataFrame:
+        return pd.DataFrame([{**line.identity, **row(line, study)} for line in lines(study.frames.runs)])
+
+    return build
 
 
 def framed(rows: Iterable[Mapping[str, object]], *more: str) -> pd.DataFrame:

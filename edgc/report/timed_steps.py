@@ -7,7 +7,8 @@ taken within a round first; then comes the mean over rounds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ class TimedSession:
     """The lines of a study in mode time, and their counted steps by rate: without warm-up and settling."""
 
     def __init__(self, study: Study) -> None:
+        self.study = study
         self.rates = study.experiment.timing.rates if study.experiment.timing else ()  #: in the experiment's order
         self.lines = list(lines(study.frames.runs))
         self.models = list(dict.fromkeys(line.model for line in self.lines))
@@ -78,6 +80,17 @@ def _of_floor(line: Line) -> tuple[object, ...]:
     """Model, hardware, loop and optimizer: what a line has to share with a floor, for the rest to be its exchange."""
     optimizer = line.runs.iloc[0].get("spec.training.optimizer")
     return line.model, line.device, line.layout.loop, "adamw" if pd.isna(optimizer) else optimizer
+
+
+def by_cell(row: Callable[[TimedSession, Line, str], Mapping[str, object]]) -> Callable[[Study], pd.DataFrame]:
+    """The `build` of a table of a session: of each cell its identity, and what the decorated function says of it."""
+
+    @wraps(row)
+    def build(study: Study) -> pd.DataFrame:
+        own = TimedSession(study)
+        return pd.DataFrame([{**own.identity(*cell), **row(own, *cell)} for cell in own.cells()])
+
+    return build
 
 
 def identity(rate: str = "") -> dict[Column, str]:

@@ -33,15 +33,16 @@ def build(study: Study) -> pd.DataFrame:
     A task has `<task>` (share of right answers), `<task>_stderr`, `<task>_n` (examples) and `<task>_chance` (what
     guessing gets), NaN where it was not run, and `<task>_reason`, why it was not run. Models of CPU are pooled.
     """
-    return by_line(_row, pooled(study))
+    return _build(pooled(study))
 
 
-def _row(line: Line, study: Study) -> dict[str, object]:
+@by_line
+def _build(line: Line, study: Study) -> dict[str, object]:
     losses = line.done["validation_loss"].dropna()
     baseline = baseline_of(line, study)
     gaps = verdicts.gaps_to(line, baseline)
     until = study.experiment.until_decided
-    row: dict[str, object] = {**line.identity, "seeds": len(losses)}
+    row: dict[str, object] = {"seeds": len(losses)}
     row |= {"loss": losses.mean(), "loss_sd": losses.std(), "perplexity": np.exp(losses).mean()}
     row |= {"pairs": len(gaps), **verdicts.interval_of("gap", gaps, until)}
     row["verdict"] = verdicts.judge(line, gaps, study.experiment.judgement.margin_nats, baseline, until)

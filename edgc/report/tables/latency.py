@@ -25,17 +25,14 @@ def latency(steps: pd.DataFrame, definition: str) -> pd.Series:
     return steps[list(DEFINITIONS[definition][1])].sum(axis=1, skipna=False)
 
 
-def build(study: Study) -> pd.DataFrame:
+@by_line
+def build(line: Line, study: Study) -> dict[str, object]:
     """One row per line: `<definition>_s` with `_p20`, `_p80` (seconds), `_reduction_percent`; megabytes a step."""
-    return by_line(_row, study)
-
-
-def _row(line: Line, study: Study) -> dict[str, object]:
     steps = line.of(study.frames.steps)
     baseline = baseline_of(line, study)
     dense = baseline.of(study.frames.steps) if baseline else steps.head(0)
     counted = steady(steps)
-    row: dict[str, object] = {**line.identity, "runs": len(line.measured), "steps": len(counted)}
+    row: dict[str, object] = {"runs": len(line.measured), "steps": len(counted)}
     row["compressed_percent"] = 100 * (counted["payload_bytes"] < counted["dense_bytes"]).mean()
     for name in DEFINITIONS:
         own = latency(counted, name)

@@ -19,14 +19,11 @@ BYTES = {
 }
 
 
-def build(study: Study) -> pd.DataFrame:
+@by_line
+def build(line: Line, study: Study) -> dict[str, object]:
     """One row per line: layout; `<tag>_<payload|wire>_mb` a step; `memory_<category>_mb` and memory_mb of a rank."""
-    return by_line(_row, study)
-
-
-def _row(line: Line, study: Study) -> dict[str, object]:
     steps = counted(line, study)
-    row: dict[str, object] = {**line.identity, "layout": line.layout.name}
+    row: dict[str, object] = {"layout": line.layout.name}
     row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, column in BYTES.items()}
     memory = line.runs[list(MEMORY["largest"])].astype(float).max() / 1e6
     row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY["largest"], strict=True)}

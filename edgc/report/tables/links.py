@@ -12,7 +12,7 @@ from edgc.report import verdicts
 from edgc.report.collect import NOT_RUN
 from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
 from edgc.report.render import NOTHING, cell, gap, milliseconds, percent, with_band, with_deviation
-from edgc.report.study import Line, Study, band, banded
+from edgc.report.study import Line, band, banded
 from edgc.report.table import Column, Table
 from edgc.report.tables import links_conditions
 from edgc.report.timed_steps import TimedSession
@@ -21,31 +21,19 @@ from edgc.report.timed_steps import TimedSession
 TWO_ERRORS = 1.49
 
 
-def build(study: Study) -> pd.DataFrame:
+@session.by_cell
+def build(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
     """One row per model, rate and method, in the experiment's order: seconds and percent (see `TABLE`).
 
     `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense), and
     its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %
     confidence interval lies within the experiment's margin. `disturbed` is `links_conditions`'.
     """
-    own = TimedSession(study)
-    return pd.DataFrame(
-        [
-            _row(line, rate, own)
-            | {"disturbed": links_conditions.disturbed(own.steps(line, rate), study)}
-            | verdicts.published_gap(line.method, study, line.model)
-            for line, rate in own.cells()
-        ]
-    )
-
-
-def _row(line: Line, rate: str, among: TimedSession) -> dict[str, object]:
     steps = among.steps(line, rate)
     floor_steps = among.steps(among.floor(line), rate)
     baseline, dense = among.baseline(line), among.fastest_dense(line, rate)
     own = session.exposed(steps, floor_steps)
-    row = among.identity(line, rate)
-    row["in_every_step"] = bool(line.runs.iloc[0]["in_every_step"])
+    row: dict[str, object] = {"in_every_step": bool(line.runs.iloc[0]["in_every_step"])}
     row |= {"nominal_mbit": session.megabits(rate), "rounds": steps["round"].nunique()}
     row |= banded("step_s", steps["t_step"])
     row["exposed_s"] = own.mean()
@@ -58,9 +46,10 @@ def _row(line: Line, rate: str, among: TimedSession) -> dict[str, object]:
     for name, less in found.items():
         row |= {f"{name}_percent": less.percent, f"{name}_error": less.error}
     within = _error_points(steps, among.steps(dense, rate))
-    row["noise_points"] = float(np.max([found["step_dense"].error, within]))  # NaN if either is
-    row["verdict"] = judge(line, dense, row)
-    return row
+    row["noise_points"] = noise = float(np.max([found["step_dense"].error, within]))  # NaN if either is
+    row["verdict"] = judge(line, dense, len(steps), found["step_dense"].percent, noise)
+    row["disturbed"] = links_conditions.disturbed(steps, among.study)
+    return row | verdicts.published_gap(line.method, among.study, line.model)
 
 
 def _error_points(own: pd.DataFrame, reference: pd.DataFrame) -> float:
@@ -72,25 +61,26 @@ def _error_points(own: pd.DataFrame, reference: pd.DataFrame) -> float:
     return 100 * float(np.hypot(*widths)) / reference["t_step"].median()
 
 
-def judge(line: Line, dense: Line | None, row: dict) -> str:
-    """The verdict on a method at a rate, against the fastest dense method; or why there is none."""
+def judge(line: Line, dense: Line | None, steps: int, saved: float, noise: float) -> str:
+    """The verdict on a method at a rate, against the fastest dense method; or why there is none.
+
+    `steps`: how many counted; `saved`: percent of a step; `noise`: points.
+    """
     if line.measured.empty:
         return NOT_RUN
     if line.status != "done":
         return line.status
-    if not row["steps"]:
+    if not steps:
         return "no step counted"
-    if row["role"] == session.FLOOR:
+    if session.role(line) == session.FLOOR:
         return "floor"
     if dense is None:
         return "no dense method"
     if line.method == dense.method:
         return FASTEST
-    if np.isnan(row["noise_points"]):
+    if np.isnan(noise):
         return "too few rounds"
-    if row["step_dense_percent"] > row["noise_points"]:
-        return PAYS
-    return LOSES if row["step_dense_percent"] < -row["noise_points"] else NOISE
+    return PAYS if saved > noise else LOSES if saved < -noise else NOISE
 
 
 def saved(name: str) -> Callable[[pd.Series], str]:

@@ -8,19 +8,18 @@ import pandas as pd
 from edgc.report import timed_steps as session
 from edgc.report.frames import OTHER_BYTES
 from edgc.report.render import cell
-from edgc.report.study import Study
+from edgc.report.study import Line
 from edgc.report.table import Column, Table
 from edgc.report.timed_steps import TimedSession
 
 
-def build(study: Study) -> pd.DataFrame:
-    """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share."""
-    own = TimedSession(study)
-    return pd.DataFrame([own.identity(line, rate) | _bytes(own.steps(line, rate)) for line, rate in own.cells()])
+@session.by_cell
+def build(own: TimedSession, line: Line, rate: str) -> dict[str, float]:
+    """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share.
 
-
-def _bytes(steps: pd.DataFrame) -> dict[str, float]:
-    """MB a step. No share where nothing was charged to the ledger: no exchange, or PyTorch's own hook."""
+    No share where nothing was charged to the ledger: no exchange, or PyTorch's own hook.
+    """
+    steps = own.steps(line, rate)
     means = steps[["payload_bytes", "wire_bytes", *OTHER_BYTES, "interface_bytes"]].astype(float).mean() / 1e6
     ledger = means["wire_bytes"] + means[list(OTHER_BYTES)].sum()
     sent = means["interface_bytes"]

@@ -6,22 +6,23 @@ import pandas as pd
 
 from edgc.report import timed_steps as session
 from edgc.report.render import cell, milliseconds, percent
-from edgc.report.study import Study
+from edgc.report.study import Line, Study
 from edgc.report.table import Column, Table
 from edgc.report.timed_steps import TimedSession
 
 
-def build(study: Study) -> pd.DataFrame:
+@session.by_cell
+def build(own: TimedSession, line: Line, rate: str) -> dict[str, object]:
     """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see `TABLE`)."""
-    own = TimedSession(study)
-    rows = []
-    for line, rate in own.cells():
-        steps, floor = own.steps(line, rate), own.steps(own.floor(line), rate)
-        row = own.identity(line, rate) | {"achieved_mbit": session.achieved(line, rate)}
-        row |= {"step_s_min": steps["t_step"].min(), "exposed_s_min": steps["t_step"].min() - floor["t_step"].min()}
-        row |= {"foreign_load": steps["foreign_load"].max(), "disturbed": disturbed(steps, study)}
-        rows.append(row | {"slower": steps["slower"].astype(float).max()})
-    return pd.DataFrame(rows)
+    steps, floor = own.steps(line, rate), own.steps(own.floor(line), rate)
+    return {
+        "achieved_mbit": session.achieved(line, rate),
+        "step_s_min": steps["t_step"].min(),
+        "exposed_s_min": steps["t_step"].min() - floor["t_step"].min(),
+        "foreign_load": steps["foreign_load"].max(),
+        "disturbed": disturbed(steps, own.study),
+        "slower": steps["slower"].astype(float).max(),
+    }
 
 
 def disturbed(steps: pd.DataFrame, study: Study) -> bool:

@@ -12,17 +12,14 @@ from edgc.report.study import Line, Study, banded, baseline_of, by_line, central
 from edgc.report.table import IDENTITY, Column, Table
 
 
-def build(study: Study) -> pd.DataFrame:
+@by_line
+def build(line: Line, study: Study) -> dict[str, object]:
     """One row per line, in seconds: step_s with _p20, _p80, its parts, training_s, to_target_s; tokens_per_s."""
-    return by_line(_row, study)
-
-
-def _row(line: Line, study: Study) -> dict[str, object]:
     steps = steady(line.of(study.frames.steps))
     parts = central(steps)[list(STEP_SECONDS)].mean()
     baseline = baseline_of(line, study)
     times = time_to_target(line, baseline, study)
-    row: dict[str, object] = {**line.identity, "runs": len(line.measured), "steps": len(steps)}
+    row: dict[str, object] = {"runs": len(line.measured), "steps": len(steps)}
     row |= banded("step_s", steps["t_step"])
     row |= {f"{part.removeprefix('t_')}_s": parts[part] for part in STEP_SECONDS}
     row["tokens_per_s"] = _tokens_per_step(line) / steps["t_step"].median()

@@ -16,18 +16,15 @@ from edgc.report.timed_steps import DENSE, role
 SPENT = ("seconds", "step", "wire_bytes")  #: columns of the frame `evals`
 
 
-def build(study: Study) -> pd.DataFrame:
+@by_line
+def build(line: Line, study: Study) -> dict[str, object]:
     """One row per line: the median of each of `SPENT` with _low, _high, and its ratios `_per_baseline`, `_per_dense`.
 
     `dense`: title of the fastest dense method.
     """
-    return by_line(_row, study)
-
-
-def _row(line: Line, study: Study) -> dict[str, object]:
     baseline = baseline_of(line, study)
     dense = fastest_dense(line, study)
-    row: dict[str, object] = {**line.identity}
+    row: dict[str, object] = {}
     for spent in SPENT:
         own = time_to_target(line, baseline, study, spent)
         row |= {spent: own.median(), f"{spent}_low": own.min(), f"{spent}_high": own.max()}

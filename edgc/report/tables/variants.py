@@ -17,18 +17,15 @@ from edgc.report.tables import clamps
 BEYOND = 1.1
 
 
-def build(study: Study) -> pd.DataFrame:
+@by_line
+def build(line: Line, study: Study) -> dict[str, object]:
     """One row per line: seeds, loss, gap (nats), payload_mb, wire_mb with ratios, relative_gap, `share_<clamp>`.
 
     Values with `_sd` are means over seeds; relative_gap has _low and _high.
     """
-    return by_line(_row, study)
-
-
-def _row(line: Line, study: Study) -> dict[str, object]:
     own, references = by_seed(line, study), fixed_ranks(line, study)
     fixed = [by_seed(other, study) for other in references]
-    row: dict[str, object] = {**line.identity, "seeds": len(own)}
+    row: dict[str, object] = {"seeds": len(own)}
     for name in ("loss", "gap"):
         row |= {name: own[name].mean(), f"{name}_sd": own[name].std()}
     for name in ("payload", "wire"):
