@@ -87,5 +87,14 @@ METHOD = Column("Method", "title")
 STATUS = Column("Status", "status")
 HARDWARE = Column("Hardware", "device", when=_differs("device"))
 
-#: What most tables begin with.
+#: What most tables begin with, and those of probed runs.
 IDENTITY = dict.fromkeys((MODEL, METHOD, STATUS, HARDWARE), "")
+PROBED = dict.fromkeys((MODEL, METHOD, HARDWARE), "")
+
+#: What tables of forecasts begin with.
+FORECAST = {
+    "All numbers": "from the cluster model: nothing was measured",
+    MODEL: "",
+    Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
+    METHOD: "",
+}

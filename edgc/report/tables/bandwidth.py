@@ -6,7 +6,7 @@ import pandas as pd
 
 from edgc.report.render import cell, percent
 from edgc.report.study import Study
-from edgc.report.table import METHOD, MODEL, Column, Table
+from edgc.report.table import FORECAST, Column, Table
 from edgc.suite.cluster.forecasts import UTILISATIONS
 
 
@@ -34,10 +34,7 @@ TABLE = Table(
     "Bandwidth for a given utilisation",
     build,
     {
-        "All numbers": "from the cluster model: nothing was measured",
-        MODEL: "",
-        Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
-        METHOD: "",
+        **FORECAST,
         Column("Utilisation", "utilisation_percent", percent): "share of a step, mean over the run, that a step "
         "without any exchange of gradients takes on links of any rate; steps between two exchanges count in the mean",
         Column("Tokens/s", "tokens_per_s", cell): "of the whole cluster, mean over the run",

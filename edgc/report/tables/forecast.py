@@ -10,7 +10,7 @@ import pandas as pd
 from edgc.report.frames import LATENCIES
 from edgc.report.render import cell, number, percent
 from edgc.report.study import Study
-from edgc.report.table import METHOD, MODEL, Column, Table
+from edgc.report.table import FORECAST, Column, Table
 from edgc.suite.config import Experiment
 
 #: By definition of communication latency: its name.
@@ -60,10 +60,7 @@ TABLE = Table(
     "Training time and communication latency, simulated",
     build,
     {
-        "All numbers": "from the cluster model: nothing was measured",
-        MODEL: "",
-        Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
-        METHOD: "",
+        **FORECAST,
         Column("Rank by stage", "amounts", _amounts): "mean rank, ratio or bits of each pipeline stage once the policy "
         "has settled; one where all agree",
         Column("Step", "iteration_s", cell, "s"): "mean over the run, with the policy's warm-up",

@@ -16,7 +16,7 @@ from edgc.report.low_rank import spectra
 from edgc.report.premise import RANK, by_window, late, movement, prediction, randomness
 from edgc.report.render import NOTHING, cell
 from edgc.report.study import Line, Study, framed, lines
-from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
+from edgc.report.table import PROBED, Column, Table
 from edgc.report.window_means import EARLY, trajectories
 
 PARTS = {
@@ -189,9 +189,7 @@ TABLE = Table(
     "The premise, observed",
     build,
     {
-        MODEL: "",
-        METHOD: "",
-        HARDWARE: "",
+        **PROBED,
         Column("Premise", "part", PARTS.get): "one of its three parts",
         Column("Stage", "stage", lambda stage: "all" if pd.isna(stage) else f"{stage:.0f}"): "of the pipeline; all: "
         "what the part's measures come to together",

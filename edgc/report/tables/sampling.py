@@ -10,7 +10,7 @@ import pandas as pd
 from edgc.report.probe_rows import TIMED
 from edgc.report.render import cell, coefficient, percent
 from edgc.report.study import Line, Study, framed, lines, steady
-from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
+from edgc.report.table import PROBED, Column, Table
 from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, EntropyTrajectory, followed, interval, trajectories
 
 ALPHAS = (FULL, 0.5, 0.25, 0.1, 0.05)
@@ -122,9 +122,7 @@ TABLE = Table(
     {
         "All numbers": "of the gradients of each pipeline stage's first data-parallel rank, before the exchange. "
         "Errors are means over stages, correlations the lowest of a stage",
-        MODEL: "",
-        METHOD: "",
-        HARDWARE: "",
+        **PROBED,
         Column("Estimator", "estimator"): "of entropy",
         Column("β", "beta"): "share of the elements that is asked for",
         Column("Elements", "elements_percent", percent): "share that is read, and so much of the memory: whole sectors "

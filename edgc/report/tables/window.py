@@ -6,7 +6,7 @@ import pandas as pd
 
 from edgc.report.render import cell, coefficient
 from edgc.report.study import Study, lines
-from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
+from edgc.report.table import PROBED, Column, Table
 from edgc.report.window_means import ALPHA, BETA, EARLY, EntropyTrajectory, followed, interval, trajectories
 
 WINDOWS = (5, 10, 20, 50, 100, 200, 500, 1000)
@@ -45,9 +45,7 @@ TABLE = Table(
     {
         "All numbers": "of entropy (mean over a stage's matrices) of every step, followed by means of w steps; mean "
         "over seeds. Each mean is held over its window",
-        MODEL: "",
-        METHOD: "",
-        HARDWARE: "",
+        **PROBED,
         Column("Estimator", "estimator"): "of entropy",
         Column("Stage", "stage"): "of the pipeline",
         Column("w", "window"): "steps of a window",
