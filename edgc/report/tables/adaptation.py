@@ -14,7 +14,7 @@ from edgc.report.study import Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.clamps import UNITS, adaptive, counted, in_force
 from edgc.report.timed_steps import spoken
-from edgc.report.verdicts import gaps_to, interval
+from edgc.report.verdicts import gaps_to, interval_of
 from edgc.suite.config import Trace
 
 STEP, STEPS = "step_s_at_", "steps_at_"  #: columns by Mbit/s
@@ -61,12 +61,9 @@ def _row(trace: Trace, line: Line, there: list[Line], study: Study) -> dict[str,
     row["wire_bytes"] = steps.groupby("run_id")["wire_bytes"].sum().mean() if len(steps) else np.nan
     row |= _by_level(steps, trace.levels) | _amounts(line, steps, study)
     row["control"] = other.title if other else None
-    faster, gaps = log_speedups(line, other), gaps_to(line, other)
-    row["pairs"] = len(faster)
-    saved = 100 * (1 - np.exp(-np.array(interval(faster))))
-    for name, (mean, low, high) in (("saved_percent", saved), ("gap", interval(gaps))):
-        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-    return row
+    faster = log_speedups(line, other)
+    saved = {key: 100 * (1 - np.exp(-value)) for key, value in interval_of("saved_percent", faster).items()}
+    return row | {"pairs": len(faster), **saved, **interval_of("gap", gaps_to(line, other))}
 
 
 def log_speedups(line: Line, control: Line | None) -> pd.Series:

@@ -29,8 +29,8 @@ def build(study: Study) -> pd.DataFrame:
         for line in lines(study.frames.runs)
         for stage, own in adaptive(line.of(study.frames.decisions)).groupby("stage")
     ]
-    shares = [f"share_{clamp}" for clamp in CLAMPS]
-    return framed(rows, "stage", "runs", "windows", *shares, "rank", "low_rank", "high_rank", "unit", "relative_error")
+    kinds = [f"share_{clamp}" for clamp in CLAMPS]
+    return framed(rows, "stage", "runs", "windows", *kinds, "rank", "low_rank", "high_rank", "unit", "relative_error")
 
 
 def adaptive(decisions: pd.DataFrame) -> pd.DataFrame:

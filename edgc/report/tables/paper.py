@@ -36,25 +36,19 @@ def build(study: Study) -> pd.DataFrame:
 
 
 def _rows(claim: Claim, own: list[Line], study: Study) -> list[dict[str, object]]:
-    printed: dict[str, object] = {
-        "claim": claim.id,
-        "text": claim.text,
-        "where": claim.where,
-        "qualifier": claim.qualifier,
-        "paper": claim.value,
-        "unit": claim.unit,
-    }
-    nothing = {"model": None, "device": None, "measure": None, "ours": np.nan, "low": np.nan, "high": np.nan}
+    printed: dict[str, object] = {"claim": claim.id, "text": claim.text, "where": claim.where}
+    printed |= {"qualifier": claim.qualifier, "paper": claim.value, "unit": claim.unit}
+    judged = "not run"
     if claim.status == "not available":
-        reason = "the printed number is not available to us"
-        return [printed | nothing | {"verdict": "not comparable", "reason": reason}]
-    if claim.measure is None:
-        return [printed | nothing | {"verdict": "not run", "reason": "no experiment here measures it yet"}]
-    found = [(line, m) for line in own for m in MEASURES[claim.measure](line, study)]
-    if not found:
+        judged, reason = "not comparable", "the printed number is not available to us"
+    elif claim.measure is None:
+        reason = "no experiment here measures it yet"
+    elif found := [_ours(claim, line, m, study) for line in own for m in MEASURES[claim.measure](line, study)]:
+        return [printed | ours for ours in found]
+    else:
         reason = f"needs finished runs of {study.reference.method} and {study.experiment.judgement.baseline}"
-        return [printed | nothing | {"verdict": "not run", "reason": reason}]
-    return [printed | _ours(claim, line, measured, study) for line, measured in found]
+    nothing = {"model": None, "device": None, "measure": None, "ours": np.nan, "low": np.nan, "high": np.nan}
+    return [printed | nothing | {"verdict": judged, "reason": reason}]
 
 
 def _ours(claim: Claim, line: Line, measured: Measured, study: Study) -> dict[str, object]:

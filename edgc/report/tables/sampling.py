@@ -30,18 +30,12 @@ def build(study: Study) -> pd.DataFrame:
         timed = sample_costs(line, study, TIMED)
         for (estimator, beta), of in matrices.groupby(["estimator", "rate"], sort=False):
             same = [t for t in own if t.estimator == estimator]
-            rows += [
-                {**line.identity, "estimator": estimator, "beta": beta, "alpha": alpha}
-                | {"matrix_error": of["error"].mean(), "matrix_bias": of["bias"].mean()}
-                | _windows(same, alpha, float(str(beta)))
-                | _cost(costs, str(estimator), alpha, float(str(beta)))
-                | {
-                    f"timed_{name}": value
-                    for name, value in _cost(timed, str(estimator), alpha, float(str(beta))).items()
-                }
-                for alpha in ALPHAS
-                if all(interval(alpha) <= t.window for t in same)
-            ]
+            common = {**line.identity, "estimator": estimator, "beta": beta}
+            common |= {"matrix_error": of["error"].mean(), "matrix_bias": of["bias"].mean()}
+            for alpha in (alpha for alpha in ALPHAS if all(interval(alpha) <= t.window for t in same)):
+                sampled = (str(estimator), alpha, float(str(beta)))
+                row = common | {"alpha": alpha} | _windows(same, *sampled[1:]) | _cost(costs, *sampled)
+                rows.append(row | {f"timed_{name}": value for name, value in _cost(timed, *sampled).items()})
     columns = ["estimator", "beta", "alpha", *COST, *(f"timed_{name}" for name in COST)]
     table = framed(rows, *columns, "matrix_error", "matrix_bias", "window", "window_error", *SHOWN[1:])
     table["limits"] = [_limits(row, study) for _, row in table.iterrows()]
