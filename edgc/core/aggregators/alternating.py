@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import prod
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -16,7 +15,6 @@ from pydantic import Field
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.factor_means import differences, keep_own
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
-from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -49,10 +47,9 @@ class Alternating(Ranked):
     cycle = 2
 
     def __init__(self, settings: AlternatingSettings, seed: int = 0) -> None:
-        super().__init__(Residuals())
+        super().__init__()
         self._settings = settings
-        self._factors = WarmFactors(seed)  # P over Q, (m+n)×r: one of the two is orthonormal
-        self.state = {"residuals": self._residuals, "factors": self._factors}
+        self.state["factors"] = self._factors = WarmFactors(seed)  # P over Q, (m+n)×r: one of the two is orthonormal
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -122,11 +119,8 @@ class Alternating(Ranked):
             (Phase(kernels, (_sent(itemsize * travels),)),), (*own, matmuls(matrices), memory_passes(whole, 3))
         )
 
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        size = max(4, itemsize)
-        error = size if self._settings.error_feedback else 0
-        ranks = self._ranks(shapes, decision)
-        return sum(error * prod(shapes[name]) + size * sum(shapes[name]) * rank for name, rank in ranks.items())
+    def kept_bytes(self, shape: Shape, rank: Rank, itemsize: int) -> int:
+        return super().kept_bytes(shape, rank, itemsize) + itemsize * sum(shape) * rank
 
 
 def _sent(payload: int) -> Message:

@@ -19,6 +19,7 @@ from edgc.core.aggregators.aggregator import (
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.workload import Phase, Shape, Workload
+from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
@@ -84,5 +85,17 @@ class Coded(Aggregator):
         return {name: shape for name, shape in shapes.items() if amounts[name] is not DENSE and prod(shape)}
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        coded = self._coded(shapes, decision).values() if self.settings.keeps_residual else ()
-        return max(4, itemsize) * sum(map(prod, coded))
+        coded = self._coded(shapes, decision).values()
+        return sum(self.kept_bytes(prod(shape), max(4, itemsize)) for shape in coded)
+
+    def kept_bytes(self, numel: int, itemsize: int) -> int:
+        """Bytes that are kept of a coded tensor; `itemsize`: of what it is computed in."""
+        return itemsize * numel if self.settings.keeps_residual else 0
+
+
+def write(target: Tensor, within: slice, values: Tensor) -> None:
+    """Copy `values` (n,) into elements `within` of the flattened `target`, which is contiguous if they are not all."""
+    if len(values) == target.numel():
+        target.copy_(values.view(target.shape))
+    else:
+        target.view(-1)[within] = values

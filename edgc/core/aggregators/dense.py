@@ -125,11 +125,3 @@ def unpack(buffer: Tensor, targets: Sequence[Tensor]) -> None:
     parts = buffer.split([t.numel() for t in targets])
     for target, part in zip(targets, parts, strict=True):
         target.copy_(part.view_as(target))
-
-
-def write(target: Tensor, within: slice, values: Tensor) -> None:
-    """Copy `values` (n,) into elements `within` of the flattened `target`, which is contiguous if they are not all."""
-    if len(values) == target.numel():
-        target.copy_(values.view(target.shape))
-    else:
-        target.view(-1)[within] = values

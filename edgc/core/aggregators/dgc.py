@@ -101,6 +101,5 @@ class DGC(TopK):
         look = memory_passes(numel, 4, size), memory_passes(numel, 4, 1)
         return Workload((Phase((*momentum, added, *look, *coded), phase.messages),), decode)
 
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        momenta = elements([*self._coded(shapes, decision).values()]) if self.settings.momentum else 0
-        return super().state_bytes(shapes, decision, itemsize) + max(4, itemsize) * momenta
+    def kept_bytes(self, numel: int, itemsize: int) -> int:
+        return super().kept_bytes(numel, itemsize) + (itemsize * numel if self.settings.momentum else 0)

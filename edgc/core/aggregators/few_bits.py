@@ -18,8 +18,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
 from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
-from edgc.core.aggregators.coded import Coded
-from edgc.core.aggregators.dense import write
+from edgc.core.aggregators.coded import Coded, write
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.shots import (

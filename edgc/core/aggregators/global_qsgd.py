@@ -154,9 +154,8 @@ class GlobalQSGD(Coded):
         """Dense from 32 bits on."""
         return amount if isinstance(amount, Bits) and amount < 32 else DENSE
 
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        scales = len(self._coded(shapes, decision)) if self.settings.scale == "delayed" else 0
-        return super().state_bytes(shapes, decision, itemsize) + 4 * scales
+    def kept_bytes(self, numel: int, itemsize: int) -> int:
+        return super().kept_bytes(numel, itemsize) + 4 * (self.settings.scale == "delayed")
 
 
 def _wire(bits: int) -> torch.dtype:

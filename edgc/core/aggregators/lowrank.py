@@ -13,7 +13,6 @@ from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastP
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
-from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -92,10 +91,9 @@ class LowRank(Ranked):
     )
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
-        super().__init__(Residuals(bf16=settings.error_dtype == "bf16"), settings.wire_dtype)
+        super().__init__(settings.wire_dtype, settings.error_dtype == "bf16")
         self._settings, self._seed = settings, seed
-        self._factors = WarmFactors(seed, settings.warm_start)
-        self.state = {"residuals": self._residuals, "factors": self._factors}
+        self.state["factors"] = self._factors = WarmFactors(seed, settings.warm_start)
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
         self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
@@ -190,10 +188,9 @@ class LowRank(Ranked):
         ranks = [(shape, [self.effective(shape, amount) for amount in amounts]) for shape in shapes.values()]
         return errors_workload(ranks, max(4, itemsize))
 
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        ranks, settings = self._ranks(shapes, decision), self._settings
-        error = 0 if not settings.error_feedback else 2 if settings.error_dtype == "bf16" else max(4, itemsize)
-        return sum(error * prod(shapes[n]) + max(4, itemsize) * shapes[n][1] * r for n, r in ranks.items())
+    def kept_bytes(self, shape: Shape, rank: Rank, itemsize: int) -> int:
+        error = 2 if self._settings.error_dtype == "bf16" else itemsize
+        return super().kept_bytes(shape, rank, error) + itemsize * shape[1] * rank
 
 
 def _crc(text: str) -> int:

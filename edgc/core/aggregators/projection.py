@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -11,7 +10,6 @@ from pydantic import Field
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.ranked import AS_DENSE, Ranked
-from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
@@ -40,7 +38,7 @@ class Projection(Ranked):
     payload_formula: ClassVar[str] = "4·r·m per matrix, 4·numel for what travels dense"
 
     def __init__(self, settings: ProjectionSettings, seed: int = 0) -> None:
-        super().__init__(Residuals())
+        super().__init__()
         self._settings, self._seed = settings, seed
 
     @property
@@ -82,7 +80,3 @@ class Projection(Ranked):
         first = *draws, memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
         phases = (Phase(first, (Message("all_reduce", itemsize * (left + dense)),)),)
         return Workload(phases, (matmuls(matrices), memory_passes(whole, 3)))  # Ĝ ← P Qᵀ, E ← M − Ĝ
-
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        error = max(4, itemsize) if self._settings.error_feedback else 0
-        return sum(error * prod(shapes[name]) for name in self._ranks(shapes, decision))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from math import prod
+from typing import Any, Literal
 
-from edgc.core.aggregators.aggregator import Aggregator, Law, NamedTensor, Tolerance, shapes_of
+from edgc.core.aggregators.aggregator import Aggregator, Law, NamedTensor, StateByName, Tolerance, shapes_of
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
 from edgc.core.aggregators.wire import WireDtype
@@ -24,11 +25,12 @@ class Ranked(Aggregator):
     """Splits a bucket into what is ranked and what is dense, and counts both; a subclass does the exchange."""
 
     amount = Rank
+    _settings: Any
 
-    def __init__(self, residuals: Residuals, wire_dtype: WireDtype = "fp32") -> None:
+    def __init__(self, wire_dtype: WireDtype = "fp32", bf16_errors: bool = False) -> None:
         self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
-        self._residuals = residuals
-        self.state = {"residuals": residuals}
+        self._residuals = Residuals(bf16_errors)
+        self.state: dict[str, StateByName] = {"residuals": self._residuals}
         self._wire_dtype: WireDtype = wire_dtype
         self._buffers = WireBuffers()
 
@@ -63,6 +65,14 @@ class Ranked(Aggregator):
             self._residuals.flush(tensor)
         low = [(t, ranks[t.name]) for t in tensors if t.name in ranks]
         return MixedBucket(low, dense, self._buffers, side) if low else None
+
+    def kept_bytes(self, shape: Shape, rank: Rank, itemsize: int) -> int:
+        """Bytes that are kept of a matrix that travels as factors; `itemsize`: of what it is computed in."""
+        return itemsize * prod(shape) if self._settings.error_feedback else 0
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        ranks = self._ranks(shapes, decision)
+        return sum(self.kept_bytes(shapes[name], rank, max(4, itemsize)) for name, rank in ranks.items())
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         return self._workload(self.factored, shapes, decision, ranks, itemsize)

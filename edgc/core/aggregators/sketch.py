@@ -11,8 +11,7 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, Pending, Tolerance, shapes_of
-from edgc.core.aggregators.coded import Coded
-from edgc.core.aggregators.dense import write
+from edgc.core.aggregators.coded import Coded, write
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings, plans, told_bytes, workload
 from edgc.core.aggregators.workload import Shape, Workload
