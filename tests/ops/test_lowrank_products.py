@@ -83,17 +83,14 @@ def test_decode_splits_what_was_sent_from_what_was_lost(dtype: torch.dtype, feed
     errors = [normal(m, n, seed=6, dtype=kind) if feedback else None for m, n, _ in SHAPES]
     whole = [e.double().clone() for e in errors if e is not None]
     wholes = [g if e is None else e for g, e in zip(grads, errors, strict=True)]
-    norms = decode(bases, factors, wholes, grads, errors, 0, [0] * len(SHAPES), norms=feedback)
+    decode(bases, factors, wholes, grads, errors, 0, [0] * len(SHAPES))
     for i, (grad, basis, factor) in enumerate(zip(grads, bases, factors, strict=True)):
         # bf16 has 8 bits, and Triton's interpreter truncates where a GPU rounds.
         rounding = 2**-7 if dtype == torch.bfloat16 else TOLERANCE[dtype]
         close(grad, basis.double() @ factor.double().mT, rounding)
         error = errors[i]
         if error is not None:
-            assert norms is not None
             close(error, whole[i] - grad.double(), 1e-6)  # nothing is lost but a rounding
-            assert float(norms[i]) == pytest.approx(float(error.double().norm()), rel=1e-5)
-    assert feedback or norms is None
 
 
 def test_decode_rounds_a_bf16_error_up_or_down_at_random() -> None:

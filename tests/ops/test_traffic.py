@@ -62,7 +62,7 @@ def decode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype 
     gradient, memory = normal(m, n, dtype=grad), None if error is None else normal(m, n, dtype=error)
     whole = memory if memory is not None and error == FP32 else gradient
     factors = [normal(m, r)], [normal(n, r)]
-    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2], norms=error is not None))
+    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2]))
 
 
 @pytest.mark.parametrize("rank", [*RANKS, 136])

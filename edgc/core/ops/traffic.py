@@ -79,7 +79,7 @@ def decode(m: int, n: int, rank: int, c: Launched) -> Traffic:
     down, across = -(-m // c.constants["BLOCK_M"]), -(-n // c.constants["BLOCK_N"])
     error, rounds = c.bytes("ERROR"), bool(c.bytes("ERROR")) and not c.constants["IN_ERROR"]
     whole = m * n * c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD") if error else 0
-    written = m * n * (c.bytes("GRAD") + error) + (down * across * FP32 if c.constants["NORMS"] else 0)
+    written = m * n * (c.bytes("GRAD") + error)
     told = _told(down * across, 6 + bool(error) + rounds)
     asked = whole + (across * m + down * n) * rank * FP32 + told
     padded = _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"])

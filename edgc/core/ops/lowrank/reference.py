@@ -45,27 +45,22 @@ def decode(
     errors: Sequence[Tensor | None],
     seed: int,
     streams: Sequence[int],
-    norms: bool = False,
-) -> Tensor | None:
+) -> None:
     """G ← Ĝ = P̂ Qᵀ and E ← M − Ĝ, both in place; `wholes` are what `encode` returned.
 
     Ĝ is what the gradient's precision holds of it, so that its rounding stays in E, too. An E in bf16 is rounded
-    stochastically by the bits of `seed` and the matrix's stream. Returns ‖E‖ of each matrix before such rounding,
-    with `norms`.
+    stochastically by the bits of `seed` and the matrix's stream.
     """
-    found = []
     for basis, factor, whole, grad, error, stream in zip(bases, factors, wholes, grads, errors, streams, strict=True):
         if error is None or whole is error:
             if grad.dtype == basis.dtype:
                 torch.mm(basis, factor.mT, out=grad)
             else:
                 grad.copy_(basis @ factor.mT)
-            lost = None if error is None else error.sub_(grad)
+            if error is not None:
+                error.sub_(grad)
         else:
             sent = (basis @ factor.mT).to(grad.dtype)
             lost = grad.to(basis.dtype) - sent
             grad.copy_(sent)
             error.copy_(round_bf16(lost, seed, stream))
-        if norms and lost is not None:
-            found.append(lost.norm())
-    return torch.stack(found) if norms else None

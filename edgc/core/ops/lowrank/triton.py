@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -141,12 +140,10 @@ def project_kernel(
 def decode_kernel(
     table,
     tiles,
-    norms,  # Σ E² of each tile
     seed,  # of the bits that round E, with the matrix's stream
     GRAD: tl.constexpr,
     ERROR: tl.constexpr,  # precision of E, or None
     IN_ERROR: tl.constexpr,  # M lies in E, else in G
-    NORMS: tl.constexpr,
     RANK: tl.constexpr,  # of one block of the factors' columns
     BLOCKS: tl.constexpr,  # how many there are
     VECTOR: tl.constexpr,  # elements of M that its columns and addresses are a multiple of
@@ -186,8 +183,6 @@ def decode_kernel(
         else:
             whole = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
         lost = whole - sent.to(tl.float32)
-        if NORMS:
-            tl.store(norms + tl.program_id(0), tl.sum(tl.where(inside, lost * lost, 0.0)))
         if not IN_ERROR:
             lost = round_bf16(lost, bits(seed, tl.load(row + 7).to(tl.int32), at.to(tl.int32)))
         tl.store(error + at, lost.to(ERROR), mask=inside)
@@ -266,10 +261,8 @@ def decode(
     errors: Sequence[Tensor | None],
     seed: int,
     streams: Sequence[int],
-    norms: bool = False,
-) -> Tensor | None:
+) -> None:
     """As `reference.decode`."""
-    found = torch.empty(len(grads), device=grads[0].device) if norms else None
     in_error = wholes[0] is errors[0]
     by_rank: dict[int, list[int]] = defaultdict(list)
     for i, factor in enumerate(factors):
@@ -283,16 +276,13 @@ def decode(
             ends = map(launch.address, (grads[i], errors[i], bases[i], factors[i]))
             rows.append((*ends, m, n, factors[i].shape[1], int32(streams[i])))
             counts.append(triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
-        partial = torch.empty(sum(counts) if norms else 0, device=grads[0].device)
         decode_kernel[(sum(counts),)](
             launch.table(rows, grads[0].device),
             launch.tiles(counts, grads[0].device),
-            partial,
             int32(seed),
             GRAD=launch.TYPES[grads[0].dtype],
             ERROR=None if errors[0] is None else launch.TYPES[errors[0].dtype],
             IN_ERROR=in_error,
-            NORMS=norms,
             RANK=width,
             BLOCKS=rank // width,
             **_widths([*grads, *errors], [*bases, *factors]),
@@ -302,12 +292,6 @@ def decode(
             num_warps=warps,
             num_stages=stages if rank == width else DEEP_STAGES,
         )
-        if found is not None:
-            lengths = launch.table([counts], found.device)[0]
-            found[launch.table([indices], found.device)[0]] = torch.segment_reduce(
-                partial, "sum", lengths=lengths, unsafe=True
-            ).sqrt()
-    return found
 
 
 class _Split:
