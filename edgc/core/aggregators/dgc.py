@@ -16,11 +16,10 @@ from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
-from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
+from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise import bits
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
-from edgc.core.policies.policy import Decision
 
 LEAST = 32  #: elements of a sample that pass, so that the threshold of a small tensor's is not chance
 AIM = 1.5  #: how many times k are meant to pass: of too many the largest are taken, too few are filled up
@@ -92,14 +91,10 @@ class DGC(TopK):
         threshold = sample.topk(ceil(share * size)).values[-1]
         return above(magnitude, threshold, k)
 
-    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        """As Top-K's, but M is read three times and its marks twice; momentum is read and written."""
-        (phase,), decode = (whole := super().workload_coded(shapes, decision, ranks, itemsize)).phases, whole.decode
-        numel, size = elements([*shapes.values()]), max(4, itemsize)
-        added, _, *coded = phase.kernels
-        momentum = (memory_passes(numel, 5, size),) if self.settings.momentum else ()
-        look = memory_passes(numel, 4, size), memory_passes(numel, 4, 1)
-        return Workload((Phase((*momentum, added, *look, *coded), phase.messages),), decode)
+    def looks(self, numel: int, itemsize: int) -> Sequence[Kernel]:
+        """M is read three times and its marks twice; momentum is read and written."""
+        momentum = (memory_passes(numel, 5, max(4, itemsize)),) if self.settings.momentum else ()
+        return *momentum, memory_passes(numel, 4, max(4, itemsize)), memory_passes(numel, 4, 1)
 
     def kept_bytes(self, numel: int, itemsize: int) -> int:
         return super().kept_bytes(numel, itemsize) + (itemsize * numel if self.settings.momentum else 0)

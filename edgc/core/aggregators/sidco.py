@@ -8,16 +8,15 @@ within a fifth; after a stage that let too few pass, the next threshold lies bet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
-from edgc.core.aggregators.workload import Phase, Shape, Workload, elements, memory_passes
+from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
-from edgc.core.policies.policy import Decision
 
 Fit = Literal["exponential", "gamma", "pareto"]
 
@@ -50,13 +49,10 @@ class SIDCo(TopK):
         magnitude = whole.abs().nan_to_num_(nan=torch.inf, posinf=torch.inf)  # what diverged is sent
         return above(magnitude, fitted(magnitude, k / len(magnitude), self.settings.fit, self.settings.stages), k)
 
-    def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        """As Top-K's, but each stage reads M six times; what passes is marked, and marks are read twice."""
-        (phase,), decode = (whole := super().workload_coded(shapes, decision, ranks, itemsize)).phases, whole.decode
-        numel, size = elements([*shapes.values()]), max(4, itemsize)
-        added, _, *coded = phase.kernels
-        look = memory_passes(numel, 6 * min(TYPICAL_STAGES, self.settings.stages) + 3, size), memory_passes(numel, 4, 1)
-        return Workload((Phase((added, *look, *coded), phase.messages),), decode)
+    def looks(self, numel: int, itemsize: int) -> Sequence[Kernel]:
+        """Each stage reads M six times; what passes is marked, and marks are read twice."""
+        read = 6 * min(TYPICAL_STAGES, self.settings.stages) + 3
+        return memory_passes(numel, read, max(4, itemsize)), memory_passes(numel, 4, 1)
 
 
 def fitted(magnitude: Tensor, share: float, fit: Fit, stages: int) -> Tensor:

@@ -24,14 +24,6 @@ from edgc.core.policies.amounts import DENSE, Amount, Ratio
 from edgc.core.policies.policy import Decision
 
 
-class Recovery(NamedTuple):
-    """How the last bucket came out."""
-
-    elements: int  #: coded
-    union: int  #: elements that a rank or more sent, as the bitmap says
-    left: int  #: of these, without an exact value
-
-
 class Sketch(Coded):
     """One bitmap and one sketch for all coded tensors of a bucket, laid end to end in the order of their names.
 
@@ -50,7 +42,6 @@ class Sketch(Coded):
         "numel·(1 + 1/N)/8 + 4·cells per bucket, cells = 1.3·min(N·k, numel) or numel / elements_per_cell"
     )
     settings: SketchSettings
-    last: Recovery | None = None  #: of what this rank peeled. None: nothing was coded so far
 
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
@@ -167,7 +158,6 @@ class Sketch(Coded):
             if self.settings.unrecovered == "estimate":
                 total[there[~peeled.found]] = estimate(peeled.rest, places.of(~peeled.found))
             total.mul_(1 / ranks)
-        self.last = Recovery(plan.elements, len(there), len(there) - int(exact.sum()))
         return _Recovered(total, exact, flags.bool())
 
     def _keep_lost(

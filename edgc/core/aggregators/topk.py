@@ -27,7 +27,7 @@ from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
-from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
@@ -214,12 +214,8 @@ class TopK(Coded):
         groups, sparse = self._groups(shapes, decision), elements([*shapes.values()])
         pairs, size = sum(group.k for group in groups), max(4, itemsize)
         code = self._code(groups, size)
-        # M ← G + E, which the selection's first look is part of, and five more; what was chosen coded and its M zeroed
-        encode = (
-            memory_passes(sparse, 3, itemsize),
-            memory_passes(sparse, 5, itemsize),
-            memory_passes(pairs, 3, 4 + size),
-        )
+        # M ← G + E, which the selection's first look is part of; what was chosen coded and its M zeroed
+        encode = memory_passes(sparse, 3, itemsize), *self.looks(sparse, itemsize), memory_passes(pairs, 3, 4 + size)
         if self.settings.leaves < 1:
             encode = memory_passes(sparse, 2, itemsize), *encode
         # the sum: zeroed, every rank's pairs added to it in turn, scaled and copied into the gradients
@@ -229,6 +225,10 @@ class TopK(Coded):
         if code.values != "fp32":  # rounded and decoded; what is lost is spread over a tensor and added to its errors
             encode = *encode, memory_passes(pairs, 6, size), memory_passes(sparse, 4, size)
         return Workload((Phase(encode, (Message("all_gather", code.message_bytes),)),), decode)
+
+    def looks(self, numel: int, itemsize: int) -> Sequence[Kernel]:
+        """What finding the largest of M takes, beside its first look at M."""
+        return (memory_passes(numel, 5, itemsize),)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import Law, NamedTensor
 from edgc.core.aggregators.sketch import STEPS, Sketch, from_table
-from edgc.core.aggregators.sketch_plan import SketchSettings
+from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
+from edgc.core.ops.packing import unpack
 from edgc.core.ops.select import Pool
 from edgc.core.policies.amounts import DENSE, Ratio
 from edgc.core.policies.policy import Decision
@@ -43,11 +44,29 @@ def kept(whole: Tensor, k: int) -> Tensor:
     return out
 
 
+class Recovery(NamedTuple):
+    """How the last bucket came out."""
+
+    union: int  #: elements that a rank or more sent, as the bitmap says
+    left: int  #: of these, without an exact value
+
+
+class Watched(Sketch):
+    last: Recovery
+
+    def _recovered(self, plan: SketchPlan, union: Tensor, *others: Any) -> Any:
+        marks = union[: plan.bitmap].clone()
+        found = super()._recovered(plan, union, *others)
+        sent = int(unpack(marks, plan.elements, plan.bits).count_nonzero())
+        self.last = Recovery(sent, sent - int(found.exact.sum()))
+        return found
+
+
 def exchanged(size: int, steps: int = 1, made: Callable[[int, int], Tensor] = gradient, **options: Any) -> list[Any]:
-    """By rank: the last output, the residual, the aggregator's own count of what is left, and payload bytes."""
+    """By rank: the last output, the residual, and what is left of what was sent."""
 
     def body(comm: LoopbackCommunicator) -> tuple[Any, ...]:
-        aggregator = Sketch(SketchSettings(name="sketch", **options))
+        aggregator = Watched(SketchSettings(name="sketch", **options))
         for step in range(steps):
             tensor = NamedTensor("x", made(comm.rank, step))
             UnderWay(aggregator.exchange([tensor], Decision(Ratio(RATIO)), comm, step)).wait()
