@@ -12,7 +12,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from edgc.suite.backends.initial_values import initial_value
+from edgc.suite.backends.gpt2 import initial_value
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.config import RunSpec
 

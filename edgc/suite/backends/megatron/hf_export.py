@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from edgc.suite.backends.gpt2_names import hf_state
+from edgc.suite.backends.gpt2 import hf_gpt2, hf_state
 from edgc.suite.backends.megatron import checkpoint as checkpoints
 from edgc.suite.config import Model
 from edgc.suite.config.corpus import END_OF_TEXT
@@ -18,7 +18,7 @@ def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out
 
     `tokenizer` is a `tokenizer.json`; `vocab_size` counts its tokens (the padding rows are dropped).
     """
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -26,17 +26,7 @@ def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out
     fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), eos_token=END_OF_TEXT, bos_token=END_OF_TEXT)
     end = fast.convert_tokens_to_ids(END_OF_TEXT)
     assert isinstance(end, int)
-    config = GPT2Config(
-        vocab_size=vocab_size,
-        n_positions=model.seq_length,
-        n_embd=model.hidden_size,
-        n_layer=model.num_layers,
-        n_head=model.num_heads,
-        activation_function="gelu",  # megatron's default is the exact one
-        bos_token_id=end,
-        eos_token_id=end,
-    )
-    hf = GPT2LMHeadModel(config)
+    hf = hf_gpt2(model, vocab_size, bos_token_id=end, eos_token_id=end)
     hf.load_state_dict(hf_state(whole, model.num_heads, vocab_size))
     partial = out.with_name(f".partial-{out.name}")
     shutil.rmtree(partial, ignore_errors=True)
