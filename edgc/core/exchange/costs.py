@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 import time
@@ -50,17 +51,39 @@ def measure(
     highest = max((min(shape) for shape in compressible.values()), default=0)
     if comm.size == 1 or highest < 4:
         return None
-    timer = _Timer(aggregator, shapes, compressible, comm, agreement, on)
-    dense, ranks, rank = timer.warm_seconds(None), [2, 4], 4
-    timer.seconds(2)
-    while timer.warm_seconds(rank) < dense and 2 * rank <= highest:
+    flat = torch.randn(sum(map(math.prod, shapes.values())), device=on)
+    parts = zip(shapes.items(), flat.split([*map(math.prod, shapes.values())]), strict=True)
+    gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
+    number = itertools.count()
+
+    def seconds(rank: int | None) -> float:
+        """The slowest rank's for one exchange at `rank` (None: uncompressed), equal on all ranks."""
+        decision = Decision(DENSE, dict.fromkeys(compressible, Rank(rank) if rank else DENSE))
+        elapsed = torch.zeros(1, dtype=torch.float64, device=on)
+        agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
+        _finish(elapsed)
+        begin = time.perf_counter()
+        UnderWay(aggregator.exchange(gradients, decision, comm, next(number))).wait()
+        _finish(flat)
+        elapsed += time.perf_counter() - begin
+        agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()
+        return float(elapsed)
+
+    def warm_seconds(rank: int | None) -> float:
+        """Of the second of two: the first connects, compiles kernels and refits factors."""
+        seconds(rank)
+        return seconds(rank)
+
+    dense, ranks, rank = warm_seconds(None), [2, 4], 4
+    seconds(2)
+    while warm_seconds(rank) < dense and 2 * rank <= highest:
         rank *= 2
         ranks.append(rank)
     samples: dict[int | None, list[float]] = defaultdict(list)
     for _ in range(ROUNDS):
         for amount in (None, *ranks):
-            timer.seconds(amount)  # after a change of rank the first exchange refits the warm factors
-            samples[amount] += [timer.seconds(amount) for _ in range(REPETITIONS)]
+            seconds(amount)  # after a change of rank the first exchange refits the warm factors
+            samples[amount] += [seconds(amount) for _ in range(REPETITIONS)]
     return fit({r: samples[r] for r in ranks}, samples[None])
 
 
@@ -77,43 +100,6 @@ def link_speed(group: dist.ProcessGroup, on: device, numel: int = 2**20, repetit
         _finish(tensor)
         seconds.append(time.perf_counter() - begin)
     return numel * 4 * wire_factor("all_reduce", comm.size) / statistics.median(seconds)
-
-
-class _Timer:
-    def __init__(
-        self,
-        aggregator: Aggregator,
-        shapes: Mapping[str, Shape],
-        compressible: Mapping[str, Shape],
-        comm: Communicator,
-        agreement: Communicator,
-        on: device,
-    ) -> None:
-        self._aggregator, self._comm, self._agreement, self._compressible = aggregator, comm, agreement, compressible
-        sizes = [math.prod(shape) for shape in shapes.values()]
-        flat = torch.randn(sum(sizes), device=on)
-        parts = zip(shapes.items(), flat.split(sizes), strict=True)
-        self._gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
-        self._step = 0
-
-    def warm_seconds(self, rank: int | None) -> float:
-        """As `seconds`, of the second of two: the first connects, compiles kernels and refits factors."""
-        self.seconds(rank)
-        return self.seconds(rank)
-
-    def seconds(self, rank: int | None) -> float:
-        """The slowest rank's seconds for one exchange at `rank`, equal on all ranks."""
-        decision = Decision(DENSE, dict.fromkeys(self._compressible, Rank(rank) if rank else DENSE))
-        elapsed = torch.zeros(1, dtype=torch.float64, device=self._gradients[0].tensor.device)
-        self._agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
-        _finish(elapsed)
-        begin = time.perf_counter()
-        UnderWay(self._aggregator.exchange(self._gradients, decision, self._comm, self._step)).wait()
-        _finish(self._gradients[0].tensor)
-        elapsed += time.perf_counter() - begin
-        self._agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()
-        self._step += 1
-        return float(elapsed)
 
 
 def _finish(tensor: Tensor) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.base.lazy import torch
 from edgc.core.ops.moments import histogram, moments
 
@@ -21,16 +22,7 @@ BINS = 1000  #: of the histogram estimators, as in the authors' released code
 SMALLEST_DEVIATION = 1e-38  #: stands in for a standard deviation or bin width of zero: about −86 nats
 
 
-class NamedGradient(Protocol):
-    """A tensor with its parameter's name."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tensor(self) -> Tensor: ...
-
-
-def sampled_entropy(gradients: Sequence[NamedGradient], sampling: Sampling) -> dict[str, Tensor]:
+def sampled_entropy(gradients: Sequence[NamedTensor], sampling: Sampling) -> dict[str, Tensor]:
     """Entropy of each gradient in nats, by name: float64 scalars on its device.
 
     Estimators: `gaussian` ½ ln(2πe σ²), falls by ln 2 when the gradient is halved; `histogram` −Σ p ln p over

@@ -7,8 +7,9 @@ it. A message travels in the precision of the traffic (`bf16` aside); factors ar
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
@@ -16,6 +17,7 @@ from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.base.lazy import torch
+from edgc.core.base.resumable import Resumable
 from edgc.core.ops.orthonormalise import orthonormalise
 
 if TYPE_CHECKING:
@@ -90,30 +92,24 @@ class PipelineTraffic(BaseModel):
         return self.forward.name != "none" or self.backward.name != "none"
 
 
-class LinkCodec(Protocol):
+class LinkCodec(Resumable, ABC):
     """One direction of one stage's traffic.
 
     Law of error feedback: sum of what was decoded + error = sum of what was encoded. Non-finite input gives
     non-finite output, never an exception.
     """
 
+    @abstractmethod
     def encode(self, tensor: Tensor) -> Tensor:
         """The message for `tensor` (any shape, last dimension hidden), which is not changed."""
-        ...
 
+    @abstractmethod
     def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
         """Memory, on device `on`, for the message of a tensor of this shape and precision."""
-        ...
 
+    @abstractmethod
     def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
         """The tensor of this shape and precision that `message` stands for."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` restores bit for bit."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def build(settings: LinkCodecSettings, direction: Direction, stage: int, seed: int) -> LinkCodec:
@@ -124,7 +120,7 @@ def build(settings: LinkCodecSettings, direction: Direction, stage: int, seed: i
     return LowRankLink(settings.rank, feedback, settings.warm_start, seed, f"pipeline/{direction}/{stage}")
 
 
-class Cast:
+class Cast(LinkCodec):
     """The tensor itself, or rounded to bf16."""
 
     def __init__(self, bf16: bool) -> None:
@@ -142,14 +138,8 @@ class Cast:
     def _wire(self, kind: dtype) -> dtype:
         return torch.bfloat16 if self._bf16 else kind
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
-
-class LowRankLink:
+class LowRankLink(LinkCodec):
     """PowerSGD's step without a group: M = A + E; P̂ ← orthonormalise(M Q); Q ← Mᵀ P̂; E ← M − P̂ Qᵀ.
 
     A message is P̂ (rows×r) and Q (columns×r). Optimus-CC (arXiv 2301.09830, compressed backpropagation) does this to
@@ -159,6 +149,8 @@ class LowRankLink:
     Args:
         name: with `seed` it determines the random numbers; equal on tensor-parallel ranks, which hold equal tensors.
     """
+
+    kept = ("messages", "error", "factors")
 
     def __init__(self, rank: int, error_feedback: bool, warm_start: bool, seed: int, name: str) -> None:
         self._rank, self._feedback, self._warm, self._seed, self._name = rank, error_feedback, warm_start, seed, name
@@ -196,11 +188,3 @@ class LowRankLink:
     def _sizes(self, shape: Sequence[int]) -> list[int]:
         """Elements of P̂ and of Q."""
         return [math.prod(shape[:-1]) * self._rank, shape[-1] * self._rank]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"messages": self._messages, "error": self._error, "factors": self._factors.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._messages = state["messages"]
-        self._error = None if state["error"] is None else state["error"].clone()
-        self._factors.load_state_dict(state["factors"])
