@@ -1,9 +1,9 @@
-"""What hooks for anybody's training loop share: which method, its exchange, and what a loop tells and saves."""
+"""What hooks for anybody's training loop share: which method, its synchronisation, and what a loop tells and saves."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +11,37 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from edgc.core.aggregators.aggregator import NamedTensor, forget
+from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.base.errors import UserError
-from edgc.core.comm import TorchCommunicator
+from edgc.core.comm import ReduceOp, TorchCommunicator
 from edgc.core.comm.telemetry import Ledger, StepClock
-from edgc.core.exchange.costs import measure
-from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
-from edgc.core.policies import POLICIES
-from edgc.core.policies.policy import Context
-from edgc.core.policies.stage_alignment import ExchangeCost
-from edgc.core.settings.method import MECHANISMS, Method
+from edgc.core.exchange.observation import AGREE
+from edgc.core.settings.assembly import Costs, assemble
+from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load, read
 from edgc.core.settings.settings import merge, validate
+from edgc.core.synchronisation.every_step import EveryStep
 
-#: By pipeline stage, of which there is one.
-Costs = list[ExchangeCost | None]
 MethodLike = str | Path | Method | Mapping[str, Any]
 
 
 class LoopExchange:
-    """A GradientExchange in a loop that is not ours: it counts steps, and takes losses and checkpoints."""
+    """A method in a loop that is not ours: it counts steps, and takes losses and checkpoints.
 
-    def __init__(self, exchange: GradientExchange, method: Method, costs: Costs) -> None:
+    A subclass gives each step's buckets to `synchronisation`, between `_begin_step` and `_end_step`.
+    """
+
+    def __init__(self, synchronisation: EveryStep, method: Method, costs: Costs) -> None:
         self.step = 0  #: steps so far
-        self.ledger = exchange.comm.ledger
+        self.ledger = synchronisation.ledger
         self.costs = costs  #: what exchanges took before training; empty where the policy does not ask for it
         self.decided: list[dict[str, Any]] = []  #: records of what the policy decided at the last step's end
-        self._exchange, self._method = exchange, method
+        self.synchronisation = synchronisation
+        self._method = method
         self._losses: list[Tensor] = []
+        self._remembers = bool(synchronisation.exchange.aggregator.state_dict())
+        self._sums: dict[tuple[str, ...], Tensor] = {}  # of the step's averages, by the names of what they are of
 
     def loss(self, loss: Tensor) -> None:
         """Tell this rank's training loss (scalar, nats a token) before its backward, for policies that follow it.
@@ -52,37 +56,58 @@ class LoopExchange:
                 f"policy {self._method.policy.name} follows the training loss, but got none in step {self.step}; "
                 "call exchange.loss(loss) before loss.backward()"
             )
-        self._exchange.begin_step(self.step)
+        self._sums = {}
+        self.synchronisation.begin_step(self.step)
 
-    def _end_step(self) -> None:
-        self.decided = self._exchange.end_step(torch.stack(self._losses).mean() if self._losses else None)
+    def _averaged(self, gradients: Sequence[NamedTensor], average: Tensor) -> None:
+        """`average`: what this rank has of the gradients' average."""
+        if self._remembers:
+            names = tuple(gradient.name for gradient in gradients)
+            self._sums[names] = average.sum(dtype=compute_dtype(average))
+
+    def _end_step(self, sharded: bool) -> None:
+        """sharded: whether each rank has a part of the averages only."""
+        self._forget_overflows(sharded)
+        loss = torch.stack(self._losses).mean() if self._losses else None
+        self.decided = self.synchronisation.end_step(self.step, loss)
         self.step += 1
         self._losses = []
 
-    @property
-    def exchange(self) -> GradientExchange:
-        """What it drives."""
-        return self._exchange
+    def _forget_overflows(self, sharded: bool) -> None:
+        """Forget the state of what shares an average that is not finite: an overflow must not stay in it for ever.
+
+        Routine with a GradScaler, which skips such a step. All ranks forget alike.
+        """
+        if not self._sums:
+            return
+        exchange = self.synchronisation.exchange
+        broken = torch.stack([*self._sums.values()]).isfinite().logical_not().float()
+        if sharded:
+            exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
+        names = {name for unit, flag in zip(self._sums, broken.tolist(), strict=True) if flag for name in unit}
+        if names:
+            forget(exchange.aggregator, names)
 
     def decisions(self) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds for the next step."""
-        return self._exchange.decisions(self.step)
+        return self.synchronisation.decisions(self.step)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs, between two steps. It differs from rank to rank: every rank saves its own."""
-        comm = self._exchange.comm
-        return {"rank": comm.rank, "size": comm.size, "step": self.step, "exchange": self._exchange.state_dict()}
+        comm = self.synchronisation.exchange.comm
+        return {"rank": comm.rank, "size": comm.size, "step": self.step} | self.synchronisation.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave on this rank of a group of the same size. Raises `UserError` on another."""
-        own, saved = (self._exchange.comm.rank, self._exchange.comm.size), (state["rank"], state["size"])
+        comm = self.synchronisation.exchange.comm
+        own, saved = (comm.rank, comm.size), (state["rank"], state["size"])
         if saved != own:
             raise UserError(
                 f"exchange state: of rank {saved[0]} of {saved[1]}, but this is rank {own[0]} of {own[1]}; every rank "
                 "loads the state that it saved, in a group of the same size"
             )
         self.step = state["step"]
-        self._exchange.load_state_dict(state["exchange"])
+        self.synchronisation.load_state_dict(state)
 
 
 def find_method(method: MethodLike, changes: Mapping[str, Any]) -> Method:
@@ -121,28 +146,19 @@ def check_method(method: Method, iterations: int, loop: str) -> None:
             )
 
 
-def build_exchange(
+def synchronise(
     group: dist.ProcessGroup,
     device: torch.device,
     method: Method,
-    everything: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, tuple[int, ...]],
     iterations: int,
     seed: int,
     costs: Costs | None,
-) -> tuple[GradientExchange, Costs]:
-    """One stage's exchange of tensors of these shapes over `group`, and what exchanges took.
-
-    These are timed where the policy needs it, unless `costs` are known.
-    """
+) -> tuple[EveryStep, Costs]:
+    """What averages tensors of these shapes over `group`, and what exchanges took (see `assemble`)."""
     comm = TorchCommunicator(group, Ledger(StepClock(cuda=device.type == "cuda")))
-    kind = MECHANISMS[method.aggregator.name]
-    shapes = compressible(everything, kind.amount, method.placement.exclude)
-    costs = list(costs or ())
-    if method.policy.needs_costs and not costs:
-        costs = [measure(kind(method.aggregator, seed=seed), everything, shapes, comm, comm, device)]
-        comm.ledger.take()  # not a step's traffic
-    context = Context(0, 1, iterations, shapes, shapes, costs)
-    policy = POLICIES[method.policy.name](method.policy, context)
-    if policy.note and comm.rank == 0:
-        warnings.warn(f"method {method.name}: {policy.note}", stacklevel=3)
-    return GradientExchange(kind(method.aggregator, seed=seed), policy, comm, comm, shapes), costs
+    synchronisation, costs = assemble(method, shapes, iterations, seed, comm, device, costs)
+    assert isinstance(synchronisation, EveryStep), "check_method refuses others"
+    if synchronisation.note and comm.rank == 0:
+        warnings.warn(f"method {method.name}: {synchronisation.note}", stacklevel=3)
+    return synchronisation, costs

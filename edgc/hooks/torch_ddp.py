@@ -17,12 +17,13 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from edgc.core.aggregators.aggregator import NamedTensor, forget
-from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.base.errors import UserError
-from edgc.core.exchange.gradient_exchange import Bucket, GradientExchange
+from edgc.core.comm import Work
+from edgc.core.settings.assembly import Costs
 from edgc.core.settings.method import Method
-from edgc.hooks.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
+from edgc.core.synchronisation.every_step import EveryStep
+from edgc.hooks.any_loop import LoopExchange, MethodLike, check_method, find_method, synchronise
 
 
 def compress(
@@ -63,14 +64,14 @@ def compress(
     assert model.process_group is not None
     shapes = {name: tuple(parameter.shape) for parameter, name in names.items()}
     device = next(iter(names)).device
-    built, costs = build_exchange(model.process_group, device, chosen, shapes, iterations, seed, costs)
+    built, costs = synchronise(model.process_group, device, chosen, shapes, iterations, seed, costs)
     exchange = DDPExchange(built, names, chosen, scaler, costs)
     model.register_comm_hook(exchange, DDPExchange.average)
     return exchange
 
 
 class DDPExchange(LoopExchange):
-    """A GradientExchange driven by DDP. A step is a backward pass that synchronises, so not one under `no_sync`.
+    """A method driven by DDP. A step is a backward pass that synchronises, so not one under `no_sync`.
 
     Buckets are encoded and launched as backward delivers them. DDP waits for no bucket before it has delivered the
     last one, so there all are finished, in the order that they were started in: collectives have one order on all
@@ -79,15 +80,14 @@ class DDPExchange(LoopExchange):
 
     def __init__(
         self,
-        exchange: GradientExchange,
+        synchronisation: EveryStep,
         names: Mapping[Tensor, str],
         method: Method,
         scaler: torch.amp.GradScaler | None,
         costs: Costs,
     ) -> None:
-        super().__init__(exchange, method, costs)
+        super().__init__(synchronisation, method, costs)
         self._names, self._scaler = names, scaler
-        self._remembers = bool(exchange.aggregator.state_dict())
         self._scale: Tensor | None = None
         self._underway: list[_Bucket] = []
 
@@ -110,7 +110,7 @@ class DDPExchange(LoopExchange):
             NamedTensor(self._names[parameter], gradient)
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
-        return _Bucket(gradients, bucket.buffer(), self._exchange.start(gradients), future)
+        return _Bucket(gradients, bucket.buffer(), self.synchronisation.bucket(gradients), future)
 
     def _begin(self, device: torch.device) -> None:
         self._underway = []  # of a step that failed half-way
@@ -121,25 +121,13 @@ class DDPExchange(LoopExchange):
     def _finish_step(self) -> None:
         for bucket in self._underway:
             bucket.pending.wait()
-        self._forget_overflows()
-        self._end_step()
+            self._averaged(bucket.gradients, bucket.buffer)
+        self._end_step(sharded=False)
         for bucket in self._underway:
             if self._scale is not None:
                 bucket.buffer.mul_(self._scale)
             bucket.future.set_result(bucket.buffer)
         self._underway = []
-
-    def _forget_overflows(self) -> None:
-        """Forget the state of buckets whose average is not finite: an overflow must not stay in it for ever.
-
-        Routine with a GradScaler, which skips such a step. Averages are equal on all ranks, and so is this.
-        """
-        if not self._remembers:
-            return
-        sums = [bucket.buffer.sum(dtype=compute_dtype(bucket.buffer)) for bucket in self._underway]
-        overflowed = [bucket for bucket, total in zip(self._underway, sums, strict=True) if not total.isfinite()]
-        if overflowed:
-            forget(self._exchange.aggregator, {g.name for bucket in overflowed for g in bucket.gradients})
 
 
 @dataclass(frozen=True)
@@ -148,7 +136,7 @@ class _Bucket:
 
     gradients: list[NamedTensor]
     buffer: Tensor
-    pending: Bucket
+    pending: Work
     future: Future[Tensor]
 
 

@@ -23,16 +23,13 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 
-from edgc.core.aggregators.aggregator import NamedTensor, forget
-from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.base.errors import UserError
-from edgc.core.comm import Communicator, ReduceOp, TorchCommunicator
+from edgc.core.comm import Communicator, TorchCommunicator
 from edgc.core.comm.layout import cut_rows
-from edgc.core.exchange.gradient_exchange import GradientExchange
-from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.parameter_gather import ParameterWire, gather
-from edgc.core.settings.method import Method
-from edgc.hooks.any_loop import Costs, LoopExchange, MethodLike, build_exchange, check_method, find_method
+from edgc.core.settings.assembly import Costs
+from edgc.hooks.any_loop import LoopExchange, MethodLike, check_method, find_method, synchronise
 
 
 def compress(
@@ -72,12 +69,11 @@ def compress(
     group, device = _shards_over(units), units[0].device
     shapes = {p.name: (p.own_shape if between else p.shape) for unit in units for p in unit.parameters}
     held = {name: shape for name, shape in shapes.items() if prod(shape)}
-    built, costs = build_exchange(between or group, device, chosen, held, iterations, seed, costs)
+    built, costs = synchronise(between or group, device, chosen, held, iterations, seed, costs)
     exchange = FSDPExchange(built, chosen, costs)
     shards = TorchCommunicator(group, exchange.ledger)
     if between is None:
-        whole = {p.name: p.shape for unit in units for p in unit.parameters}
-        built.aggregator.layout = cut_rows(whole, dist.get_world_size(group))
+        built.needed_on(cut_rows(shapes, dist.get_world_size(group)))
     for unit in units:
         if between is None:
             unit.module.set_custom_reduce_scatter(_ReduceScatter(exchange, unit))
@@ -89,47 +85,26 @@ def compress(
 
 
 class FSDPExchange(LoopExchange):
-    """A GradientExchange driven by FSDP2. A step is a backward pass that synchronises (`set_requires_gradient_sync`).
+    """A method driven by FSDP2. A step is a backward pass that synchronises (`set_requires_gradient_sync`).
 
     FSDP2 takes what a module's reduce-scatter returns at once, so that every module's exchange ends in its call. Calls
     come in the order of backward, equal on all ranks.
     """
 
-    def __init__(self, exchange: GradientExchange, method: Method, costs: Costs) -> None:
-        super().__init__(exchange, method, costs)
-        self._under_way = False
-        self._remembers = bool(exchange.aggregator.state_dict())
-        self._sums: dict[tuple[str, ...], Tensor] = {}  # of what this rank has of averages, by their names
+    _under_way = False
 
     def average(self, gradients: Sequence[NamedTensor]) -> None:
         """Put the average into these tensors; with the first ones of a backward pass, begin a step."""
         if not self._under_way:
             self._under_way = True
-            self._sums = {}
             self._begin_step()
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # after FSDP2's own, which is first
         with torch.autocast(gradients[0].tensor.device.type, enabled=False):
-            self._exchange.start(gradients).wait()
-
-    def averaged(self, gradients: Sequence[NamedTensor], own: Tensor) -> None:
-        """`own`: what this rank has of their averages."""
-        if self._remembers:
-            self._sums[tuple(g.name for g in gradients)] = own.sum(dtype=compute_dtype(own))
+            self.synchronisation.bucket(gradients).wait()
 
     def _finish(self) -> None:
         self._under_way = False
-        self._forget_overflows()
-        self._end_step()
-
-    def _forget_overflows(self) -> None:
-        """Forget the state of modules whose average is not finite on some rank: it must not stay in it for ever."""
-        if not self._sums:
-            return
-        broken = torch.stack([*self._sums.values()]).isfinite().logical_not().float()
-        self._exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
-        names = [name for unit, flag in zip(self._sums, broken.tolist(), strict=True) if flag for name in unit]
-        if names:
-            forget(self._exchange.aggregator, names)
+        self._end_step(sharded=True)
 
     def between(self, unit: _Unit) -> Callable[[Tensor], None]:
         """The hook for what a rank holds after the reduce-scatter within its island."""
@@ -138,38 +113,28 @@ class FSDPExchange(LoopExchange):
             unit.check(held.numel(), shares=1)
             parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(held)]
             self.average(parts)
-            self.averaged(parts, held)
+            self._averaged(parts, held)
 
         return average
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A parameter of a unit, and its rows on a rank: `rows` for every rank, of which the last ones may have fewer."""
+    """A parameter of a unit: `rows` for every rank, of which the last ones may have fewer."""
 
     name: str
     shape: tuple[int, ...]
-    ranks: int
-    rank: int
-
-    @property
-    def rows(self) -> int:
-        return -(-self.shape[0] // self.ranks)
+    rows: int
+    own: slice  #: what this rank has of the flattened parameter
 
     @property
     def row(self) -> int:
         """Elements of a row."""
         return prod(self.shape[1:])
 
-    def range(self, rank: int) -> tuple[int, int]:
-        """What a rank holds of the flattened parameter."""
-        first, last = (min(self.shape[0], (rank + more) * self.rows) for more in (0, 1))
-        return first * self.row, last * self.row
-
     @property
     def own_shape(self) -> tuple[int, ...]:
-        start, stop = self.range(self.rank)
-        return ((stop - start) // self.row, *self.shape[1:])
+        return ((self.own.stop - self.own.start) // self.row, *self.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -227,8 +192,8 @@ class _ReduceScatter(ReduceScatter):
         averages = {each.name: each.tensor.view(-1) for each in whole}
         output_tensor.zero_()
         for p, own in unit.own_parts(output_tensor):
-            own.view(-1).copy_(averages[p.name][slice(*p.range(p.rank))])
-        self._exchange.averaged(whole, output_tensor)
+            own.view(-1).copy_(averages[p.name][p.own])
+        self._exchange._averaged(whole, output_tensor)
         if op == dist.ReduceOp.SUM:
             output_tensor.mul_(ranks)
 
@@ -281,7 +246,9 @@ def _of(module: FSDPModule, group: Any, names: dict[int, str]) -> list[_Unit]:
             f"FSDP2 module of {label}: shards another dimension than the first; leave shard_placement_fn out"
         )
     ranks, rank = mesh.shard_mesh_size, mesh.shard_mesh_rank
-    held = tuple(_Held(names[id(p.sharded_param)], tuple(p._orig_size), ranks, rank) for p in trained)
+    shapes = {names[id(p.sharded_param)]: tuple(p._orig_size) for p in trained}
+    own = cut_rows(shapes, ranks).ranges[rank]
+    held = tuple(_Held(name, shape, -(-shape[0] // ranks), slice(*own[name])) for name, shape in shapes.items())
     return [_Unit(module, group.device, mesh.shard_process_group, held)]
 
 

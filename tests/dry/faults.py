@@ -25,11 +25,8 @@ class Fault:
 
 ALL = (0, 1, 2, 3)
 TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/observation.py", "core/ops/lowrank/triton.py"
-ENGINE, PROCESS, OUTER = (
-    "suite/backends/megatron/engine.py",
-    "suite/backends/megatron/process.py",
-    "core/synchronisation/local_steps.py",
-)
+ENGINE, PROCESS = "suite/backends/megatron/engine.py", "suite/backends/megatron/process.py"
+OUTER, SYNCHRONISATION = "core/synchronisation/local_steps.py", "core/synchronisation/synchronisation.py"
 OPTIMIZER = "suite/backends/megatron/optimizer.py"
 TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/wire.py"
 
@@ -46,12 +43,12 @@ ADDRESS = "a kernel is told of memory that is not there"
 
 FAULTS = (
     Fault(HOST, "core/aggregators/draws.py", ".to(like.device)", "", "powersgd", shows=LOWRANK),
-    Fault(HOST, OUTER, "torch.float64, device=device", "torch.float64", "diloco"),
+    Fault(HOST, SYNCHRONISATION, "torch.float64, device=device", "torch.float64", "diloco"),
     Fault(HOST, "suite/training/recorder.py", "dtype=torch.float64, device=self._device", "dtype=torch.float64",
           "dense"),
     Fault(HOST, "core/exchange/relative_error.py", "gaussian.to(residual.device)", "gaussian", "edgc"),
     Fault(HOST, ENGINE, ".to(self.place.device, non_blocking=True)", "", "dense"),
-    Fault(HOST, OUTER, "value.to(replica.parameters[name].device)", "value", "diloco", resumes=True),
+    Fault(HOST, "core/base/resumable.py", "tensor.to(device)", "tensor", "diloco", resumes=True, shows=OUTER),
     Fault(HOST, "core/aggregators/right_factors.py", "self[name].to(like)", "self[name]", "powersgd",
           resumes=True, shows=LOWRANK),
     Fault(HOST, "core/aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",
@@ -66,8 +63,8 @@ FAULTS = (
     Fault(EVENT, TELEMETRY, "event.record()", "event.query()", "dense"),
     Fault(EVENT, TELEMETRY, "            torch.cuda.synchronize()", "            torch.cuda.current_stream()", "dense"),
     Fault(TYPE, "core/comm/torch_group.py", "return dist.ReduceOp.MAX if", "return dist.ReduceOp.BOR if", "diloco",
-          shows=OUTER),
-    Fault(TYPE, OUTER, "[self._worst], dtype=torch.float64", "[0], dtype=torch.int16", "diloco"),
+          shows=SYNCHRONISATION),
+    Fault(TYPE, SYNCHRONISATION, "values, dtype=torch.float64", "[0], dtype=torch.int16", "diloco"),
     Fault(TYPE, WIRE, "    sent = buffer.to(torch.bfloat16)", "    sent = buffer.to(torch.bool)", "dense_bf16"),
     Fault(SIZE, TOPK, "new_empty(comm.size, wire.numel())", "new_empty(1 + comm.size, wire.numel())", "topk"),
     Fault(SIZE, "suite/training/recorder.py", "torch.empty(dist.get_world_size(),", "torch.empty(1,", "dense"),

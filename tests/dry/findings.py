@@ -23,16 +23,12 @@ ALLOWED = {
     # a device's clock, where a method reads how long things took: at a window's end, or with an exchange
     ("edgc/core/comm/telemetry.py", "synchronize", "other"): 0.5,
     ("edgc/core/exchange/wire_time.py", "tolist", "entropy"): 0.5,
-    ("edgc/core/synchronisation/paced.py", "tolist", "other"): 0.5,
     ("edgc/core/exchange/observation.py", "tolist", "entropy"): 4,  # a window's end: what all ranks agreed on
     ("edgc/core/exchange/relative_error.py", "tolist", "entropy"): 0.5,
     ("edgc/core/exchange/relative_error.py", "tolist", "observe"): 0.5,
-    (
-        "edgc/core/synchronisation/gossip.py",
-        "item",
-        "other",
-    ): 1.25,  # whether a neighbour diverged; the last step asks all
-    ("edgc/core/synchronisation/local_steps.py", "item", "other"): 0.5,  # whether a replica diverged, with an exchange
+    ("edgc/core/synchronisation/gossip.py", "item", "other"): 1,  # whether a neighbour diverged
+    # whether a replica diverged, and how long things took, with an exchange; whether any did, in gossip's last step
+    ("edgc/core/synchronisation/synchronisation.py", "tolist", "other"): 1,
 }
 
 

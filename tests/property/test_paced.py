@@ -73,7 +73,7 @@ def test_ranks_meet_when_the_slowest_steps_and_the_fastest_exchange_say_so() -> 
         replica, told = timed_replica(comm), []
         for step in range(STEPS):
             replica.step(step)
-            told.append(dict(replica.synchronisation.told()))
+            told.append(dict(replica.synchronisation.measured))
         return told
 
     told, others = run_ranks(2, body)
@@ -103,7 +103,7 @@ def test_a_resumed_run_meets_when_the_uninterrupted_one_does(cut: int) -> None:
         met = []
         for step in range(cut, STEPS):
             second.step(step)
-            met += [step] if second.synchronisation.told() else []
+            met += [step] if second.synchronisation.measured else []
         assert met == [step for step in MET if step >= cut]
         assert same(parameters(whole), parameters(second))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from edgc.core.comm.telemetry import Charge
 from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
 from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.core.synchronisation.every_step import EveryStepSettings
+from edgc.core.synchronisation.local_steps import OuterSettings
 from edgc.core.synchronisation.synchronisation import Moment, SynchronisationSettings
 from edgc.suite.config import Method, available, load
 from tests.fixtures import tiers
@@ -102,6 +105,13 @@ def test_saved_and_restored_is_uninterrupted_wherever_it_was_cut(
     run_ranks(2, body)
 
 
+def begun(settings: SynchronisationSettings, step: int) -> list[str]:
+    """The parameters whose exchange begins in a step."""
+    if isinstance(settings, OuterSettings):
+        return [name for name in SHAPES if settings.fragment(name) in settings.launched(step, STEPS)]
+    return [*SHAPES] if settings.exchanges_after(step, STEPS) else []
+
+
 def _bytes(charges: dict[str, Charge]) -> dict[str, tuple[int, float]]:
     return {tag: (charge.payload_bytes, charge.wire_bytes) for tag, charge in charges.items()}
 
@@ -122,7 +132,7 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
         aggregator, policy = replica.exchange.aggregator, replica.exchange.policy
 
         def foretold(step: int) -> int:
-            amounts, exchanged = policy.decide(step // settings.period), settings.exchanged(step, STEPS, SHAPES)
+            amounts, exchanged = policy.decide(step // settings.period), begun(settings, step)
             decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
             buckets = [{n: SHAPES[n] for n in names if n in exchanged} for names in BUCKETS]
             decided_so, exchange = Decision(DENSE, decided), step // settings.period
@@ -136,7 +146,7 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
         again, kept = ToyReplica(comm, settings, method), []
         for step in range(STEPS):
             again.step(step)
-            state = again.synchronisation.state_dict()
+            state = again.synchronisation.state_dict()["synchronisation"]
             tensors = [t for by_name in state.values() if isinstance(by_name, dict) for t in by_name.values()]
             kept.append(sum(t.numel() * t.element_size() for t in tensors))
         assert settings.state_bytes(SHAPES) == max(kept)
@@ -179,3 +189,31 @@ def test_describes_itself(settings: SynchronisationSettings) -> None:
     assert kind.moment in Moment
     assert all(info.description for name, info in kind.model_fields.items() if name != "name")
     assert kind.moment is Moment.BACKWARD or kind.no_hook, "whoever can be no hook says why"
+
+
+#: What checkpoints hold of each synchronisation, beside its exchange: runs that were begun go on by these names.
+IN_CHECKPOINTS = {
+    "delayed": {"late", "records", "then", "square"},
+    "outer": {"global", "momentum", "late", "worst", "losses"},
+    "paced": {"global", "momentum", "late", "worst", "losses", "local_steps", "begun", "done", "spent"},
+    "differences": {"average", "before"},
+    "dion": {"momentum"},
+    "frozen_variance": {"steps"},
+    "gossip": {"alarm", "met"},
+}
+
+
+def test_older_checkpoints_are_read() -> None:
+    for name, kind in SYNCHRONISATIONS.items():
+        assert IN_CHECKPOINTS.get(name, set()) <= {*kind.kept}, name
+
+    def body(comm: LoopbackCommunicator) -> None:
+        whole, cut = (ToyReplica(comm, EveryStepSettings(name="every_step"), "powersgd") for _ in range(2))
+        whole.step(0)
+        state = deepcopy(whole.state_dict())
+        cut.load_state_dict({part: state[part] for part in ("parameters", "optimizer", "exchange")})
+        whole.step(1)
+        cut.step(1)
+        assert same(parameters(whole), parameters(cut))
+
+    run_ranks(2, body)

@@ -164,8 +164,8 @@ class Aggregator(ABC):
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Average one bucket, in place: encode, launch, `yield` what must be waited for, decode.
 
-        `decision` holds effective amounts and is equal on all ranks of `comm`, like the order of all buckets. `step`
-        counts exchanges from 0.
+        `decision` holds a policy's amounts, of which `effective` says what is done; it is equal on all ranks of `comm`,
+        like the order of all buckets. `step` counts exchanges from 0.
         """
 
     @abstractmethod

@@ -1,12 +1,12 @@
 """GradientExchange = aggregator × policy × placement over one pipeline stage's named tensors.
 
-Knows no framework, and not whether it averages gradients or something else. Whoever has buckets of tensors calls
-`begin_step`, `start` (per bucket) → `wait`, `end_step`. A step of it is an exchange.
+Knows no framework, and not whether it averages gradients or something else. A synchronisation has one: it calls
+`begin_round`, `start` (per bucket) → `wait`, `end_round`. A round is an exchange of all buckets, and a policy's step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +28,7 @@ class ExchangeProbe(Protocol):
     """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
 
     def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """A bucket of this rank's own gradients in 0-based `step`, before anything is done to them."""
+        """A bucket of this rank's own gradients in a 0-based round, before anything is done to them."""
         ...
 
     def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
@@ -73,12 +73,12 @@ class GradientExchange:
     ) -> None:
         self.policy, self.comm, self.stage = policy, comm, stage
         self.probe: ExchangeProbe | None = None
-        self._shapes = dict(sorted(shapes.items()))
-        self.compresses = compresses
-        self._observer = WindowObserver(aggregator, policy, comm, agreement, stages, self._shapes if compresses else {})
+        self.shapes = dict(sorted(shapes.items()))
+        self.decided = (*self.shapes,) if compresses else ()  #: of what the policy's decisions hold
         self._turns, self._apart = 1, 0
         self._channels = [_Channel(aggregator, comm)]
         self._begun = _Begun(-1, -1, Decision(), self._channels[0])
+        self._observer = WindowObserver(self, agreement, stages)
 
     @property
     def aggregator(self) -> Aggregator:
@@ -87,60 +87,54 @@ class GradientExchange:
 
     @property
     def aggregators(self) -> list[Aggregator]:
-        """All that average: several after `take_turns` and `along`."""
+        """All that average: several after `split`."""
         return [channel.aggregator for channel in self._channels]
-
-    def take_turns(self, turns: int, exchanges: int) -> None:
-        """Let so many steps' exchanges be under way at once, of `exchanges` in all. Before the first.
-
-        An aggregator encodes what its last exchange left, so each of them has its own: what one did not send waits for
-        its next turn.
-        """
-        self._turns = turns
-        self._copy([(number, self.comm) for number in range(turns)], exchanges)
-
-    def along(self, edges: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
-        """Exchange with some ranks each in the group's place, `exchanges` in all. Before the first.
-
-        `edges`: in the order of `start`'s channel, with a number that both ends have for it. Each has an aggregator.
-        """
-        self._copy(edges, exchanges)
-
-    def _copy(self, channels: Sequence[tuple[int, Communicator]], exchanges: int) -> None:
-        first = self.aggregator
-        self._channels = [_Channel(deepcopy(first), comm, number) for number, comm in channels] or self._channels
-        self._apart = first.cycle * exchanges
 
     @property
     def clock(self) -> StepClock:
         """The clock that the exchange's regions are charged to."""
         return self.comm.ledger.clock
 
+    def split(self, channels: Sequence[tuple[int, Communicator]], rounds: int, in_turn: bool) -> None:
+        """Exchange on several channels, each with an aggregator of its own, `rounds` in all. Before the first.
+
+        An aggregator encodes what its last exchange left: what one did not send waits for its next exchange.
+
+        channels: the ranks of each, with a number that all of them have for it.
+        in_turn: each round is on one of them, in turn, so that as many are under way at once; else `start` says which.
+        """
+        first = self.aggregator
+        self._channels = [_Channel(deepcopy(first), comm, number) for number, comm in channels] or self._channels
+        self._turns = len(self._channels) if in_turn else 1
+        self._apart = first.cycle * rounds
+
     @property
     def compressing(self) -> bool:
-        """Whether the policy compresses in this step, wherever placement and the aggregator let it."""
-        decided = self.policy.decide(self._begun.step)
+        """Whether the policy compresses in this round, wherever placement and the aggregator let it."""
+        decided = self.policy.decide(self._begun.round)
         return any(amount is not DENSE for amount in (decided.default, *decided.by_parameter.values()))
 
-    def begin_step(self, step: int) -> None:
-        """Fix the amounts of 0-based `step`, before its first bucket."""
-        turn, channel = divmod(step, self._turns)
-        decision = self._placed(self.policy.decide(step))
-        self._begun = _Begun(step, turn, decision, self._channels[channel])  # forgets what an error left of the last
+    def begin_round(self, round: int) -> None:
+        """Fix the amounts of 0-based `round`, before its first bucket."""
+        turn, channel = divmod(round, self._turns)
+        decision = self._decision(round)
+        self._begun = _Begun(round, turn, decision, self._channels[channel])  # forgets what an error left of the last
 
-    def _placed(self, decided: Decision) -> Decision:
-        """What the aggregator will do for the parameters that placement lets it compress; all others are dense."""
-        if not self.compresses:
-            return Decision()
-        shapes = self._shapes.items()
-        return Decision(DENSE, {n: self.aggregator.effective(s, decided.amount(n)) for n, s in shapes})
+    def _decision(self, round: int) -> Decision:
+        """The policy's, of the parameters that placement lets the aggregator compress; all others are dense."""
+        decided = self.policy.decide(round)
+        return Decision(DENSE, {name: decided.amount(name) for name in self.decided})
 
     def start(
-        self, gradients: Sequence[NamedTensor], launch_previous: bool = True, channel: int | None = None
+        self,
+        gradients: Sequence[NamedTensor],
+        launch_previous: bool = True,
+        channel: int | None = None,
+        then: Callable[[Sequence[NamedTensor]], None] | None = None,
     ) -> Bucket:
         """Encode and launch one bucket (see `Turns.start`). Buckets must come in the same order on all ranks.
 
-        channel: which of the edges that `along` was given.
+        channel: which of those that `split` was given. then: what follows on the average, in the bucket's `wait`.
         """
         begun = self._begun
         chosen = begun.channel if channel is None else self._channels[channel]
@@ -148,63 +142,57 @@ class GradientExchange:
         self._observer.device = gradients[0].tensor.device
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.local(begun.step, gradients)
-        compressible = begun.compressible(gradients)
-        self._observer.exchanged(gradients, begun.decision)
-        self._observer.entropy(begun.step, compressible)
-        self._observer.errors(begun.step, compressible)
+                self.probe.local(begun.round, gradients)
+        self._observer.before(begun.round, gradients, begun.compressible(gradients), begun.decision)
         with self.clock.region("encode"):
-            steps = chosen.aggregator.exchange(gradients, begun.decision, chosen.comm, number)
-            return Bucket(self, begun, begun.turns.start(steps, launch_previous), gradients)
+            exchange = chosen.aggregator.exchange(gradients, begun.decision, chosen.comm, number)
+            return Bucket(self, begun, begun.turns.start(exchange, launch_previous), gradients, then)
 
-    def finish(self, begun: _Begun, exchange: UnderWay, gradients: Sequence[NamedTensor]) -> None:
+    def finish(self, begun: _Begun, under_way: UnderWay, gradients: Sequence[NamedTensor]) -> None:
         """Decode a bucket, and look at it."""
         with self.clock.region("encode"):
             begun.turns.advance()
         with self.clock.region("decode"):
-            begun.turns.finish(exchange)
-        compressible = begun.compressible(gradients)
-        self._observer.norms(compressible)
-        self._observer.residuals(begun.step, compressible)
+            begun.turns.finish(under_way)
+        self._observer.after(begun.round, begun.compressible(gradients))
         if self.probe is not None:
             with self.clock.region(OBSERVE):
-                self.probe.average(begun.step, gradients)
+                self.probe.average(begun.round, gradients)
 
-    def end_step(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
+    def end_round(self, loss: Tensor | None = None) -> list[dict[str, Any]]:
         """At a window's end: agree on what was observed, let the policy see it. Returns decision records.
 
-        `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
+        `loss`: on the last stage this rank's training loss (scalar, nats a token); ignored elsewhere.
         """
-        observation = self._observer.end_step(self._begun.step, loss)
+        observation = self._observer.end_round(self._begun.round, loss)
         if observation is None:
             return []
         self.policy.observe(observation)
-        return self.decisions(self._begun.step + 1, observation)
+        return self.decisions(self._begun.round + 1, observation)
 
     def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None = None) -> None:
         """Tell how long backward took for the last micro-batch of the step that was just timed, and all its regions."""
         self._observer.timed(backward_seconds, seconds)
 
-    def decisions(self, step: int, observation: Observation | None = None) -> list[dict[str, Any]]:
-        """One record per compressible parameter: what holds from 0-based `step` on, and why."""
-        decided = self._placed(self.policy.decide(step))
-        clamps = self.policy.clamps()
-        window = 0 if not self.policy.window else step // self.policy.window
-        seen = observation or Observation(step)
+    def decisions(self, round: int, observation: Observation | None = None) -> list[dict[str, Any]]:
+        """One record per compressible parameter: what holds from 0-based `round` on (column `step`), and why."""
+        decided, clamps = self._decision(round), self.policy.clamps()
+        window = 0 if not self.policy.window else round // self.policy.window
+        seen = observation or Observation(round)
         timed = {"seconds_per_byte": seen.seconds_per_byte, "rest_s": seen.rest_seconds} if self.policy.ladder else {}
         return [
             {
-                "step": step,
+                "step": round,
                 "window": window,
                 "stage": self.stage,
                 "parameter": name,
                 "entropy": seen.entropy.get(name),
-                COLUMNS[self.aggregator.amount]: plain(decided.amount(name)),
+                COLUMNS[self.aggregator.amount]: plain(self.aggregator.effective(shape, decided.amount(name))),
                 "relative_error": seen.relative_error.get(name),
                 "clamp": clamps.get(name),
             }
             | timed
-            for name in self._shapes
+            for name, shape in self.shapes.items()
         ]
 
     def state_dict(self) -> dict[str, Any]:
@@ -216,7 +204,7 @@ class GradientExchange:
             "observer": self._observer.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         states = state["aggregator"] if len(self.aggregators) > 1 else [state["aggregator"]]
         for aggregator, own in zip(self.aggregators, states, strict=True):
@@ -236,9 +224,9 @@ class _Channel:
 
 @dataclass
 class _Begun:
-    """What holds for all buckets of a step."""
+    """What holds for all buckets of a round."""
 
-    step: int
+    round: int
     turn: int  #: of the exchange, as its aggregator counts
     decision: Decision
     channel: _Channel
@@ -248,14 +236,16 @@ class _Begun:
         return [g for g in gradients if g.name in self.decision.by_parameter]
 
 
+@dataclass
 class Bucket:
     """A bucket under way. `wait` is idempotent."""
 
-    def __init__(
-        self, exchange: GradientExchange, begun: _Begun, under_way: UnderWay, gradients: Sequence[NamedTensor]
-    ) -> None:
-        self._exchange, self._begun, self._under_way, self._gradients = exchange, begun, under_way, gradients
-        self._done = False
+    _exchange: GradientExchange
+    _begun: _Begun
+    _under_way: UnderWay
+    _gradients: Sequence[NamedTensor]
+    _then: Callable[[Sequence[NamedTensor]], None] | None = None
+    _done: bool = False
 
     def advance(self) -> None:
         """Launch what is left of it. Idempotent."""
@@ -263,7 +253,10 @@ class Bucket:
             self._under_way.advance()
 
     def wait(self) -> None:
-        """Block until its tensors hold the average."""
-        if not self._done:
-            self._done = True
-            self._exchange.finish(self._begun, self._under_way, self._gradients)
+        """Block until its tensors hold the average, and do what follows on it."""
+        if self._done:
+            return
+        self._done = True
+        self._exchange.finish(self._begun, self._under_way, self._gradients)
+        if self._then is not None:
+            self._then(self._gradients)

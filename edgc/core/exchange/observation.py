@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.base.lazy import torch
+from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator, Sharded
 from edgc.core.comm.telemetry import Region
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.relative_error import OBSERVE, RelativeErrors
 from edgc.core.exchange.wire_time import WireTimes
-from edgc.core.policies.policy import Decision, Observation, Policy
+from edgc.core.policies.policy import Decision, Observation
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from edgc.core.exchange.gradient_exchange import GradientExchange
 
 #: Tag of what ranks tell each other so that they decide alike.
 AGREE = "agree"
@@ -27,100 +30,94 @@ AGREE = "agree"
 ENTROPY = "entropy"
 
 
-class WindowObserver:
+class WindowObserver(Resumable):
     """Collects measurements over a policy's window; at its end all ranks of a stage agree on them.
 
     One all-reduce makes the means and one broadcast makes them equal bit for bit, whatever order a transport
     sums in: policies are pure, so equal observations are equal decisions. Then the stages tell each other theirs.
     """
 
-    def __init__(
-        self,
-        aggregator: Aggregator,
-        policy: Policy,
-        comm: Communicator,
-        agreement: Communicator,
-        stages: Communicator | None,
-        shapes: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        """shapes: of what the policy decides on this stage."""
-        self._aggregator, self._policy = aggregator, policy
-        self._comm, self._agreement, self._stages = comm, agreement, stages
-        self._errors = RelativeErrors(comm, agreement, lambda: isinstance(aggregator.layout, Sharded))
-        self._spectra: dict[str, Tensor] = {}  # singular values of the window's last step
-        self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last step
+    kept = ("entropy", "loss", "backward", "squares", "wire")  # the window so far
+
+    def __init__(self, exchange: GradientExchange, agreement: Communicator, stages: Communicator | None) -> None:
+        """Of an exchange that has all else; see there."""
+        self._exchange, self._policy, self._comm = exchange, exchange.policy, exchange.comm
+        self._agreement, self._stages = agreement, stages
+        self._errors = RelativeErrors(self._comm, agreement, lambda: isinstance(self._aggregator.layout, Sharded))
         self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
-        self._shapes, self._wire = shapes, WireTimes(aggregator, comm, agreement)
+        self._wire = WireTimes(self._aggregator, self._comm, agreement)
         self._normed: dict[str, tuple[str, ...]] = {}  # whose squares those are
         self.device: Any = None  #: of the gradients
         self._begin_window()
 
+    @property
+    def _aggregator(self) -> Aggregator:
+        return self._exchange.aggregator
+
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
-        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's steps, by a bucket's first parameter
-        self._loss: Tensor | float = 0.0  # sum over the window's steps
+        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's rounds, by a bucket's first parameter
+        self._loss: Tensor | float = 0.0  # sum over the window's rounds
         self._backward: list[float] = []  # seconds of the last micro-batch, by step
+        self._spectra: dict[str, Tensor] = {}  # singular values of the window's last round
+        self._tables: dict[str, Tensor] = {}  # squared errors at candidates, of the window's last round
 
-    def entropy(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """Sample the entropy of this rank's gradients, if it is the step for it (GDS's α)."""
+    def before(
+        self, round: int, bucket: Sequence[NamedTensor], compressible: Sequence[NamedTensor], decision: Decision
+    ) -> None:
+        """Look at a bucket of this rank's gradients before its exchange. `compressible`: what may be, of the bucket."""
+        if self._policy.ladder:
+            self._wire.exchanged(bucket, decision)
         sampling, window = self._policy.sampling, self._policy.window
-        if sampling is None or window is None or step % window % sampling.every:
-            return
-        with self._comm.ledger.clock.region(ENTROPY):
-            for name, value in sampled_entropy(gradients, sampling).items():
-                self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+        if sampling is not None and window is not None and round % window % sampling.every == 0:
+            with self._comm.ledger.clock.region(ENTROPY):
+                for name, value in sampled_entropy(compressible, sampling).items():
+                    self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+        if self._policy.candidates and self._ends_window(round) and compressible:
+            self._look_at_candidates(round, compressible)
 
-    def errors(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """On a window's last step, look at what each of the policy's candidates would lose of this rank's gradients.
-
-        Before their exchange. Collective where the aggregator's mechanism compresses a mean.
-        """
+    def _look_at_candidates(self, round: int, gradients: Sequence[NamedTensor]) -> None:
+        """What each of them would lose of this rank's gradients. Collective where a mean is compressed."""
         amounts = self._policy.candidates
-        if not amounts or not self._ends_window(step) or not gradients:
-            return
         with self._comm.ledger.clock.region(ENTROPY):
-            self._tables |= self._aggregator.squared_errors(gradients, amounts, self._comm, step, AGREE)
+            self._tables |= self._aggregator.squared_errors(gradients, amounts, self._comm, round, AGREE)
         for gradient in gradients:
             if gradient.name not in self._payload:
-                self._payload[gradient.name] = self._payloads(gradient)
+                shapes, itemsize = {gradient.name: tuple(gradient.tensor.shape)}, gradient.tensor.element_size()
+                ranks, of = max(2, self._comm.size), self._aggregator.workload
+                self._payload[gradient.name] = tuple(of(shapes, Decision(a), ranks, itemsize).payload for a in amounts)
 
-    def _payloads(self, gradient: NamedTensor) -> tuple[int, ...]:
-        shapes, itemsize = {gradient.name: tuple(gradient.tensor.shape)}, gradient.tensor.element_size()
-        ranks = max(2, self._comm.size)
-        return tuple(
-            self._aggregator.workload(shapes, Decision(amount), ranks, itemsize).payload
-            for amount in self._policy.candidates
-        )
+    def after(self, round: int, compressible: Sequence[NamedTensor]) -> None:
+        """Look at the decoded averages of a bucket: in every round their norms, in a window's last one what they lost.
 
-    def norms(self, gradients: Sequence[NamedTensor]) -> None:
-        """Take in the norms of decoded averages, in every step of a window, if the policy reads them."""
-        if not self._policy.norms or not gradients:
-            return
-        with self._comm.ledger.clock.region(ENTROPY):
-            first, names = gradients[0], tuple(g.name for g in gradients)
-            kind = torch.promote_types(torch.float32, first.tensor.dtype)
-            parts = [self._defined(g) for g in gradients]
-            norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
-            squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
-            if isinstance(self._aggregator.layout, Sharded):
-                squares *= self._comm.size  # of parts, whose sum is the whole's; ranks take the mean
-            self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
-            self._normed[first.name] = names
-
-    def residuals(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """On a window's last step, look at what the exchange of these decoded averages lost and kept."""
-        if not self._ends_window(step):
+        As far as the policy reads it, or the records show it.
+        """
+        if self._policy.norms and compressible:
+            with self._comm.ledger.clock.region(ENTROPY):
+                self._add_norms(compressible)
+        if not self._ends_window(round):
             return
         with self._comm.ledger.clock.region(self._region):
-            for gradient in gradients:
+            for gradient in compressible:
                 residual = self._aggregator.residual(gradient.name)
                 if residual is None or residual.dim() < 2:
                     continue
-                self._errors.add(gradient.name, residual, self._defined(gradient), step)
+                self._errors.add(gradient.name, residual, self._defined(gradient), round)
                 if self._policy.spectrum:
                     spectrum = self._aggregator.spectrum(gradient.name)
                     assert spectrum is not None, "what has a residual was compressed"
                     self._spectra[gradient.name] = spectrum
+
+    def _add_norms(self, averages: Sequence[NamedTensor]) -> None:
+        first = averages[0]
+        kind = torch.promote_types(torch.float32, first.tensor.dtype)
+        parts = [self._defined(average) for average in averages]
+        norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
+        squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
+        if isinstance(self._aggregator.layout, Sharded):
+            squares *= self._comm.size  # of parts, whose sum is the whole's; ranks take the mean
+        self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
+        self._normed[first.name] = tuple(average.name for average in averages)
 
     def _defined(self, average: NamedTensor) -> Tensor:
         """What this rank has of an average: all of it, or what it owns, flat and maybe empty."""
@@ -132,38 +129,33 @@ class WindowObserver:
             return flat[piece.start : piece.stop]
         return flat[:0]
 
-    def exchanged(self, bucket: Sequence[NamedTensor], decision: Decision) -> None:
-        """Count what a bucket sends, if the policy reads how long that takes."""
-        if self._policy.ladder:
-            self._wire.exchanged(bucket, decision)
-
     def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None) -> None:
         """Count one step's backward time of a micro-batch, and its regions' seconds."""
-        self._backward.append(backward_seconds)
+        if self._policy.window:
+            self._backward.append(backward_seconds)
         if self._policy.ladder and seconds is not None:
             self._wire.timed(seconds)
 
-    def end_step(self, step: int, loss: Tensor | None) -> Observation | None:
-        """Count the step's loss (the last stage's matters). The window's observation, if it ends here: collective."""
+    def end_round(self, round: int, loss: Tensor | None) -> Observation | None:
+        """Count the round's loss (the last stage's matters). The window's observation, if it ends here: collective."""
         if self._policy.window and loss is not None:
             self._loss = self._loss + loss.detach().double()
-        if not self._ends_window(step):
+        if not self._ends_window(round):
             return None
         with self._comm.ledger.clock.region(self._region):
             errors = self._errors.take(AGREE if self._policy.spectrum else OBSERVE)
         with self._comm.ledger.clock.region(ENTROPY):
-            observation = replace(self._agreed(step, errors), **self._wire_time())
+            observation = replace(self._agreed(round, errors), **self._wire_time())
         self._begin_window()
-        self._spectra, self._tables = {}, {}
         return observation
 
     def _wire_time(self) -> dict[str, Any]:
         """What an `Observation` says of it. Collective if the policy reads it."""
         if not self._policy.ladder or (found := self._wire.take(self.device, AGREE)) is None:
             return {}
-        return found._asdict() | {"ladder_bytes": self._wire.price(self._policy.ladder, self._shapes)}
+        return found._asdict() | {"ladder_bytes": self._wire.price(self._policy.ladder, self._exchange.decided)}
 
-    def _agreed(self, step: int, errors: dict[str, float]) -> Observation:
+    def _agreed(self, round: int, errors: dict[str, float]) -> Observation:
         window, sampling = self._policy.window, self._policy.sampling
         assert window is not None
         samples = math.ceil(window / sampling.every) if sampling else 1
@@ -192,7 +184,7 @@ class WindowObserver:
         own = [_mean(entropy), loss, seconds, *([math.hypot(*norm.values())] if self._policy.norms else [])]
         by_stage = self._all_stages(own)
         return Observation(
-            step,
+            round,
             entropy=entropy,
             relative_error=dict(zip(errors, taken(len(errors)), strict=True)),
             spectrum=spectrum,
@@ -217,22 +209,9 @@ class WindowObserver:
     def _region(self) -> Region:
         return ENTROPY if self._policy.spectrum else OBSERVE
 
-    def _ends_window(self, step: int) -> bool:
-        return bool(self._policy.window) and (step + 1) % self._policy.window == 0  # type: ignore[operator]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The window so far."""
-        norms = {"squares": dict(self._squares)} if self._policy.norms else {}
-        wire = {"wire": self._wire.state_dict()} if self._policy.ladder else {}
-        return {"entropy": dict(self._entropy), "loss": self._loss, "backward": list(self._backward)} | norms | wire
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self._entropy, self._loss = dict(state["entropy"]), state["loss"]
-        self._backward = list(state["backward"])
-        self._squares = dict(state.get("squares", {}))
-        if "wire" in state:
-            self._wire.load_state_dict(state["wire"])
+    def _ends_window(self, round: int) -> bool:
+        window = self._policy.window
+        return bool(window) and (round + 1) % window == 0
 
 
 def _mean(values: dict[str, float]) -> float:

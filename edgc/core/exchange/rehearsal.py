@@ -6,7 +6,7 @@ to a step that is timed, nor may it decide what a policy makes of timings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm import Communicator
@@ -23,36 +23,36 @@ WIDEST = 128  #: columns of factors that a program multiplies with
 def rehearse(
     aggregator: Aggregator,
     policy: Policy,
-    steps: Sequence[int],
+    rounds: Sequence[int],
     buckets: Sequence[Sequence[NamedTensor]],
-    shapes: Mapping[str, tuple[int, ...]],
+    names: Collection[str],
     comm: Communicator,
 ) -> None:
     """Exchange all buckets at every amount whose kernels differ. Collective over `comm`.
 
     Args:
         aggregator: made for this alone; its state is of no use afterwards.
-        steps: 0-based steps whose decisions are known beforehand.
+        rounds: 0-based rounds whose decisions are known beforehand.
         buckets: the tensors that the run will exchange, all 0; they are 0 afterwards.
-        shapes: of these the policy decides.
+        names: of these the policy decides.
     """
-    for number, decided in enumerate(decisions(policy, steps)):
-        amounts = {name: aggregator.effective(shape, decided.amount(name)) for name, shape in shapes.items()}
-        for step in range(number * aggregator.cycle, (number + 1) * aggregator.cycle):
+    for number, decided in enumerate(decisions(policy, rounds)):
+        decision = Decision(DENSE, {name: decided.amount(name) for name in names})
+        for round in range(number * aggregator.cycle, (number + 1) * aggregator.cycle):
             for bucket in buckets:
-                UnderWay(aggregator.exchange(bucket, Decision(DENSE, amounts), comm, step)).wait()
+                UnderWay(aggregator.exchange(bucket, decision, comm, round)).wait()
     for bucket in buckets:
-        observed = [tensor for tensor in bucket if tensor.name in shapes]
+        observed = [tensor for tensor in bucket if tensor.name in names]
         if policy.sampling is not None:
             sampled_entropy(observed, policy.sampling)
         if policy.candidates and observed:
             aggregator.squared_errors(observed, policy.candidates, comm, 0, AGREE)
 
 
-def decisions(policy: Policy, steps: Sequence[int]) -> Iterator[Decision]:
-    """Those of `steps`, and one of every kind that the policy may come to; growing, so that factors are extended."""
-    for step in steps:
-        yield policy.decide(step)
+def decisions(policy: Policy, rounds: Sequence[int]) -> Iterator[Decision]:
+    """Those of `rounds`, and one of every kind that the policy may come to; growing, so that factors are extended."""
+    for round in rounds:
+        yield policy.decide(round)
     if policy.span is not None:
         span = ladder(*policy.span)
         yield from map(Decision, span if isinstance(span[0], Rank) else [*dict.fromkeys([*span, *policy.candidates])])

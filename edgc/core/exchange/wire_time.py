@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.base.lazy import torch
+from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator, ReduceOp, wire_factor
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
@@ -23,11 +24,13 @@ class WireTime(NamedTuple):
     rest_seconds: float  #: of the slowest rank's step without its exchange's wire
 
 
-class WireTimes:
+class WireTimes(Resumable):
     """Collects a window's steps. `Aggregator.workload` tells what a step sends; the ledger counts the same.
 
     Whoever is last to an exchange waits for nobody: the fastest rank's time is the links' own.
     """
+
+    kept = ("sent", "steps")
 
     def __init__(self, aggregator: Aggregator, comm: Communicator, agreement: Communicator) -> None:
         self._aggregator, self._comm, self._agreement = aggregator, comm, agreement
@@ -54,13 +57,10 @@ class WireTimes:
             self._known[key] = sum(m.payload * wire_factor(m.collective, ranks) for m in messages)
         return self._known[key]
 
-    def price(self, ladder: Sequence[Amount], shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, ...]:
-        """Bytes that a rank sends in an exchange in which all of `shapes` have each of these amounts."""
-        told = []
-        for amount in ladder:
-            amounts = {name: self._aggregator.effective(shape, amount) for name, shape in shapes.items()}
-            told.append(sum(self._bytes(first, Decision(DENSE, amounts)) for first in self._buckets))
-        return tuple(told)
+    def price(self, ladder: Sequence[Amount], names: Collection[str]) -> tuple[float, ...]:
+        """Bytes that a rank sends in an exchange in which all of `names` have each of these amounts."""
+        decisions = [Decision(DENSE, dict.fromkeys(names, amount)) for amount in ladder]
+        return tuple(sum(self._bytes(first, decision) for first in self._buckets) for decision in decisions)
 
     def timed(self, seconds: Mapping[str, float]) -> None:
         """Take in a step's seconds by region; one without an exchange tells nothing."""
@@ -79,11 +79,3 @@ class WireTimes:
         self._steps = []
         fastest, slowest, anywhere = worst.abs().tolist()  # the largest of −x is the smallest x
         return None if anywhere > 1 else WireTime(fastest, slowest)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The window so far."""
-        return {"sent": self._sent, "steps": list(self._steps)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self._sent, self._steps = state["sent"], [(a, b) for a, b in state["steps"]]

@@ -16,7 +16,7 @@ from pydantic import Field
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, held
+from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, zeros
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,29 +58,23 @@ class Differences(InPlace):
 
     Settings = DifferencesSettings
     settings: DifferencesSettings
+    kept = ("average", "before")
 
-    def __init__(self, settings: DifferencesSettings, exchange: Any, iterations: int) -> None:
-        super().__init__(settings, exchange, iterations)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._average: dict[str, Tensor] = {}  # ĝ
         self._before: dict[str, Tensor] = {}  # this rank's gradients of the step before
 
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients:
-            average = held(self._average, t)
+            average = zeros(self._average, t)
             if self.settings.memory == "common":
                 t.tensor.sub_(average)
                 continue
-            before, own = held(self._before, t), t.tensor.clone()
+            before, own = zeros(self._before, t), t.tensor.clone()
             t.tensor.sub_(before)
             before.copy_(own)
 
     def take(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients:
             t.tensor.copy_(self._average[t.name].add_(t.tensor))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"average": dict(self._average), "before": dict(self._before)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._average = {name: value.clone() for name, value in state["average"].items()}
-        self._before = {name: value.clone() for name, value in state["before"].items()}

@@ -15,7 +15,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings
-from edgc.core.synchronisation.synchronisation import Replica
+from edgc.core.synchronisation.synchronisation import Replica, tensors
 
 
 class SignSettings(InPlaceSettings):
@@ -39,9 +39,9 @@ class Sign(InPlace):
     Settings = SignSettings
     settings: SignSettings
 
-    def begin_step(self, step: int, replica: Replica) -> None:
+    def begin_step(self, step: int, replica: Replica | None = None) -> None:
         super().begin_step(step, replica)
-        self.own = [t.name for bucket in replica.buckets for t in bucket]
+        self.own = [t.name for t in tensors(self._replica)]
 
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients if self.settings.scaled_by_lr else ():
@@ -49,7 +49,7 @@ class Sign(InPlace):
 
     def update(self, step: int, replica: Replica) -> None:
         with torch.no_grad():
-            for t in (t for bucket in replica.buckets for t in bucket):
+            for t in tensors(replica):
                 parameter = replica.parameters[t.name]
                 parameter.mul_(1 - replica.lr * replica.weight_decay(t.name))
                 parameter.sub_(t.tensor.sign(), alpha=replica.lr)

@@ -17,15 +17,17 @@ from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTenso
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.hidden_matrices import NOT_HIDDEN, is_hidden
-from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, held
-from edgc.core.synchronisation.newton_schulz import semi_orthogonal
-from edgc.core.synchronisation.synchronisation import Replica
+from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, zeros
+from edgc.core.synchronisation.synchronisation import Replica, tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 EPSILON = 1e-8  #: added to a column's length, as in the authors' code
+#: Parts of the names of matrices that are not hidden: the embeddings, and the last stage's copy of the word embedding.
+NOT_HIDDEN = ("word_embeddings", "position_embeddings", "output_layer")
+#: Of Muon's Newton–Schulz iteration (Jordan et al. 2024): as in the authors' code and torch.optim.Muon.
+COEFFICIENTS, STEPS, SMALLEST_NORM = (3.4445, -4.7750, 2.0315), 5, 1e-7
 
 
 class DionSettings(InPlaceSettings):
@@ -70,18 +72,19 @@ class Dion(InPlace):
 
     Settings = DionSettings
     settings: DionSettings
+    kept = ("momentum",)
 
-    def __init__(self, settings: DionSettings, exchange: Any, iterations: int) -> None:
-        super().__init__(settings, exchange, iterations)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._momentum: dict[str, Tensor] = {}  # M
-        exchange.aggregator.keeps_factors = True
+        self.exchange.aggregator.keeps_factors = True
 
-    def begin_step(self, step: int, replica: Replica) -> None:
+    def begin_step(self, step: int, replica: Replica | None = None) -> None:
         super().begin_step(step, replica)
-        tensors = [t for bucket in replica.buckets for t in bucket if self.settings.owns(t.name, tuple(t.tensor.shape))]
-        self.own = [t.name for t in tensors]
-        for t in tensors:
-            held(self._momentum, t)
+        own = [t for t in tensors(self._replica) if self.settings.owns(t.name, tuple(t.tensor.shape))]
+        self.own = [t.name for t in own]
+        for t in own:
+            zeros(self._momentum, t)
 
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in self._own(gradients):
@@ -97,7 +100,7 @@ class Dion(InPlace):
     def update(self, step: int, replica: Replica) -> None:
         rate = replica.lr * self.settings.lr_ratio
         with torch.no_grad():
-            for t in (t for bucket in replica.buckets for t in self._own(bucket)):
+            for t in self._own(tensors(replica)):
                 parameter = replica.parameters[t.name]
                 parameter.mul_(1 - rate * replica.weight_decay(t.name))
                 rows, columns = parameter.shape
@@ -114,8 +117,21 @@ class Dion(InPlace):
         basis, triangle = torch.linalg.qr(r_nr)
         return p_mr @ (basis * triangle.diagonal().sign()).mT  # a column that points away from R's would climb
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"momentum": dict(self._momentum)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._momentum = {name: value.clone() for name, value in state["momentum"].items()}
+def is_hidden(name: str, shape: Shape, others: tuple[str, ...] = NOT_HIDDEN) -> bool:
+    """Whether a parameter is a hidden matrix, which Muon and Dion update: its name holds none of `others`."""
+    return len(shape) == 2 and not any(part in name for part in others)
+
+
+def semi_orthogonal(matrix: Tensor) -> Tensor:
+    """U S Vᵀ of a matrix with singular vectors U and V, where S is diagonal with values about 1. In its own precision.
+
+    Of zeros it gives zeros. The matrix is not changed.
+    """
+    a, b, c = COEFFICIENTS
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
+    x = wide / wide.norm().clamp(min=SMALLEST_NORM)
+    for _ in range(STEPS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x if wide is matrix else x.mT

@@ -25,11 +25,14 @@ class EveryStep(Synchronisation):
 
     Settings = EveryStepSettings
 
-    def begin_step(self, step: int, replica: Replica) -> None:
-        self.exchange.begin_step(step)
+    def begin_step(self, step: int, replica: Replica | None = None) -> None:
+        """Without a replica, as in a hook, a subclass keeps nothing."""
+        if replica is not None:
+            super().begin_step(step, replica)
+        self.exchange.begin_round(step)
 
     def bucket(self, gradients: Sequence[NamedTensor]) -> Work:
         return self.exchange.start(gradients)
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
-        return self.exchange.end_step(loss)
+        return self.exchange.end_round(loss)

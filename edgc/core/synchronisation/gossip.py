@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -24,7 +24,16 @@ from edgc.core.comm import Communicator, ReduceOp
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
+from edgc.core.synchronisation.synchronisation import (
+    Moment,
+    Replica,
+    Synchronisation,
+    SynchronisationSettings,
+    set_parameters,
+    shown,
+    tensors,
+    worst,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,16 +114,21 @@ class Gossip(Synchronisation):
 
     Settings = GossipSettings
     settings: GossipSettings
+    kept = ("alarm", "met")
 
-    def __init__(self, settings: GossipSettings, exchange: Any, iterations: int) -> None:
-        super().__init__(settings, exchange, iterations)
-        comm: Communicator = exchange.comm
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        comm: Communicator = self.exchange.comm
         self._edges = [(edge, comm.pair(peer)) for edge, peer in edges(comm.rank, comm.size)]
-        exchange.along(self._edges, settings.exchanges(iterations))
+        self.exchange.split(self._edges, self.settings.exchanges(self._iterations), in_turn=False)
         #: How early the first gradient that was not finite came, on any rank heard of: 2 in the run's last step, 3 in
         #: the one before; 1: all were finite. Not 0, as a host reads 1 from a device without data (docs/cluster.md)
         self._alarm: Any = 1.0
         self._met = False
+
+    def begin_step(self, step: int, replica: Replica) -> None:
+        super().begin_step(step, replica)
+        self._device = replica.buckets[0][0].tensor.device
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own, until a rank's that was not finite has been told to all, from neighbour to neighbour.
@@ -124,66 +138,55 @@ class Gossip(Synchronisation):
         comm = self.exchange.comm
         self._alarm = max(float(self._alarm), 1.0 if math.isfinite(norm) else self._iterations - step + 1.0)
         if step + 1 == self._iterations:
-            worst = self._told()
-            comm.all_reduce(worst, op=ReduceOp.MAX, tag=AGREE).wait()
-            return math.inf if float(worst) > 1 else norm
+            return math.inf if worst([self._alarm], comm, self._device)[0] > 1 else norm
         if self._alarm > 1 and step >= self._iterations + 1 - self._alarm + comm.size // 2:
             return math.inf
         return norm if math.isfinite(norm) else sys.float_info.max
 
-    def _told(self) -> Tensor:
-        return torch.full((1,), self._alarm, dtype=torch.float64, device=self._device)
-
-    def begin_step(self, step: int, replica: Replica) -> None:
-        self._device = replica.buckets[0][0].tensor.device
-
     def after_optimizer(self, step: int, replica: Replica) -> None:
-        told = [self._told() for _ in self._edges]
+        told = [torch.full((1,), self._alarm, dtype=torch.float64, device=self._device) for _ in self._edges]
         heard = [
             pair.all_reduce(alarm, op=ReduceOp.MAX, tag=AGREE)
             for (_, pair), alarm in zip(self._edges, told, strict=True)
         ]
-        for number in range(step * self.settings.rounds, (step + 1) * self.settings.rounds):
+        for number in range(step * self.settings.rounds, (step + 1) * self.settings.rounds) if self._edges else ():
             self._round(number, replica)
         for work in heard:
             work.wait()
         self._alarm = torch.stack(told).max() if told else self._alarm
         if step + 1 == self._iterations:
-            self._meet(replica)
+            set_parameters(self._means(replica), replica)
             self._met = True
 
     def _round(self, number: int, replica: Replica) -> None:
-        if not self._edges:
-            return
-        clock, under_way = self.exchange.clock, []
-        self.exchange.begin_step(number)
+        clock = self.exchange.clock
+        self.exchange.begin_round(number)
+        halves, under_way = [], []  # by edge: ± this rank's parameters, then half of the difference
         for channel, (_, pair) in enumerate(self._edges):
             with clock.region("optimizer"):
-                buckets = [_signed(bucket, replica, -1 if pair.rank else 1, channel > 0) for bucket in replica.buckets]
-            started = [self.exchange.start(bucket, launch_previous=False, channel=channel) for bucket in buckets]
-            under_way.append((buckets, started))
-        for _, started in under_way:
-            for bucket in started:
-                bucket.wait()
+                halves.append([_signed(b, replica, -1 if pair.rank else 1, channel > 0) for b in replica.buckets])
+            under_way += [self.exchange.start(bucket, False, channel) for bucket in halves[-1]]
+        for bucket in under_way:
+            bucket.wait()
         step = 2 * self.settings.consensus / (1 + len(self._edges))  # of half a difference
         with clock.region("optimizer"):
             for channel, (_, pair) in enumerate(self._edges):
-                for into, bucket in zip(replica.buckets, under_way[channel][0], strict=True):
+                for into, bucket in zip(replica.buckets, halves[channel], strict=True):
                     for total, t in zip(into, bucket, strict=True):
                         t.tensor.mul_(step if pair.rank else -step)
                         if channel:
                             total.tensor.add_(t.tensor)
             replica.tie()
             with torch.no_grad():
-                for t in (t for bucket in replica.buckets for t in bucket):
+                for t in tensors(replica):
                     replica.parameters[t.name].add_(t.tensor)
                 replica.changed()
 
-    def _meet(self, replica: Replica) -> None:
-        """Parameters ← their mean over all replicas. Collective."""
+    def _means(self, replica: Replica) -> dict[str, Tensor]:
+        """Parameters' means over all replicas, in the gradients' memory; none in a group of one. Collective."""
         comm: Communicator = self.exchange.comm
         if comm.size == 1:
-            return
+            return {}
         with torch.no_grad(), self.exchange.clock.region("gather"):
             for bucket in replica.buckets:
                 flat = torch.cat([replica.parameters[t.name].reshape(-1) for t in bucket])
@@ -192,35 +195,14 @@ class Gossip(Synchronisation):
                 for t, part in zip(bucket, parts, strict=True):
                     t.tensor.copy_(part.view(t.tensor.shape))
             replica.tie()
-            for t in (t for bucket in replica.buckets for t in bucket):
-                replica.parameters[t.name].copy_(t.tensor)
-            replica.changed()
+        return {t.name: t.tensor for t in tensors(replica)}
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
         return []
 
-    @contextmanager
-    def synchronised(self, replica: Replica) -> Iterator[None]:
+    def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """The mean of all replicas. Collective."""
-        if self._met:
-            yield
-            return
-        names = [t.name for bucket in replica.buckets for t in bucket]
-        own = {name: replica.parameters[name].detach().clone() for name in names}
-        self._meet(replica)
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for name, value in own.items():
-                    replica.parameters[name].copy_(value)
-                replica.changed()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"alarm": float(self._alarm), "met": self._met}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._alarm, self._met = state["alarm"], state["met"]
+        return nullcontext() if self._met else shown(lambda: self._means(replica), replica)
 
 
 def _signed(bucket: Sequence[NamedTensor], replica: Replica, sign: int, elsewhere: bool) -> list[NamedTensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from edgc.core.aggregators.aggregator import NamedTensor
@@ -31,16 +31,17 @@ class InPlace(EveryStep):
 
     _replica: Replica
 
-    def begin_step(self, step: int, replica: Replica) -> None:
+    def begin_step(self, step: int, replica: Replica | None = None) -> None:
         super().begin_step(step, replica)
+        assert replica is not None, "no hook has this"
         self._replica = replica
 
     def bucket(self, gradients: Sequence[NamedTensor]) -> Work:
         with self.exchange.clock.region("encode"):
             self.prepare(gradients)
-        return _Then(super().bucket(gradients), lambda: self._taken(gradients))
+        return self.exchange.start(gradients, then=self._take)
 
-    def _taken(self, gradients: Sequence[NamedTensor]) -> None:
+    def _take(self, gradients: Sequence[NamedTensor]) -> None:
         with self.exchange.clock.region("decode"):
             self.take(gradients)
 
@@ -52,22 +53,8 @@ class InPlace(EveryStep):
         """The average of what was exchanged ← what the optimizer, or `update`, sees."""
 
 
-class _Then:
-    """A bucket under way, and what follows on it. `wait` is idempotent."""
-
-    def __init__(self, work: Work, then: Callable[[], None]) -> None:
-        self._work, self._then = work, then
-        self._done = False
-
-    def wait(self) -> None:
-        if not self._done:
-            self._done = True
-            self._work.wait()
-            self._then()
-
-
-def held(memory: dict[str, Tensor], like: NamedTensor) -> Tensor:
-    """What is kept under this tensor's name, zeros at first, on its device: a checkpoint is read to the host."""
-    found = memory.get(like.name)
-    memory[like.name] = torch.zeros_like(like.tensor) if found is None else found.to(like.tensor.device)
+def zeros(memory: dict[str, Tensor], like: NamedTensor) -> Tensor:
+    """What is kept under this tensor's name: zeros at first."""
+    if like.name not in memory:
+        memory[like.name] = torch.zeros_like(like.tensor)
     return memory[like.name]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -21,11 +21,17 @@ from pydantic import Field, model_validator
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import torch
-from edgc.core.comm import ReduceOp
 from edgc.core.exchange.gradient_exchange import Bucket
-from edgc.core.exchange.observation import AGREE
-from edgc.core.synchronisation.spare_buffer import copies
-from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
+from edgc.core.synchronisation.synchronisation import (
+    Moment,
+    Replica,
+    Synchronisation,
+    SynchronisationSettings,
+    shown,
+    spare,
+    tensors,
+    worst,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,10 +132,6 @@ class OuterSettings(SynchronisationSettings):
     def exchanges_after(self, step: int, iterations: int) -> bool:
         return bool(self.launched(step, iterations))
 
-    def exchanged(self, step: int, iterations: int, names: Collection[str]) -> Collection[str]:
-        launched = self.launched(step, iterations)
-        return [name for name in names if self.fragment(name) in launched]
-
     def equal_after(self, step: int, iterations: int) -> bool:
         """With fragments, or if replicas keep a share of their own, after the last step only."""
         streams = self.fragments > 1 or self.delay > 0 or self.mixing > 0
@@ -163,32 +165,27 @@ class Outer(Synchronisation):
 
     Settings = OuterSettings
     settings: OuterSettings
+    kept = ("global", "momentum", "late", "worst", "losses")
 
-    def __init__(self, settings: OuterSettings, exchange: Any, iterations: int) -> None:
-        super().__init__(settings, exchange, iterations)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._global: dict[str, Tensor] = {}  # θ_global
         self._momentum: dict[str, Tensor] = {}  # v, if there is any
         self._late: dict[str, Tensor] = {}  # the fragment whose average is not used yet
         self._under_way: list[Bucket] = []  # its exchange, until it is drained
         self._worst = 0.0  # this rank's largest gradient norm since the last exchange; not finite: infinity
         self._losses: list[Tensor] = []  # since the last end of a period
-        self._restored = False
         self._step = 0
 
     def begin_step(self, step: int, replica: Replica) -> None:
+        if self.restored:
+            self.exchange.begin_round(self._round(step))
+        super().begin_step(step, replica)
         self._step = step
         if not self._global:  # all ranks begin alike
-            names = [t.name for bucket in replica.buckets for t in bucket]
-            self._global = {name: replica.parameters[name].detach().clone() for name in names}
+            self._global = {t.name: replica.parameters[t.name].detach().clone() for t in tensors(replica)}
             if self.settings.momentum:
                 self._momentum = {name: torch.zeros_like(value) for name, value in self._global.items()}
-        elif self._restored:  # a checkpoint is read to the host
-            for values in (self._global, self._momentum, self._late):
-                values |= {name: value.to(replica.parameters[name].device) for name, value in values.items()}
-            device = next(iter(self._global.values())).device
-            self._losses = [loss.to(device) for loss in self._losses]
-            self.exchange.begin_step(self._number(step))
-        self._restored = False
 
     def forward_done(self) -> None:
         middle = 1 + self.settings.delay // 2
@@ -205,16 +202,17 @@ class Outer(Synchronisation):
         self._worst = max(self._worst, norm)
         if not self._launched(step):
             return min(norm, sys.float_info.max)
-        comm = self.exchange.comm
-        device = next(iter(self._global.values())).device
-        worst = torch.tensor([self._worst], dtype=torch.float64, device=device)
-        comm.all_reduce(worst, op=ReduceOp.MAX, tag=AGREE).wait()
-        self._worst = 0.0
-        return float(worst)
+        own, self._worst = self._worst, 0.0
+        return worst([own], self.exchange.comm, next(iter(self._global.values())).device)[0]
 
     def after_optimizer(self, step: int, replica: Replica) -> None:
         if self._late and self._launched(step - self.settings.delay):
-            self._use_late(replica)
+            self.drain()
+            averages = [t for t in tensors(replica) if t.name in self._late]
+            for average in averages:
+                average.tensor.copy_(self._late[average.name])
+            self._late = {}
+            self._outer_step(averages, replica, self.settings.mixing)
         if launched := self._launched(step):
             self._launch(launched, step, replica)
 
@@ -223,27 +221,20 @@ class Outer(Synchronisation):
         s, last = self.settings, step + 1 == self._iterations
         late = s.delay > 0 and not last
         parts = [[t for t in bucket if s.fragment(t.name) in fragments] for bucket in replica.buckets]
-        buckets = [copies(part, {}) if late else part for part in parts if part]
+        buckets = [spare(part) if late else part for part in parts if part]
+        deltas = [t for bucket in buckets for t in bucket]
         with self.exchange.clock.region("optimizer"):
-            for delta in (t for bucket in buckets for t in bucket):
+            for delta in deltas:
                 torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
                 if s.scaled_by_lr:
                     delta.tensor.mul_(s.lr)
-        self.exchange.begin_step(self._number(step + s.delay * late))
+        self.exchange.begin_round(self._round(step + s.delay * late))
         self._under_way = [self.exchange.start(bucket, launch_previous=not late) for bucket in buckets]
         if late:
-            self._late = {t.name: t.tensor for bucket in buckets for t in bucket}
+            self._late = {t.name: t.tensor for t in deltas}
         else:
             self.drain()
-            self._outer_step([t for bucket in buckets for t in bucket], replica, 0.0 if last else s.mixing)
-
-    def _use_late(self, replica: Replica) -> None:
-        self.drain()
-        averages = [t for bucket in replica.buckets for t in bucket if t.name in self._late]
-        for average in averages:
-            average.tensor.copy_(self._late[average.name])
-        self._late = {}
-        self._outer_step(averages, replica, self.settings.mixing)
+            self._outer_step(deltas, replica, 0.0 if last else s.mixing)
 
     def _outer_step(self, averages: list[NamedTensor], replica: Replica, mixing: float) -> None:
         """Averages lie in the gradients' memory, and are of no use afterwards."""
@@ -270,7 +261,7 @@ class Outer(Synchronisation):
             return []
         mean = torch.stack(self._losses).mean() if self._losses else None
         self._losses = []
-        records = self.exchange.end_step(mean)
+        records = self.exchange.end_round(mean)
         return [record | {"step": record["step"] * self.settings.period} for record in records]
 
     def _launched(self, step: int) -> Collection[int]:
@@ -279,47 +270,15 @@ class Outer(Synchronisation):
     def _ends_period(self, step: int) -> bool:
         return (step + 1) % self.settings.period == 0 or step + 1 == self._iterations
 
-    def _number(self, step: int) -> int:
-        """Which exchange of the policy's a step belongs to, from 0."""
+    def _round(self, step: int) -> int:
+        """Which of the exchange's rounds a step belongs to."""
         return step // self.settings.period
 
-    @contextmanager
-    def synchronised(self, replica: Replica) -> Iterator[None]:
+    def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """θ_global: what the last exchanges left."""
-        own = {name: replica.parameters[name].detach().clone() for name in self._global}
-        try:
-            _put(self._global, replica)
-            yield
-        finally:
-            _put(own, replica)
+        return shown(lambda: self._global, replica)
 
     def drain(self) -> None:
         for bucket in self._under_way:
             bucket.wait()
         self._under_way = []
-
-    def state_dict(self) -> dict[str, Any]:
-        self.drain()
-        return {
-            "global": dict(self._global),
-            "momentum": dict(self._momentum),
-            "late": dict(self._late),
-            "worst": self._worst,
-            "losses": list(self._losses),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._global, self._momentum, self._late = (
-            {name: value.clone() for name, value in state.get(kind, {}).items()}  # checkpoints before had none late
-            for kind in ("global", "momentum", "late")
-        )
-        self._under_way = []
-        self._worst, self._losses = state["worst"], list(state["losses"])
-        self._restored = True
-
-
-def _put(values: Mapping[str, Tensor], replica: Replica) -> None:
-    with torch.no_grad():
-        for name, value in values.items():
-            replica.parameters[name].copy_(value)
-        replica.changed()

@@ -8,14 +8,14 @@ is averaged as it is compressed, and θ ← (1 − η λ) θ − η m̂ / (√v�
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings
-from edgc.core.synchronisation.synchronisation import AdamState, Replica
+from edgc.core.synchronisation.synchronisation import AdamState, Replica, tensors
 
 
 class FrozenVarianceSettings(InPlaceSettings):
@@ -46,12 +46,13 @@ class FrozenVariance(InPlace):
     """
 
     Settings = FrozenVarianceSettings
+    kept = ("steps",)
     _steps = 0  # that made v
 
-    def begin_step(self, step: int, replica: Replica) -> None:
+    def begin_step(self, step: int, replica: Replica | None = None) -> None:
         super().begin_step(step, replica)
         if self.exchange.compressing:
-            self.own = [t.name for bucket in replica.buckets for t in bucket]
+            self.own = [t.name for t in tensors(self._replica)]
         else:
             self._steps = step + 1
 
@@ -64,7 +65,7 @@ class FrozenVariance(InPlace):
         if not self.own:
             return
         with torch.no_grad():
-            for t in (t for bucket in replica.buckets for t in bucket):
+            for t in tensors(replica):
                 state, parameter = self._adam(t.name), replica.parameters[t.name]
                 state.m.copy_(t.tensor)
                 root = (state.v / (1 - state.beta2**self._steps)).sqrt_().add_(state.eps)
@@ -76,9 +77,3 @@ class FrozenVariance(InPlace):
         state = self._replica.adam(name)
         assert state is not None, "dense steps come first"
         return state
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self._steps}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._steps = state["steps"]

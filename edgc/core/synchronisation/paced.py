@@ -8,18 +8,15 @@ ours; that an exchange's cost is spread over H steps is DiLoCo's own (arXiv 2311
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law
-from edgc.core.base.lazy import torch
-from edgc.core.comm import ReduceOp
-from edgc.core.exchange.observation import AGREE
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.local_steps import Outer, OuterSettings
-from edgc.core.synchronisation.synchronisation import Replica
+from edgc.core.synchronisation.synchronisation import Replica, worst
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,19 +64,19 @@ class Paced(Outer):
 
     Settings = PacedSettings
     settings: PacedSettings  # type: ignore[assignment]
+    kept = (*Outer.kept, "local_steps", "begun", "done", "spent")
 
-    def __init__(self, settings: PacedSettings, exchange: Any, iterations: int) -> None:
-        super().__init__(settings, exchange, iterations)
-        self._local_steps, self._begun = settings.every, 0  # H, and the step that the local steps began with
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._local_steps, self._begun = self.settings.every, 0  # H, and the step that the local steps began with
         self._done = 0  # exchanges
         self._spent = 0.0  # seconds of local steps since the last exchange, but for those of
         self._spans: list[tuple[Any, Any]] = []  # moments: a GPU tells their seconds when it has come to them
         self._begin: Any = None  # moment of the step's begin
-        self._told: dict[str, float] = {}
 
     def begin_step(self, step: int, replica: Replica) -> None:
         super().begin_step(step, replica)
-        self._told = {}
+        self.measured = {}
         self._begin = self.exchange.clock.now()
 
     def after_optimizer(self, step: int, replica: Replica) -> None:
@@ -99,24 +96,19 @@ class Paced(Outer):
         self._spans = []
 
     def _pace(self, step: int, exchange: float, replica: Replica) -> None:
-        """Agree on how long things took, and on H. The step's record tells both."""
+        """Agree on how long things took. The step's record tells it, and `end_step` makes H of it."""
         count = step + 1 - self._begun
         device = next(iter(replica.parameters.values())).device
-        seconds = torch.tensor([self._spent / count, -exchange], dtype=torch.float64, device=device)
-        self.exchange.comm.all_reduce(seconds, op=ReduceOp.MAX, tag=AGREE).wait()
-        slowest_step, fastest_exchange = seconds.abs().tolist()  # the largest of −x is the smallest x
-        self._told = {"local_steps": count, "local_step_s": slowest_step, "exchange_s": fastest_exchange}
+        slowest_step, fastest = worst([self._spent / count, -exchange], self.exchange.comm, device)
+        self.measured = {"local_steps": count, "local_step_s": slowest_step, "exchange_s": abs(fastest)}
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
         exchanged = self._ends_period(step)
         records = [record | {"step": step + 1} for record in super().end_step(step, loss)]
-        if exchanged and self._told:  # none after a gradient that was not finite
-            self._local_steps = self.settings.local_steps(self._told["exchange_s"], self._told["local_step_s"])
+        if exchanged and self.measured:  # none after a gradient that was not finite
+            self._local_steps = self.settings.local_steps(self.measured["exchange_s"], self.measured["local_step_s"])
             self._begun, self._spent, self._done = step + 1, 0.0, self._done + 1
         return records
-
-    def told(self) -> Mapping[str, float]:
-        return self._told
 
     def _launched(self, step: int) -> Collection[int]:
         return (0,) if self._ends_period(step) else ()
@@ -124,15 +116,9 @@ class Paced(Outer):
     def _ends_period(self, step: int) -> bool:
         return step + 1 - self._begun >= self._local_steps or step + 1 == self._iterations
 
-    def _number(self, step: int) -> int:
+    def _round(self, step: int) -> int:
         return self._done
 
     def state_dict(self) -> dict[str, Any]:
         self._count()
-        own = {"local_steps": self._local_steps, "begun": self._begun, "done": self._done, "spent": self._spent}
-        return super().state_dict() | own
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._local_steps, self._begun = state["local_steps"], state["begun"]
-        self._done, self._spent = state["done"], state["spent"]
+        return super().state_dict()

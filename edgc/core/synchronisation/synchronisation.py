@@ -3,20 +3,22 @@
     method = synchronisation × aggregator × policy × placement
              when, and what     how it crosses  how much  where
 
-A step of training, as an engine drives it:
+A step of training, as an engine or a hook drives it, which holds nothing else of a method:
 
     begin_step → forward (`forward_done`), backward (`bucket`) → before_optimizer → gradients of tied parameters are
     summed → if it says so: the optimizer, of all but `own` parameters, and `update` → agreed_norm → after_optimizer
     → end_step
 
-The settings say what the cluster model, the policies and `edgc plan` must know, without torch; the class does it.
+A synchronisation owns a GradientExchange, which averages what it is given, at the amounts that its policy decides. The
+settings say what the cluster model, the policies and `edgc plan` must know, without torch; the class does it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -25,8 +27,13 @@ from pydantic import BaseModel, ConfigDict
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, Workload
-from edgc.core.comm import Work
-from edgc.core.exchange.gradient_exchange import GradientExchange
+from edgc.core.base.lazy import torch
+from edgc.core.base.resumable import Resumable
+from edgc.core.comm import Communicator, Layout, ReduceOp, Work
+from edgc.core.comm.telemetry import Ledger
+from edgc.core.exchange.gradient_exchange import ExchangeProbe, GradientExchange
+from edgc.core.exchange.observation import AGREE
+from edgc.core.exchange.rehearsal import rehearse
 from edgc.core.policies.policy import PolicySettings
 
 if TYPE_CHECKING:
@@ -100,10 +107,6 @@ class SynchronisationSettings(BaseModel):
         """Whether 0-based `step` ends in an exchange. The last one does, so that a run ends with one model."""
         return (step + 1) % self.period == 0 or step + 1 == iterations
 
-    def exchanged(self, step: int, iterations: int, names: Collection[str]) -> Collection[str]:
-        """Those of all parameters' `names` whose exchange begins in 0-based `step`."""
-        return names if self.exchanges_after(step, iterations) else ()
-
     def equal_after(self, step: int, iterations: int) -> bool:
         """Whether all replicas have the same parameters after 0-based `step`, of finite gradients."""
         return not self.local or self.exchanges_after(step, iterations)
@@ -176,18 +179,23 @@ class Replica(Protocol):
 NOTHING: Work = LastPending()  #: nothing to wait for
 
 
-class Synchronisation(ABC):
-    """Drives a GradientExchange through training. Made by `Synchronisation(settings, exchange, iterations)`.
+class Synchronisation(Resumable, ABC):
+    """Drives its exchange through training. Made by `Synchronisation(settings, exchange, iterations)`.
 
     Collectives come in the same order on all ranks. What `tests/property/test_synchronisations.py` tests of all:
     parameters are equal on all ranks wherever `synchronised` shows them, a restored run is the uninterrupted one bit
     for bit, every rank learns of a gradient that is not finite, and settings foretell bytes and memory.
+
+    A subclass that has state names it in `kept`; its tensors are on the parameters' device from `begin_step` on.
     """
 
     Settings: ClassVar[type[SynchronisationSettings]]
     #: Names of the parameters that `update` updates in this step, in the optimizer's place; after `begin_step`. On all
     #: pipeline stages there are some, or on none. Their gradients' memory holds what was exchanged, and is not clipped.
     own: Collection[str] = ()
+    #: Columns of the step's record that it measured in the step that `end_step` ended; equal on all ranks.
+    measured: Mapping[str, float] = {}
+    restored = False  #: from `load_state_dict` to the next step's begin
 
     def __init__(self, settings: Any, exchange: GradientExchange, iterations: int) -> None:
         """`settings`: of its own class. `iterations`: steps of the whole run."""
@@ -195,6 +203,9 @@ class Synchronisation(ABC):
 
     def begin_step(self, step: int, replica: Replica) -> None:
         """Before the first forward of 0-based `step`."""
+        if self.restored:
+            self.move_kept(replica.buckets[0][0].tensor.device)
+            self.restored = False
 
     def forward_done(self) -> None:
         """The last micro-batch's forward is done: the place to launch what follows on an exchange under way."""
@@ -224,10 +235,6 @@ class Synchronisation(ABC):
         `loss`: on the last stage this rank's training loss of the step (scalar, nats a token); ignored elsewhere.
         """
 
-    def told(self) -> Mapping[str, float]:
-        """What it measured in the step that `end_step` ended, by column of the step's record; equal on all ranks."""
-        return {}
-
     def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """Inside, `replica.parameters` are those that evaluation and export mean: equal on all ranks."""
         return nullcontext()
@@ -235,10 +242,96 @@ class Synchronisation(ABC):
     def drain(self) -> None:
         """Finish what is under way, as if it had been later; no result depends on it. Collective."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs beside the exchange's own state. Call it first: it drains."""
-        return {}
+    @property
+    def ledger(self) -> Ledger:
+        """Bytes and seconds of what it exchanges."""
+        return self.exchange.comm.ledger
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave on this rank."""
-        assert not state
+    @property
+    def note(self) -> str:
+        """What the policy has to say to the person who reads the log; on all ranks of the stage."""
+        return self.exchange.policy.note
+
+    def needed_on(self, layout: Layout) -> None:
+        """Say where averages are needed, if not whole on every rank. Before the first step."""
+        for aggregator in self.exchange.aggregators:
+            aggregator.layout = layout
+
+    def rehearse(self, changes: Sequence[int], replica: Replica) -> None:
+        """Leave nothing for the first steps to compile (`edgc.core.exchange.rehearsal`). Collective.
+
+        `changes`: rounds at which the policy is known to change its decisions.
+        """
+        of, last = self.exchange, self.settings.exchanges(self._iterations) - 1
+        rounds = (0, *(round for round in changes if round < last), last)
+        rehearse(deepcopy(of.aggregator), of.policy, rounds, replica.buckets, of.decided, of.comm)
+
+    def watched_by(self, probe: ExchangeProbe | None) -> None:
+        """Show all gradients, and their averages, to a probe."""
+        self.exchange.probe = probe
+
+    def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None = None) -> None:
+        """Tell how long backward took for the last micro-batch of the step that was just timed, and all its regions."""
+        self.exchange.timed(backward_seconds, seconds)
+
+    def decisions(self, round: int = 0) -> list[dict[str, Any]]:
+        """One record per compressible parameter: what holds from 0-based `round` on."""
+        return self.exchange.decisions(round)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs of the method to go on bit for bit: what it keeps, its exchange, the ledger.
+
+        Between two steps. Collective: it drains first.
+        """
+        self.drain()
+        parts = {"synchronisation": super().state_dict(), "exchange": self.exchange.state_dict()}
+        return parts | {"ledger": self.ledger.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave on this rank, among other keys maybe. Older checkpoints lack some parts."""
+        self.exchange.load_state_dict(state["exchange"])
+        super().load_state_dict(state.get("synchronisation", {}))
+        self.ledger.load_state_dict(state.get("ledger", {}))
+        self.restored = True
+
+
+def tensors(replica: Replica) -> list[NamedTensor]:
+    """The gradients' memory, of all buckets."""
+    return [t for bucket in replica.buckets for t in bucket]
+
+
+def set_parameters(values: Mapping[str, Tensor], replica: Replica) -> None:
+    """Make these parameters of a replica what they are here."""
+    with torch.no_grad():
+        for name, value in values.items():
+            replica.parameters[name].copy_(value)
+        replica.changed()
+
+
+@contextmanager
+def shown(values: Callable[[], Mapping[str, Tensor]], replica: Replica) -> Iterator[None]:
+    """Inside, the parameters are what `values` gives, which may change them itself; then they are as they were."""
+    own = {t.name: replica.parameters[t.name].detach().clone() for t in tensors(replica)}
+    try:
+        set_parameters(values(), replica)
+        yield
+    finally:
+        set_parameters(own, replica)
+
+
+def worst(values: Sequence[float], comm: Communicator, device: Any) -> list[float]:
+    """The largest of each over all ranks. Collective; the host waits for it."""
+    of_all = torch.tensor(values, dtype=torch.float64, device=device)
+    comm.all_reduce(of_all, op=ReduceOp.MAX, tag=AGREE).wait()
+    return of_all.tolist()
+
+
+def spare(bucket: Sequence[NamedTensor]) -> list[NamedTensor]:
+    """Zeros like the bucket's tensors, for what is exchanged while the gradients' own memory is in use.
+
+    In one buffer, so that a dense exchange needs no copy.
+    """
+    sizes = [t.tensor.numel() for t in bucket]
+    flat = torch.zeros(sum(sizes), dtype=bucket[0].tensor.dtype, device=bucket[0].tensor.device)
+    parts = zip(bucket, flat.split(sizes), strict=True)
+    return [NamedTensor(t.name, part.view(t.tensor.shape)) for t, part in parts]

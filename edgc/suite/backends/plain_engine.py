@@ -1,98 +1,117 @@
-"""A GPT-2 in a plain PyTorch loop on data-parallel ranks: what DDP and FSDP2 share."""
+"""A GPT-2 in a plain PyTorch loop, where our exchange and PyTorch's own hook are timed side by side."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2LMHeadModel
 
+from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.core.comm.telemetry import Ledger, StepClock
-from edgc.core.exchange.gradient_exchange import GradientExchange
-from edgc.hooks.any_loop import Costs, LoopExchange
+from edgc.core.settings.assembly import Costs
+from edgc.hooks import torch_ddp, torch_fsdp
+from edgc.hooks.any_loop import LoopExchange
 from edgc.suite.backends.gpt2 import build_gpt2
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.memory_owners import Held, inside, local
+from edgc.suite.backends.training_engine import Engine
 from edgc.suite.config import RunSpec
 
+ONE_BUCKET = 10**6  # megabytes
+MEGABYTE = 2**20
 
-class PlainEngine(ABC):
-    """As a `MegatronEngine`, for data-parallel ranks on CPUs. The exchange runs inside of backward.
+
+class PlainEngine(Engine):
+    """A GPT-2 on data-parallel ranks of CPUs, under DDP or FSDP2. The exchange runs inside of backward.
 
     With the same settings its losses are megatron's up to rounding, unless there is dropout: random numbers are drawn
-    in another order.
+    in another order. With `training.shard: full` every rank keeps its share of parameters, gradients and moments.
     """
 
-    model: Any  #: what a forward pass calls
     hook: LoopExchange | None  #: None: a hook of PyTorch's own is timed
+    _theirs: PowerSGDState | None = None  # that one's
 
     def __init__(self, spec: RunSpec, place: Place, vocab_size: int, known_costs: Costs | None = None) -> None:
         """`known_costs`: of an earlier start of the same run; None: measured where the policy needs them."""
         self.spec, self.place = spec, place
         module = build_gpt2(spec.model, spec.padded_vocabulary(vocab_size), spec.seed)
-        self.model, self.hook = self.distribute(module, known_costs)
+        self._sharded = spec.training.shard == "full"
+        self.model, self.hook = self._shard(module, known_costs) if self._sharded else self._copy(module, known_costs)
+        self.synchronisation = self.hook.synchronisation if self.hook else None
         self.ledger = self.hook.ledger if self.hook else Ledger(StepClock())
         self.clock = self.ledger.clock
         self.costs = self.hook.costs if self.hook else []
         self._named = dict(module.named_parameters())
         self.optimizer = _adamw(spec, list(self._named.values()))
 
-    @abstractmethod
-    def distribute(self, module: GPT2LMHeadModel, costs: Costs | None) -> tuple[Any, LoopExchange | None]:
-        """Replicate or shard `module` over the ranks, with the method's exchange in it. Returns `model` and `hook`."""
+    def _copy(self, module: GPT2LMHeadModel, costs: Costs | None) -> tuple[Any, LoopExchange | None]:
+        """A whole model on every rank.
 
-    @abstractmethod
-    def accumulates(self, last: bool) -> AbstractContextManager[Any]:
+        Without overlap there is one bucket, as in megatron, which is also all that PyTorch's PowerSGD hook survives on
+        gloo. That hook has no ledger: only the interfaces know what it sends, and its exchange counts as backward.
+        """
+        t, method = self.spec.training, self.spec.method
+        size = t.bucket_parameters
+        cap = 4 * size / MEGABYTE if method.overlap and size else ONE_BUCKET
+        model = DistributedDataParallel(
+            module, bucket_cap_mb=cap, gradient_as_bucket_view=True, broadcast_buffers=False
+        )
+        _settle(model)
+        if isinstance(method.aggregator, TorchPowerSGDSettings):
+            self._theirs = _hook_state(self.spec, method.aggregator, model)
+            model.register_comm_hook(self._theirs, powerSGD_hook)
+            return model, None
+        return model, torch_ddp.compress(model, method, iterations=t.iterations, seed=self.spec.seed, costs=costs)
+
+    def _shard(self, module: GPT2LMHeadModel, costs: Costs | None) -> tuple[Any, LoopExchange]:
+        """Each layer is gathered for its forward and again for its backward; the rest of the model for both at once.
+
+        The ledger counts what is gathered, whatever it is rounded to (`training.parameter_wire`).
+        """
+        mesh = DeviceMesh.from_group(self.group, "cpu")
+        for layer in module.transformer.h:
+            fully_shard(layer, mesh=mesh)
+        model = fully_shard(module, mesh=mesh)
+        t = self.spec.training
+        options: dict[str, Any] = {"iterations": t.iterations, "seed": self.spec.seed, "costs": costs}
+        return model, torch_fsdp.compress(model, self.spec.method, parameter_wire=t.parameter_wire, **options)
+
+    def _accumulates(self, last: bool) -> AbstractContextManager[Any]:
         """What a micro-batch's passes run in, so that gradients are exchanged with the `last` one only."""
-
-    def norm_of_all(self, own: Tensor) -> Tensor:
-        """The norm of all gradients, from that of those which this rank has."""
-        return own
-
-    def rest(self) -> None:
-        """After forward passes without a backward, hold what a step begins with."""
-
-    @property
-    def exchange(self) -> GradientExchange:
-        """The exchange of a method of ours."""
-        assert self.hook is not None
-        return self.hook.exchange
+        if self._sharded:
+            self.model.set_requires_gradient_sync(last)
+        return nullcontext() if last or self._sharded else self.model.no_sync()
 
     @property
     def num_parameters(self) -> int:
-        """Parameters, with the vocabulary's padding; the tied embedding counts once."""
         return sum(parameter.numel() for parameter in self._named.values())
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes that this rank would hand over in a step if its gradients travelled uncompressed in fp32."""
         return 4 * self.num_parameters if self.spec.parallel.data > 1 else 0
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """The data-parallel ranks."""
         assert dist.group.WORLD is not None
         return dist.group.WORLD
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[Tensor, float]:
-        """One optimizer step (0-based `step`). Returns this rank's mean loss and the gradient norm.
-
-        A norm that is not finite leaves the parameters and the optimizer as they were.
-
-        `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
-        """
         self.model.train()
         self.optimizer.zero_grad()
         losses = []
         for index, tokens in enumerate(torch.from_numpy(micro_batches), start=1):
-            with self.accumulates(last=index == len(micro_batches)):
+            with self._accumulates(last=index == len(micro_batches)):
                 with self.clock.region("forward"):
                     loss = self._loss(tokens)
                 losses.append(loss.detach())
@@ -115,7 +134,12 @@ class PlainEngine(ABC):
     def _clip(self) -> float:
         """Scale gradients so that the norm of all of them is at most the limit. Returns it as it was."""
         gradients = [local(p.grad) for p in self._named.values() if p.grad is not None]
-        norm = float(self.norm_of_all(torch.nn.utils.get_total_norm(gradients)))
+        whole = torch.nn.utils.get_total_norm(gradients)
+        if self._sharded:
+            whole = whole.double() ** 2
+            dist.all_reduce(whole, group=self.group)
+            whole = whole.sqrt()
+        norm = float(whole)
         limit = self.spec.training.clip
         if limit and norm > limit:
             torch._foreach_mul_(gradients, limit / (norm + 1e-6))  # type: ignore[attr-defined]
@@ -125,49 +149,32 @@ class PlainEngine(ABC):
         """Records of what the policy decided; the exchange ended within backward."""
         return self.hook.decided if self.hook else []
 
-    def drain(self) -> None:
-        """Every step ends its own exchange."""
-
-    def told(self) -> Mapping[str, float]:
-        """A hook's synchronisation measures nothing."""
-        return {}
-
-    def timed(self, seconds: Mapping[str, float]) -> None:
-        """One stage has nothing to align, and `check_method` refuses policies that read how long a step takes."""
-
-    def decisions(self) -> list[dict[str, Any]]:
-        """What holds for the next step; nothing of a hook of PyTorch's."""
-        return self.hook.decisions() if self.hook else []
-
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
-        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank."""
         self.model.eval()
         with torch.no_grad():
             losses = [self._loss(tokens) for batch in batches for tokens in torch.from_numpy(batch)]
         total = torch.stack([torch.stack(losses).sum(), torch.tensor(float(len(losses)))])
         dist.all_reduce(total)
-        self.rest()
+        if self._sharded:
+            self.model.reshard()  # what a step begins with
         self.ledger.forget()  # what an evaluation gathers is not the next step's
         return float(total[0] / total[1])
 
     def held(self) -> Held:
-        """This rank's tensors that stay from step to step, by category."""
         return {
             "parameters": self._named.values(),
             "gradients": [p.grad for p in self._named.values() if p.grad is not None],
             "optimizer": inside(dict(self.optimizer.state)),
-            "method": inside(self.hook),
+            "method": inside((self.hook, vars(self._theirs) if self._theirs else {})),
             "other": self.model.buffers(),
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's parameters and moments (by name), exchange, RNG. `split_over`: the ranks that hold parts."""
         assert self.hook is not None
-        sharded = [name for name, parameter in self._named.items() if hasattr(parameter, "to_local")]
         return {
             "model": {name: local(parameter) for name, parameter in self._named.items()},
-            "split": dict.fromkeys(sharded, 0),
-            "split_over": "data" if sharded else "tensor",
+            "split": dict.fromkeys(self._named, 0) if self._sharded else {},
+            "split_over": "data" if self._sharded else "tensor",
             "optimizer": {
                 name: {what: local(value) for what, value in self.optimizer.state[parameter].items()}
                 for name, parameter in self._named.items()
@@ -177,7 +184,6 @@ class PlainEngine(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave on this rank of as many."""
         assert self.hook is not None
         for name, parameter in self._named.items():
             local(parameter).copy_(state["model"][name])
@@ -205,3 +211,25 @@ def _like(own: Tensor, parameter: Any) -> Tensor:
 
     mesh, placements = parameter.device_mesh, parameter.placements
     return DTensor.from_local(own, mesh, placements, shape=parameter.shape, stride=parameter.stride())
+
+
+def _settle(model: DistributedDataParallel) -> None:
+    """Let DDP regroup its buckets by the order of backward now, in place of after a process's first step.
+
+    A restored run would else add up the gradients of its first step in another order than a run that goes on.
+    """
+    with torch.random.fork_rng(devices=[]):
+        model(input_ids=torch.zeros(1, 1, dtype=torch.long)).logits.sum().backward()
+    model.zero_grad()
+
+
+def _hook_state(spec: RunSpec, hook: TorchPowerSGDSettings, model: DistributedDataParallel) -> PowerSGDState:
+    """PyTorch's state at the method's rank. It begins at the second step, before which its residuals may not exist."""
+    assert model.process_group is not None
+    return PowerSGDState(
+        process_group=model.process_group,
+        matrix_approximation_rank=spec.method.policy.rank,  # type: ignore[attr-defined]
+        start_powerSGD_iter=2,
+        min_compression_rate=hook.min_compression_ratio,  # type: ignore[arg-type]
+        random_seed=spec.seed,
+    )

@@ -257,7 +257,7 @@ class StepModel:
         if ranks == 1:
             return Workload()
         may = self.compressible[stage]
-        amounts = {n: self._aggregator.effective(s, decision.amount(n)) for n, s in shapes.items() if n in may}
+        amounts = {name: decision.amount(name) for name in shapes if name in may}
         key = tuple(shapes)
         if key not in self._layouts:
             self._layouts[key] = self.sharding.layout(shapes)

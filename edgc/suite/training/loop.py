@@ -43,10 +43,11 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     engine = build_engine(spec, place, vocab_size, read_costs(run_dir))
     batches = Batches(spec, corpus, place.data)
     recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
-    iterations, exchange = spec.training.iterations, engine.exchange
+    iterations, synchronisation = spec.training.iterations, engine.synchronisation
+    assert synchronisation is not None, "a hook of PyTorch's own is timed only"
     leads_stage = place.data == 0 and place.tensor == 0
     probed = ProbeRecords(spec, run_dir, place)
-    exchange.probe = probed.probe
+    synchronisation.watched_by(probed.probe)
 
     stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
@@ -54,7 +55,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     links = spec.cluster.links
     trace = {"trace": links.trace.title} if links and links.trace else {}
     write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device), **trace)
-    notes = recorder.notes(exchange.policy.note if leads_stage else "")
+    notes = recorder.notes(synchronisation.note if leads_stage else "")
     if first == 0:
         recorder.decisions(engine.decisions(), leads_stage)
     recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))

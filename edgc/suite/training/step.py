@@ -14,11 +14,8 @@ from edgc.suite.training.data.dataset import PreparedCorpus, Sampler, TokenDatas
 from edgc.suite.training.recorder import Recorder
 
 if TYPE_CHECKING:
-    from edgc.suite.backends.megatron.engine import MegatronEngine
     from edgc.suite.backends.megatron.process import Place
-    from edgc.suite.backends.plain_engine import PlainEngine
-
-    Engine = MegatronEngine | PlainEngine
+    from edgc.suite.backends.training_engine import Engine
 
 
 def take_step(
@@ -37,7 +34,8 @@ def take_step(
     engine.timed(seconds)
     end = engine.clock.last_end("encode", "wire", "decode")
     charges = engine.ledger.take()
-    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, {**marks, **engine.told()})
+    marks |= engine.measured
+    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)
     return grad_norm, decided, seconds
 
 
@@ -94,10 +92,6 @@ def build_engine(
         from edgc.suite.backends.megatron.engine import MegatronEngine
 
         return MegatronEngine(spec, place, vocab_size, known_costs)
-    if spec.training.shard == "full":
-        from edgc.suite.backends.fsdp_engine import FSDPEngine
+    from edgc.suite.backends.plain_engine import PlainEngine
 
-        return FSDPEngine(spec, place, vocab_size, known_costs)
-    from edgc.suite.backends.ddp_engine import DDPEngine
-
-    return DDPEngine(spec, place, vocab_size, known_costs)
+    return PlainEngine(spec, place, vocab_size, known_costs)

@@ -100,15 +100,15 @@ class StandIn:
     def _say_what_exchanges_cost(self) -> None:
         """Exchanges are timed as on GPUs, but once each; the seconds, of which there are none, are replaced."""
         from edgc.core.exchange import costs
-        from edgc.suite.backends.megatron import engine
+        from edgc.core.settings import assembly
 
         costs.ROUNDS = costs.REPETITIONS = 1
-        plain = engine.share
+        plain = assembly.share
 
         def share(cost: Any, stages: Any, on: Any) -> list[ExchangeCost | None]:
             return [_cost(self.engine.spec.model.hidden_size) for _ in plain(cost, stages, on)]
 
-        engine.share = share
+        assembly.share = share
 
     def _keep_own_checkpoint(self) -> None:
         """This process has its checkpoint for itself, as if it were the only rank; the first of a run is kept. The

@@ -185,7 +185,7 @@ def nothing_is_lost() -> float:
 def bytes_are_counted() -> dict[str, Any]:
     run = Run(POWERSGD).train(range(1))
     assert run.exchange is not None
-    exchange = run.exchange._exchange
+    exchange = run.exchange.synchronisation.exchange
     shapes = {name: tuple(p.shape) for name, p in run.ddp.module.named_parameters()}
     ranks = {record["parameter"]: record["rank"] for record in run.exchange.decisions()}
     return {

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, STEPS, VOCAB, run_spec, same_everywhere
 
 from edgc.core.settings.settings import merge
-from edgc.suite.backends.ddp_engine import DDPEngine
 from edgc.suite.backends.megatron.process import join, leave, seed_everything
+from edgc.suite.backends.plain_engine import PlainEngine
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
 
@@ -32,14 +32,14 @@ def main(data: int, methods: list[str]) -> None:
         spec = RunSpec.model_validate(plain | {"loop": "ddp", "method": method})
         place = place or join(spec)
         seed_everything(spec.seed, place)
-        report[asked] = run(DDPEngine(spec, place, VOCAB), data)
+        report[asked] = run(PlainEngine(spec, place, VOCAB), data)
     assert place is not None
     if place.rank == 0:
         print(json.dumps(report))
     leave()
 
 
-def run(engine: DDPEngine, data: int) -> dict[str, Any]:
+def run(engine: PlainEngine, data: int) -> dict[str, Any]:
     text = np.random.default_rng(0).integers(0, 40, (STEPS, GLOBAL, SEQ + 1))
     losses, payload = [], 0
     for step in range(STEPS):

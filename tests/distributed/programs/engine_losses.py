@@ -65,7 +65,7 @@ def main(tensor: int, pipeline: int, data: int, overlap: str, methods: list[str]
         seed_everything(spec.seed, place)
         engine = (StockEngine if name == "stock" else MegatronEngine)(spec, place, VOCAB)
         if overlap == "in_turn":
-            wait_in_turn(engine.exchange)
+            wait_in_turn(engine.synchronisation.exchange)
         report[name] = run(engine, place, data)
     assert place is not None
     if place.rank == 0:
@@ -76,8 +76,8 @@ def main(tensor: int, pipeline: int, data: int, overlap: str, methods: list[str]
 def wait_in_turn(exchange: GradientExchange) -> None:
     start = exchange.start
 
-    def finished(*arguments: Any) -> Any:
-        start(*arguments).wait()
+    def finished(*arguments: Any, **options: Any) -> Any:
+        start(*arguments, **options).wait()
         return SimpleNamespace(wait=lambda: None)
 
     exchange.start = finished  # type: ignore[method-assign]
@@ -120,7 +120,7 @@ def run(engine: MegatronEngine, place: Place, data: int, steps: int = STEPS) -> 
         norms.append(norm)
         predicted += predicted_bytes(engine)
         dense += engine.dense_bytes
-        engine.exchange.end_step(loss)
+        engine.end_step(loss)
         charges = engine.ledger.take()
         charged += charges["gradient"].payload_bytes if "gradient" in charges else 0
         parameters += charges["parameters"].wire_bytes if "parameters" in charges else 0
@@ -142,7 +142,7 @@ def run(engine: MegatronEngine, place: Place, data: int, steps: int = STEPS) -> 
 
 def predicted_bytes(engine: MegatronEngine) -> int:
     """The analytic count: the payload formula over each bucket's shapes, at the step's decision."""
-    exchange = engine.exchange
+    exchange = engine.synchronisation.exchange
     if exchange.comm.size == 1 or isinstance(engine, StockEngine):
         return 0
     names = {p: n for n, p in engine._named.items()}

@@ -88,7 +88,7 @@ def batches(engine: MegatronEngine, number: int) -> np.ndarray:
 
 def step(engine: MegatronEngine, number: int) -> float:
     loss, _ = engine.train_step(number, batches(engine, number), LR)
-    engine.exchange.end_step(loss)
+    engine.end_step(loss)
     return mean_over_last_stage(loss, engine.place)
 
 

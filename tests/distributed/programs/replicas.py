@@ -41,8 +41,8 @@ def run(engine: MegatronEngine, steps: int) -> dict[str, Any]:
     for step in range(steps):
         order = rank_batches(np.arange(GLOBAL), engine.place.data, engine.spec.parallel.data, MICRO)
         loss, _ = engine.train_step(step, text[step][order], 1e-2)
-        ranks |= {record["rank"] for record in engine.exchange.decisions(step)}
-        engine.exchange.end_step(loss)
+        ranks |= {record["rank"] for record in engine.synchronisation.decisions(step)}
+        engine.end_step(loss)
     everywhere: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everywhere, ranks)
     return {"equal": replicas_agree(engine), "ranks": sorted(r for r in set().union(*everywhere) if r is not None)}

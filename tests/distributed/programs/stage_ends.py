@@ -49,10 +49,10 @@ def main(steps: int) -> None:
             dist.barrier()
             engine.clock.start()
             loss, _ = engine.train_step(step, text[step][order], 1e-3)
-            decided = engine.exchange.decisions(step)
-            engine.exchange.end_step(loss)
+            decided = engine.synchronisation.decisions(step)
+            engine.end_step(loss)
             engine.clock.stop()
-            engine.exchange.timed(engine.clock.last_seconds("backward"))
+            engine.synchronisation.timed(engine.clock.last_seconds("backward"))
             end = engine.clock.last_end("encode", "wire", "decode")
             rank = max((d["rank"] or 0 for d in decided), default=0)
             rows[name].append(

@@ -66,10 +66,10 @@ def gradients(rank: int, step: int) -> list[NamedTensor]:
 
 def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedTensor], list[dict]]:
     own = gradients(rank, step)
-    exchange.begin_step(step)
+    exchange.begin_round(step)
     for bucket in (own[:1], own[1:]):
         exchange.start(bucket).wait()
-    return own, exchange.end_step()
+    return own, exchange.end_round()
 
 
 def test_only_matrices_not_excluded_are_compressible() -> None:
@@ -237,9 +237,9 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
         aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
         exchange = GradientExchange(aggregator, Watching(), alone, alone, names, stage=comm.rank, stages=comm)
         for step in range(4):
-            exchange.begin_step(step)
+            exchange.begin_round(step)
             exchange.start(gradients(comm.rank, step)).wait()
-            exchange.end_step(torch.tensor(float(step) if comm.rank == 1 else 0.0))
+            exchange.end_round(torch.tensor(float(step) if comm.rank == 1 else 0.0))
             exchange.timed(0.1 * (comm.rank + 1))
         return exchange.policy.seen[0]  # type: ignore[attr-defined]
 
@@ -273,7 +273,7 @@ def exchange_of(comm: LoopbackCommunicator, name: str = "lowrank") -> GradientEx
 
 
 def exchange_all(exchange: GradientExchange, buckets: list[list[NamedTensor]], step: int, overlap: bool) -> None:
-    exchange.begin_step(step)
+    exchange.begin_round(step)
     under_way = []
     for bucket in buckets:
         pending = exchange.start(bucket)
@@ -354,7 +354,7 @@ def test_what_an_exchange_does_during_backward_is_not_backwards_time(monkeypatch
         exchange = exchange_of(comm)
         exchange.aggregator.exchange = two_phases  # type: ignore[method-assign]
         exchange.policy.sampling = None
-        exchange.begin_step(0)
+        exchange.begin_round(0)
         exchange.clock.start()
         with exchange.clock.region("backward"):
             takes(1000)

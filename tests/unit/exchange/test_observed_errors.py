@@ -69,10 +69,10 @@ def gradients(rank: int, step: int) -> list[NamedTensor]:
 
 def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
     own = gradients(rank, step)
-    exchange.begin_step(step)
+    exchange.begin_round(step)
     for bucket in (own[:1], own[1:]):
         exchange.start(bucket).wait()
-    return own, exchange.end_step()
+    return own, exchange.end_round()
 
 
 @every_method
@@ -160,9 +160,9 @@ def test_every_stages_norm_is_known_on_all() -> None:
         exchange.comm = alone
         exchange._observer._comm = exchange._observer._agreement = alone
         for step in range(WINDOW):
-            exchange.begin_step(step)
+            exchange.begin_round(step)
             exchange.start(gradients(comm.rank, step)).wait()
-            exchange.end_step()
+            exchange.end_round()
         return seen[0]
 
     first, last = run_ranks(2, body)

@@ -134,7 +134,7 @@ def test_the_exchange_shows_own_gradients_before_and_the_average_after() -> None
         aggregator = AGGREGATORS["dense"](DenseSettings(name="dense"))
         exchange = GradientExchange(aggregator, policy, comm, comm, SHAPES)
         exchange.probe = probe = GradientProbe(0, **ALL)
-        exchange.begin_step(0)
+        exchange.begin_round(0)
         own = gradients(0, comm.rank)
         exchange.start(own[:2]).wait()
         exchange.start(own[2:]).wait()

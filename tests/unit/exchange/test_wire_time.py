@@ -32,11 +32,11 @@ def step(exchange: GradientExchange, number: int, wire: float, rest: float) -> f
     rank = exchange.comm.rank
     draws = torch.Generator().manual_seed(10 * number + rank)
     tensors = [NamedTensor(name, torch.randn(shape, generator=draws)) for name, shape in SHAPES.items()]
-    exchange.begin_step(number)
+    exchange.begin_round(number)
     for bucket in (tensors[:2], tensors[2:]):
         exchange.start(bucket).wait()
     sent = exchange.comm.ledger.take()["gradient"].wire_bytes
-    exchange.end_step()
+    exchange.end_round()
     exchange.timed(0.0, {"wire": wire, "step": wire + rest})
     return sent
 

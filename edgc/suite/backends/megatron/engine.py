@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,17 +16,10 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
-from edgc.core.aggregators.aggregator import Aggregator
-from edgc.core.comm import Communicator, Layout, Replicated, TorchCommunicator
+from edgc.core.comm import Communicator, TorchCommunicator
 from edgc.core.comm.telemetry import Ledger, StepClock
-from edgc.core.exchange.costs import measure, share
-from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
-from edgc.core.exchange.rehearsal import rehearse
-from edgc.core.policies import POLICIES
-from edgc.core.policies.policy import Context
 from edgc.core.policies.stage_alignment import ExchangeCost
-from edgc.core.settings.method import MECHANISMS
-from edgc.core.synchronisation import SYNCHRONISATIONS
+from edgc.core.settings.assembly import assemble
 from edgc.core.synchronisation.synchronisation import Synchronisation, Update
 from edgc.suite.backends.megatron.backward_region import backward_region
 from edgc.suite.backends.megatron.ddp import (
@@ -43,14 +36,17 @@ from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.megatron.replica import MegatronReplica
 from edgc.suite.backends.megatron.shards import Shards, kept, owners
 from edgc.suite.backends.memory_owners import Held, inside
+from edgc.suite.backends.training_engine import Engine
 from edgc.suite.config import RunSpec
 from edgc.suite.config.model import TIED
 
 GROUPS = ["tp", "pp", "cp", "dp", "dp_cp", "tp_dp_cp", "embd", "pos_embd"]
 
 
-class MegatronEngine:
-    """Builds everything from a RunSpec; `train_step` and `evaluate` take this rank's micro-batches of tokens."""
+class MegatronEngine(Engine):
+    """A model and its optimizer on this process's place of a megatron job, stepped through its 1F1B schedule."""
+
+    synchronisation: Synchronisation
 
     def __init__(
         self, spec: RunSpec, place: Place, vocab_size: int, known_costs: Sequence[ExchangeCost | None] | None = None
@@ -64,11 +60,21 @@ class MegatronEngine:
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._named.items()}
         self._groups = ProcessGroupCollection.use_mpu_process_groups(GROUPS)
         self._data_parallel = TorchCommunicator(self._groups.dp, self.ledger)
-        self._layout: Layout = Replicated()
-        #: cost of the exchange by pipeline stage; empty where the policy does not ask for it
-        self.costs: list[ExchangeCost | None] = list(known_costs or ())
-        self.exchange = self._build_exchange()
-        self.synchronisation = self._build_synchronisation()
+        #: What the exchange averages; the embedding's group averages the gradients of what is fused.
+        fused = TIED if spec.method.fused_embedding else ()
+        self._exchanged = {name: p for name, p in self._named.items() if name not in fused}
+        self.synchronisation, self.costs = assemble(
+            spec.method,
+            {name: self.shapes[name] for name in self._exchanged},
+            spec.training.iterations,
+            spec.seed,
+            self._data_parallel,
+            place.device,
+            known_costs,
+            agreement=TorchCommunicator(self._groups.tp_dp_cp, self.ledger),
+            stage=place.stage,
+            stages=TorchCommunicator(self._groups.pp, self.ledger) if place.num_stages > 1 else None,
+        )
         self._config = get_model_config(module)
         self.model = self._data_parallel_model(module)
         self._updates = Optimizer(spec.training, self.model, self._named)
@@ -77,7 +83,9 @@ class MegatronEngine:
         self._gathers = [gather for group in groups for gather in group.gathers]
         self._shards = Shards(self._gathers, self.optimizer) if self._sharded else None
         self._embedding = self._embedding_group()
-        self.replica = self._build_replica()
+        buckets = [group.gradients for group in groups if group.gradients]
+        tied = tied_gradient(self.model) if self._embedding is not None and place.num_stages > 1 else None
+        self.replica = MegatronReplica(self._exchanged, buckets, tied, self._embedding, self._updates)
         self._step, self._update, self._forwards_left = 0, Update.OPTIMIZER, 0
         self._config.finalize_model_grads_func = self._finalize_gradients
         self._config.grad_scale_func = self.optimizer.scale_loss
@@ -89,10 +97,7 @@ class MegatronEngine:
 
     def _rehearse(self) -> None:
         """Leave nothing for the first steps to compile."""
-        last = self.spec.method.synchronisation.exchanges(self.spec.training.iterations) - 1
-        known = (0, *(step for step in self.spec.method.policy.changes if step < last), last)
-        shapes = self._compressible() if self.exchange.compresses else {}
-        rehearse(self._aggregator(), self.exchange.policy, known, self.replica.buckets, shapes, self._data_parallel)
+        self.synchronisation.rehearse(self.spec.method.policy.changes, self.replica)
         if self.spec.method.pipeline.compresses:
             model = self.spec.model
             message = (model.seq_length, self.spec.training.micro_batch, model.hidden_size)
@@ -100,13 +105,13 @@ class MegatronEngine:
         self.ledger.forget()
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
-        names = {parameter: name for name, parameter in self._named.items() if name not in self._fused}
+        names = {parameter: name for name, parameter in self._exchanged.items()}
         wire = self.spec.training.parameter_wire
         model = CompressedDDP(
             self._config, self._ddp_config(), module, self.synchronisation, names, self._data_parallel, wire
         )
         if self._sharded:
-            self._layout = self.exchange.aggregator.layout = owners(model, names, self._data_parallel.size)
+            self.synchronisation.needed_on(owners(model, names, self._data_parallel.size))
         return model
 
     def _ddp_config(self) -> DistributedDataParallelConfig:
@@ -125,52 +130,6 @@ class MegatronEngine:
         self._update = self.synchronisation.before_optimizer(self._step, self.replica)
         sum_tied_gradient(self.model, self._embedding)
 
-    def _build_synchronisation(self) -> Synchronisation:
-        settings = self.spec.method.synchronisation
-        return SYNCHRONISATIONS[settings.name](settings, self.exchange, self.spec.training.iterations)
-
-    def _build_replica(self) -> MegatronReplica:
-        groups = [group for group in self.model.bucket_groups if isinstance(group, CompressedBucketGroup)]
-        buckets = [group.gradients for group in groups if group.gradients]
-        tied = tied_gradient(self.model) if self._embedding is not None and self.place.num_stages > 1 else None
-        named = {name: p for name, p in self._named.items() if name not in self._fused}
-        return MegatronReplica(named, buckets, tied, self._embedding, self._updates)
-
-    def _build_exchange(self) -> GradientExchange:
-        method, place = self.spec.method, self.place
-        aggregator, shapes = self._aggregator(), self._compressible()
-        agreement = TorchCommunicator(self._groups.tp_dp_cp, self.ledger)
-        stages = TorchCommunicator(self._groups.pp, self.ledger) if place.num_stages > 1 else None
-        if method.policy.needs_costs and not self.costs:
-            everything = {name: shape for name, shape in self.shapes.items() if name not in self._fused}
-            cost = measure(self._aggregator(), everything, shapes, self._data_parallel, agreement, place.device)
-            self.costs = share(cost, stages, place.device)
-            self.ledger.forget()
-        everywhere: list[Any] = [None] * place.num_stages
-        dist.all_gather_object(everywhere, shapes, group=self._groups.pp)
-        exchanges = method.synchronisation.exchanges(self.spec.training.iterations)
-        context = Context(place.stage, place.num_stages, exchanges, shapes, everywhere[0], self.costs)
-        policy = POLICIES[method.policy.name](method.policy, context)
-        compresses = method.placement.stages is None or place.stage in method.placement.stages
-        return GradientExchange(
-            aggregator, policy, self._data_parallel, agreement, shapes, place.stage, stages, compresses
-        )
-
-    def _aggregator(self) -> Aggregator:
-        settings = self.spec.method.aggregator
-        made = MECHANISMS[settings.name](settings, seed=self.spec.seed)
-        made.layout = self._layout
-        return made
-
-    def _compressible(self) -> dict[str, tuple[int, ...]]:
-        exclude = (*self.spec.method.placement.exclude, *self._fused)
-        return compressible(self.shapes, self._aggregator().amount, exclude)
-
-    @property
-    def _fused(self) -> tuple[str, ...]:
-        """Parameters whose gradients the embedding's group averages, not the exchange."""
-        return TIED if self.spec.method.fused_embedding else ()
-
     def _embedding_group(self) -> Communicator | None:
         if self.spec.method.fused_embedding:
             group = embedding_group(self.place, timedelta(seconds=self.spec.cluster.timeout_seconds))
@@ -184,7 +143,6 @@ class MegatronEngine:
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model, with the vocabulary's padding; the tied embedding counts once."""
         degree = self.spec.parallel.tensor
         own = sum(
             p.numel() * (degree if is_split(p) else 1)
@@ -197,34 +155,25 @@ class MegatronEngine:
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes that this rank would hand over in a step if its gradients travelled uncompressed in fp32."""
         return 4 * sum(math.prod(shape) for shape in self.shapes.values()) if self.spec.parallel.data > 1 else 0
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """The data-parallel ranks."""
         return self._data_parallel.group
 
     def held(self) -> Held:
-        """This rank's tensors that stay from step to step, by category."""
         codecs = (self._p2p._forward, self._p2p._backward)
         buffers: Any = self.model.buffers  # a list of megatron's, in place of torch's method
         return {
             "parameters": self.model.parameters(),
             "gradients": [buffer.grad_data for buffer in buffers],
             "optimizer": kept(self.optimizer, self._gathers),
-            "method": inside((self.exchange.aggregators, self.synchronisation, codecs)),
+            "method": inside((self.synchronisation, codecs)),
             "other": self.model.module.buffers(),
         }
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[torch.Tensor, float]:
-        """One optimizer step (0-based `step`). Returns this rank's mean loss (last stage; else 0) and the grad norm.
-
-        A norm that is not finite leaves the parameters and the optimizer as they were. It is the norm that all ranks
-        agree on (`Synchronisation.agreed_norm`).
-
-        `micro_batches`: int64 [micro-batches, micro_batch, seq_length + 1].
-        """
+        """The norm is the one that all ranks agree on (`Synchronisation.agreed_norm`)."""
         self.model.train()
         self.model.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -248,30 +197,9 @@ class MegatronEngine:
         return losses, agreed
 
     def end_step(self, loss: torch.Tensor) -> list[dict[str, Any]]:
-        """At a window's end, let the policy decide. Returns decision records. Belongs to the step's time."""
         return self.synchronisation.end_step(self._step, loss)
 
-    def told(self) -> Mapping[str, float]:
-        """What the synchronisation measured in the step, by column of its record."""
-        return self.synchronisation.told()
-
-    def drain(self) -> None:
-        """Finish the exchange that is under way beside the next step, if there is one. Collective."""
-        self.synchronisation.drain()
-
-    def timed(self, seconds: Mapping[str, float]) -> None:
-        """Tell the policy how long regions took in the step whose clock was just stopped."""
-        self.exchange.timed(self.clock.last_seconds("backward"), seconds)
-
-    def decisions(self) -> list[dict[str, Any]]:
-        """What holds for the first step."""
-        return self.exchange.decisions(0)
-
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
-        """Mean validation loss in nats a token, over all ranks' parts of `batches`, equal on every rank.
-
-        Of the synchronised parameters.
-        """
         self.model.eval()
         with torch.no_grad(), self.synchronisation.synchronised(self.replica):
             losses = torch.stack([self._run_schedule(batch, forward_only=True) for batch in batches])
@@ -313,32 +241,22 @@ class MegatronEngine:
             yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's model (by global name; `split` tells the tensor-parallel dimension), optimizer, exchange, RNG."""
         tracker: Any = get_cuda_rng_tracker()
-        synchronisation = self.synchronisation.state_dict()  # first: it drains
-        return {
-            "synchronisation": synchronisation,
-            "ledger": self.ledger.state_dict(),
+        return self.synchronisation.state_dict() | {
             "model": {name: parameter.detach() for name, parameter in self._named.items()},
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
             "optimizer": (self._shards or self.optimizer).state_dict(),
-            "exchange": self.exchange.state_dict(),
             "pipeline": self._p2p.state_dict(),
             "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
             | ({"cuda": torch.cuda.get_rng_state()} if self.place.device.type == "cuda" else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave on this rank of the same topology."""
         with torch.no_grad():
             for name, parameter in self._named.items():
                 parameter.copy_(state["model"][name])
         (self._shards or self.optimizer).load_state_dict(state["optimizer"])
-        self.exchange.load_state_dict(state["exchange"])
-        self.synchronisation.load_state_dict(
-            state.get("synchronisation", {})
-        )  # none in checkpoints before there were any
-        self.ledger.load_state_dict(state.get("ledger", {}))
+        self.synchronisation.load_state_dict(state)
         self._p2p.load_state_dict(state["pipeline"])
         torch.set_rng_state(state["rng"]["cpu"])
         tracker: Any = get_cuda_rng_tracker()

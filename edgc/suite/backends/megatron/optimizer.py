@@ -15,7 +15,7 @@ from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, get_megat
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params, FP32Optimizer
 
-from edgc.core.synchronisation.hidden_matrices import is_hidden
+from edgc.core.synchronisation.dion import is_hidden
 from edgc.core.synchronisation.synchronisation import AdamState
 from edgc.suite.config import Training
 

@@ -8,7 +8,6 @@ import torch
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.comm import Communicator
-from edgc.core.synchronisation.synchronisation import AdamState
 from edgc.suite.backends.megatron.optimizer import Optimizer
 from edgc.suite.config.model import TIED
 
@@ -31,7 +30,8 @@ class MegatronReplica:
         embedding: Communicator | None,
         updates: Optimizer,
     ) -> None:
-        self._tied, self._embedding, self._updates = tied, embedding, updates
+        self._tied, self._embedding = tied, embedding
+        self.weight_decay, self.adam = updates.weight_decay, updates.adam
         self.lr = 0.0
         # megatron's attributes: an fp32 copy; of sharded ones this rank's part only, which nobody changes from here
         copied = {n: p for n, p in named.items() if hasattr(p, "main_param") and not hasattr(p, "main_param_sharded")}
@@ -39,14 +39,6 @@ class MegatronReplica:
         self.parameters: Mapping[str, torch.Tensor] = {name: value.detach() for name, value in values.items()}
         self.buckets: Sequence[Sequence[NamedTensor]] = buckets
         self._rounded = {name: parameter.detach() for name, parameter in copied.items()}
-
-    def weight_decay(self, name: str) -> float:
-        """The optimizer's, of this parameter."""
-        return self._updates.weight_decay(name)
-
-    def adam(self, name: str) -> AdamState | None:
-        """AdamW's state of a parameter, not copied; None before its first step."""
-        return self._updates.adam(name)
 
     def stages_of(self, name: str) -> int:
         """Two for the embedding that two stages share."""
