@@ -18,6 +18,20 @@ from edgc.suite.backends.memory_owners import Held
 from edgc.suite.config import RunSpec
 
 
+def build_engine(spec: RunSpec, place: Place, vocab_size: int, known_costs: Costs | None = None) -> Engine:
+    """The engine that `spec` names; only what it needs is imported, which takes seconds. Collective.
+
+    `known_costs`: of an earlier start of the same run; None: measured where the policy needs them.
+    """
+    if spec.loop == "megatron":
+        from edgc.suite.backends.megatron.engine import MegatronEngine
+
+        return MegatronEngine(spec, place, vocab_size, known_costs)
+    from edgc.suite.backends.plain_engine import PlainEngine
+
+    return PlainEngine(spec, place, vocab_size, known_costs)
+
+
 class Engine(ABC):
     """One process's share of a job: built from a RunSpec, stepped with this rank's micro-batches of tokens."""
 

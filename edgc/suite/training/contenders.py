@@ -9,7 +9,6 @@ import statistics
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ from edgc.core.base import files
 from edgc.core.comm.telemetry import REGIONS
 from edgc.core.exchange.costs import link_speed
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.training_engine import Engine, build_engine
 from edgc.suite.config import Cell, RunSpec
 from edgc.suite.config.timing import UNSHAPED
 from edgc.suite.training.data.dataset import open_corpus
@@ -28,9 +28,6 @@ from edgc.suite.training.recorder import Recorder, gathered
 from edgc.suite.training.session import Session, run_folder
 from edgc.suite.training.step import Batches, build_engine, take_step
 from edgc.suite.training.stopping import Stopping
-
-if TYPE_CHECKING:
-    from edgc.suite.training.step import Engine
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds
 

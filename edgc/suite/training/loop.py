@@ -6,7 +6,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgc.core.base import files
 from edgc.core.base.errors import Diverged
@@ -15,16 +15,14 @@ from edgc.core.exchange.costs import from_plain, link_speed, to_plain
 from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.process import Place, join, leave
+from edgc.suite.backends.training_engine import Engine, build_engine
 from edgc.suite.config import RunSpec
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.followed_links import follow
 from edgc.suite.training.node_links import network_environment
 from edgc.suite.training.recorder import ProbeRecords, Recorder
-from edgc.suite.training.step import Batches, build_engine, take_step
+from edgc.suite.training.step import Batches, take_step
 from edgc.suite.training.stopping import Stopping
-
-if TYPE_CHECKING:
-    from edgc.suite.training.step import Engine
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
 COSTS = "exchange_costs.json"

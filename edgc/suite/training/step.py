@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.suite.config import RunSpec, Training
 from edgc.suite.training.data.dataset import PreparedCorpus, Sampler, TokenDataset, rank_batches, validation_batches
 from edgc.suite.training.recorder import Recorder
 
 if TYPE_CHECKING:
-    from edgc.suite.backends.megatron.process import Place
     from edgc.suite.backends.training_engine import Engine
 
 
@@ -79,19 +77,3 @@ class Batches:
         t = self._spec.training
         own = rank_batches(indices, self._rank, self._spec.parallel.data, t.micro_batch)
         return np.stack([dataset.batch(micro_batch) for micro_batch in own])
-
-
-def build_engine(
-    spec: RunSpec, place: Place, vocab_size: int, known_costs: list[ExchangeCost | None] | None = None
-) -> Engine:
-    """The engine that `spec` names; only what it needs is imported, which takes seconds. Collective.
-
-    `known_costs`: of an earlier start of the same run; None: measured where the policy needs them.
-    """
-    if spec.loop == "megatron":
-        from edgc.suite.backends.megatron.engine import MegatronEngine
-
-        return MegatronEngine(spec, place, vocab_size, known_costs)
-    from edgc.suite.backends.plain_engine import PlainEngine
-
-    return PlainEngine(spec, place, vocab_size, known_costs)

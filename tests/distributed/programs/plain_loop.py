@@ -21,12 +21,12 @@ from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 from edgc.core.settings.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.backends.memory_owners import sizes
+from edgc.suite.backends.training_engine import build_engine
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
-from edgc.suite.training.step import build_engine
 
 if TYPE_CHECKING:
-    from edgc.suite.training.step import Engine
+    from edgc.suite.backends.training_engine import Engine
 
 RANKS = int(os.environ["WORLD_SIZE"])
 STEPS = 20

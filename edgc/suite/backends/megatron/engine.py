@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
@@ -21,7 +22,6 @@ from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.core.settings.assembly import assemble
 from edgc.core.synchronisation.synchronisation import Synchronisation, Update
-from edgc.suite.backends.megatron.backward_region import backward_region
 from edgc.suite.backends.megatron.ddp import (
     CompressedBucketGroup,
     CompressedDDP,
@@ -30,10 +30,9 @@ from edgc.suite.backends.megatron.ddp import (
     tied_gradient,
 )
 from edgc.suite.backends.megatron.gpt_model import build_model, global_names, is_split
-from edgc.suite.backends.megatron.optimizer import Optimizer
+from edgc.suite.backends.megatron.optimizer import MegatronReplica, Optimizer
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
 from edgc.suite.backends.megatron.process import Place
-from edgc.suite.backends.megatron.replica import MegatronReplica
 from edgc.suite.backends.megatron.shards import Shards, kept, owners
 from edgc.suite.backends.memory_owners import Held, inside
 from edgc.suite.backends.training_engine import Engine
@@ -179,7 +178,7 @@ class MegatronEngine(Engine):
         self.optimizer.zero_grad()
         self._step, self._forwards_left, self.replica.lr = step, len(micro_batches), lr
         self.synchronisation.begin_step(step, self.replica)
-        with self.clock.region("forward"), backward_region(self.clock):
+        with self.clock.region("forward"), _backward_region(self.clock):
             losses = self._run_schedule(micro_batches, forward_only=False)
         with self.clock.region("optimizer"):
             self._updates.set_rate(lr)
@@ -276,3 +275,24 @@ def _forward_step(batches: Iterator[torch.Tensor], model: torch.nn.Module) -> tu
         return loss, {"loss": loss.detach().clone()}  # the schedule divides `loss` in place
 
     return output, mean_loss
+
+
+@contextmanager
+def _backward_region(clock: StepClock) -> Iterator[None]:
+    """Charge every `backward_step` of megatron's schedules inside to the region `backward`.
+
+    The last one of a step is EDGC's T_mb: the later stages are done by then, so where stages share a machine's cores
+    it is shorter than the others. Forward passes stay in the caller's region; an exchange that starts during backward
+    has its own, and so has waiting for other stages (`pipeline.BUBBLE`).
+    """
+    plain = schedules.backward_step
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        with clock.region("backward"):
+            return plain(*arguments, **options)
+
+    schedules.backward_step = timed
+    try:
+        yield
+    finally:
+        schedules.backward_step = plain

@@ -1,12 +1,13 @@
 """What updates parameters under megatron: its AdamW, or Muon on hidden matrices beside it; less what a method updates.
 
 A method's own parameters (`Synchronisation.own`) have no gradient when the optimizer steps, so it leaves them alone.
+`MegatronReplica` is what a synchronisation sees of all this.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from megatron.core.optimizer import ChainedOptimizer, OptimizerConfig, get_megat
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params, FP32Optimizer
 
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm import Communicator
 from edgc.core.synchronisation.dion import is_hidden
 from edgc.core.synchronisation.synchronisation import AdamState
 from edgc.suite.config import Training
+from edgc.suite.config.model import TIED
 
 
 class Optimizer:
@@ -74,6 +78,53 @@ class Optimizer:
             return None
         beta1, beta2 = group["betas"]
         return AdamState(state["exp_avg"], state["exp_avg_sq"], beta1, beta2, group["eps"])
+
+
+class MegatronReplica:
+    """Parameters as megatron's optimizer updates them: its fp32 copies where the model's own are bf16.
+
+    Args:
+        named: the exchanged parameters. buckets: the memory of their gradients.
+        tied: the gradient of the embedding that the first and the last stage share; `embedding`: the group of those
+            two stages. None on other stages, and where there is one stage.
+        updates: what updates `named`.
+    """
+
+    def __init__(
+        self,
+        named: dict[str, torch.nn.Parameter],
+        buckets: Sequence[Sequence[NamedTensor]],
+        tied: torch.Tensor | None,
+        embedding: Communicator | None,
+        updates: Optimizer,
+    ) -> None:
+        self._tied, self._embedding = tied, embedding
+        self.weight_decay, self.adam = updates.weight_decay, updates.adam
+        self.lr = 0.0
+        # megatron's attributes: an fp32 copy; of sharded ones this rank's part only, which nobody changes from here
+        copied = {n: p for n, p in named.items() if hasattr(p, "main_param") and not hasattr(p, "main_param_sharded")}
+        values = named | {n: p.main_param for n, p in copied.items()}  # type: ignore[attr-defined]
+        self.parameters: Mapping[str, torch.Tensor] = {name: value.detach() for name, value in values.items()}
+        self.buckets: Sequence[Sequence[NamedTensor]] = buckets
+        self._rounded = {name: parameter.detach() for name, parameter in copied.items()}
+
+    def stages_of(self, name: str) -> int:
+        """Two for the embedding that two stages share."""
+        return 2 if self._tied is not None and name in TIED else 1
+
+    def changed(self) -> None:
+        """Round the fp32 copies into the model's parameters, where it has others."""
+        for name, parameter in self._rounded.items():
+            parameter.copy_(self.parameters[name])
+
+    def tie(self) -> None:
+        """Give both stages' copies of the embedding the mean of what they hold."""
+        if self._embedding is None or self._embedding.size == 1:
+            return
+        assert self._tied is not None
+        with self._embedding.ledger.clock.region("embedding"):
+            self._tied.div_(self._embedding.size)
+            self._embedding.all_reduce(self._tied, tag="embedding").wait()
 
 
 def _build(training: Training, model: Any, matrices: list[torch.nn.Parameter]) -> ChainedOptimizer:
