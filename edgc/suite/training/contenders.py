@@ -26,7 +26,7 @@ from edgc.suite.training.loop import divergence, write_manifest
 from edgc.suite.training.node_links import network_of
 from edgc.suite.training.recorder import Recorder, gathered
 from edgc.suite.training.session import Session, run_folder
-from edgc.suite.training.step import Batches, build_engine, take_step
+from edgc.suite.training.step import Batches, take_step
 from edgc.suite.training.stopping import Stopping
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds

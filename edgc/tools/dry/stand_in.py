@@ -24,10 +24,6 @@ from edgc.tools.dry.notes import Notes
 from edgc.tools.dry.process_group import Mail
 from edgc.tools.dry.tensors import Tensors
 
-COSTS = (
-    "exchange_costs.json"  # as edgc.suite.training.loop names it, which may be imported when the device is there only
-)
-
 
 class StandIn:
     """A device, NCCL and Triton that compute nothing, for as many runs of a cluster as are begun."""
@@ -121,6 +117,8 @@ class StandIn:
         def save_own(folder: Path, step: int, rank: int, state: dict[str, Any], spec_id: str) -> None:
             save(folder, step, 0, state, spec_id)
             if self.engine.costs:
+                from edgc.suite.training.loop import COSTS
+
                 files.write_json(folder.with_name(COSTS), to_plain(self.engine.costs))
             if not (kept := _kept(folder.parent)).exists():
                 shutil.copytree(folder, kept)

@@ -67,18 +67,10 @@ def kernels(specs: Sequence[RunSpec], records: Records) -> pd.DataFrame:
     rows = []
     for spec, rank, record in each_rank(specs, records):
         times = Counter((launch["kernel"], launch["key"]) for launch in record.get("launches", ()))
-        for launch in record.get("launches", ()):
-            if launch["compiles"]:
-                key = launch["kernel"], launch["key"]
-                rows.append(
-                    who(spec, rank)
-                    | {
-                        "kernel": key[0],
-                        "step": launch["when"]["step"],
-                        "launches": times[key],
-                        "specialisation": key[1],
-                    }
-                )
+        for launch in (one for one in record.get("launches", ()) if one["compiles"]):
+            kernel, key = launch["kernel"], launch["key"]
+            row = {"kernel": kernel, "step": launch["when"]["step"], "launches": times[kernel, key]}
+            rows.append(who(spec, rank) | row | {"specialisation": key})
     return pd.DataFrame(rows)
 
 

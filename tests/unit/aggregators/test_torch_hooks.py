@@ -19,7 +19,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
-from edgc.suite.training.bench.rivals import TimedBucket, group_of_one
+from edgc.suite.training.bench.rivals import ddp_bucket, group_of_one
 
 RANKS, STEPS, RANK = 3, 8, 3
 SHAPES = {"a": (20, 30), "b": (7,), "c": (16, 16), "d": (30, 20), "e": (1, 12), "f": (25,)}  # 1500 elements
@@ -73,7 +73,7 @@ def theirs(hook: Any, rows: int, first: Tensor, steps: int) -> list[Tensor]:
         of_ranks = [torch.cat([g.view(-1) for g in gradients(rank, step).values()]) for rank in range(RANKS)]
         memory = torch.stack(of_ranks).mean(0)
         parts = memory.split([g.numel() for g in gradients(0, step).values()])
-        bucket = TimedBucket(memory, [part.view(shape) for part, shape in zip(parts, SHAPES.values(), strict=True)])
+        bucket = ddp_bucket(memory, [part.view(shape) for part, shape in zip(parts, SHAPES.values(), strict=True)])
         outputs.append(hook(state, bucket).wait().clone())
     return outputs
 

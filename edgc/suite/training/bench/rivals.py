@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,23 +16,11 @@ import torch.multiprocessing as multiprocessing
 from torch import Tensor
 
 
-class TimedBucket:
-    """What PyTorch's hook reads of a DDP bucket: matrices that lie one behind the other in `memory`."""
-
-    def __init__(self, memory: Tensor, matrices: Sequence[Tensor]) -> None:
-        self._memory, self._matrices = memory, list(matrices)
-
-    def index(self) -> int:
-        return 0
-
-    def is_last(self) -> bool:
-        return True
-
-    def buffer(self) -> Tensor:
-        return self._memory
-
-    def gradients(self) -> list[Tensor]:
-        return self._matrices
+def ddp_bucket(memory: Tensor, matrices: Sequence[Tensor]) -> Any:
+    """What PyTorch's hook reads of a DDP bucket, the first and last: matrices one behind the other in `memory`."""
+    return SimpleNamespace(
+        index=lambda: 0, is_last=lambda: True, buffer=lambda: memory, gradients=lambda: list(matrices)
+    )
 
 
 #: Groups are held to the end of the process. A hook's callbacks hold its group, too, and a thread of gloo frees them
@@ -57,8 +47,8 @@ def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callabl
 
     state = PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     state.iter = 2
-    bucket = TimedBucket(memory, matrices)
-    return lambda: powerSGD_hook(state, bucket).wait()  # type: ignore[arg-type]
+    bucket = ddp_bucket(memory, matrices)
+    return lambda: powerSGD_hook(state, bucket).wait()
 
 
 def torch_hook_apart(memory: Tensor, shapes: Sequence[tuple[int, int]], rank: int) -> Callable[[], object]:
