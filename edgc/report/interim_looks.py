@@ -54,7 +54,7 @@ def _judged(line: Line, frames: Frames, experiment: Experiment, until: UntilDeci
         return "no pair"  # more seeds would not help either
     if line.runs["seed"].max() < seeds:
         return "spared before"
-    better = beaten_by(line, lines(frames.runs), frames, until) if until.spare_beaten else None
+    better = beaten_by(line, frames, until)
     return f"beaten by {better.method}" if better else OPEN
 
 

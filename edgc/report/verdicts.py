@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
@@ -90,22 +88,18 @@ def verdict(gaps: pd.Series, margin: float, until: UntilDecided | None = None) -
     return "preserved" if high <= margin else undecided
 
 
-def beaten_by(line: Line, others: Iterable[Line], frames: Frames, until: UntilDecided) -> Line | None:
-    """Of the lines that sent fewer bytes and have a clearly lower loss, the one of lowest loss; None: there is none.
+def beaten_by(line: Line, frames: Frames, until: UntilDecided) -> Line | None:
+    """Of the lines that sent fewer bytes and have a clearly lower loss, the one of lowest loss.
 
     Clearly: the interval of the difference over common seeds, valid at any look, lies above 0. Lines of another model
-    or hardware are left out.
+    or hardware are left out. None: there is none, or such methods are not spared.
     """
+    if not until.spare_beaten:
+        return None
     sent = frames.evals.groupby("run_id")["wire_bytes"].max()
-    found = []
-    for other in others:
-        same = (other.model, other.device) == (line.model, line.device)
-        if not same or mean_bytes(other, sent) >= mean_bytes(line, sent):
-            continue
-        _, low, _ = interval(gaps_to(line, other), until)
-        if low > 0:
-            found.append(other)
-    return min(found, key=lambda other: other.done["validation_loss"].mean(), default=None)
+    cheaper = (other for other in line.beside(frames.runs) if mean_bytes(other, sent) < mean_bytes(line, sent))
+    better = [other for other in cheaper if interval(gaps_to(line, other), until)[1] > 0]
+    return min(better, key=lambda other: other.done["validation_loss"].mean(), default=None)
 
 
 def mean_bytes(line: Line, sent: pd.Series) -> float:

@@ -12,7 +12,7 @@ from edgc.report import sequential, verdicts
 from edgc.report.collect import NOT_RUN
 from edgc.report.cpu_models import pooled
 from edgc.report.render import NOTHING, cell, gap, with_deviation, with_range
-from edgc.report.study import Line, Study, baseline_of, by_line, lines
+from edgc.report.study import Line, Study, baseline_of, by_line
 from edgc.report.table import IDENTITY, Column, Table
 from edgc.suite.config import Experiment, UntilDecided
 
@@ -59,8 +59,7 @@ def _decided(verdict: str, line: Line, study: Study, until: UntilDecided) -> dic
         return {"decided": "decided" if verdict in verdicts.DECIDED else None, "beaten_by": None}
     if len(line.runs) >= until.most:
         return {"decided": "open at most", "beaten_by": None}
-    frames = study.frames
-    better = verdicts.beaten_by(line, lines(frames.runs), frames, until) if until.spare_beaten else None
+    better = verdicts.beaten_by(line, study.frames, until)
     return {"decided": BEATEN if better else verdicts.OPEN, "beaten_by": better.title if better else None}
 
 
