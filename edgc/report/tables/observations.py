@@ -8,6 +8,7 @@ supports its part, beyond the other it contradicts it, between them it does so i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -32,10 +33,10 @@ class Measure(NamedTuple):
     """One number about one part of the premise. Between the limits it supports that part partly."""
 
     part: str
-    text: str
     supports: float  #: at this value, and on the side away from `contradicts`, the part is supported
     contradicts: float
-    words: str  #: what the number says; {value}
+    text: str
+    words: str  #: what the number says of a stage; {value}
 
     def verdict(self, value: float) -> str:
         """SUPPORTS, PARTLY or CONTRADICTS."""
@@ -44,85 +45,76 @@ class Measure(NamedTuple):
             return SUPPORTS
         return CONTRADICTS if sign * value <= sign * self.contradicts else PARTLY
 
+    def said(self, stage: object, value: float) -> str:
+        """The number in a sentence."""
+        return f"On stage {stage}, {self.words.format(value=value)}.".replace("-", "−")
+
+
+_moves = partial(Measure, "falls", -0.05, 0.05)
+
+
+def _error_of(rank: int) -> Measure:
+    words = f"rank {rank} leaves {{value:.2f}} times the error that it would leave of a random matrix"
+    return Measure("random", 0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's", words)
+
 
 #: By the name that `edgc.report.premise` gives a number.
 MEASURES = {
-    "early": Measure(
-        "falls",
+    "early": _moves(
         f"Change of entropy in the first {100 * EARLY:g} % of the steps (nats)",
-        -0.05,
-        0.05,
-        "{where}, entropy changes by {value:+.2f} nats in the beginning.",
+        "entropy changes by {value:+.2f} nats in the beginning",
     ),
-    "late": Measure(
-        "falls",
+    "late": _moves(
         "Change of entropy from there to the last tenth of the run (nats)",
-        -0.05,
-        0.05,
-        "{where}, entropy changes by {value:+.2f} nats from there to the end.",
+        "entropy changes by {value:+.2f} nats from there to the end",
     ),
-    "late_histogram": Measure(
-        "falls",
+    "late_histogram": _moves(
         "The same, by the released code's histogram (nats)",
-        -0.05,
-        0.05,
-        "{where}, the released code's histogram sees a change of {value:+.2f} nats in that time.",
+        "the released code's histogram sees a change of {value:+.2f} nats in that time",
     ),
-    "ratio_8": Measure(
-        "random",
-        "Error of rank 8, divided by a random matrix's",
-        0.9,
-        0.5,
-        "{where}, rank 8 leaves {value:.2f} times the error that it would leave of a random matrix.",
-    ),
-    "ratio_32": Measure(
-        "random",
-        "Error of rank 32, divided by a random matrix's",
-        0.9,
-        0.5,
-        "{where}, rank 32 leaves {value:.2f} times the error that it would leave of a random matrix.",
-    ),
+    "ratio_8": _error_of(8),
+    "ratio_32": _error_of(32),
     "edge": Measure(
         "random",
-        "Largest singular value, divided by a random matrix's, median",
         1.2,
         2.0,
-        "{where}, the largest singular value is {value:.1f} times a random matrix's.",
+        "Largest singular value, divided by a random matrix's, median",
+        "the largest singular value is {value:.1f} times a random matrix's",
     ),
     "kurtosis": Measure(
         "random",
-        "Excess kurtosis of the elements, median",
         1.0,
         3.0,
-        "{where}, elements have an excess kurtosis of {value:.1f} (normal: 0).",
+        "Excess kurtosis of the elements, median",
+        "elements have an excess kurtosis of {value:.1f} (normal: 0)",
     ),
     "alike": Measure(
         "random",
-        "Cosine of two matrices of one shape, mean size divided by chance's",
         2.0,
         10.0,
-        "{where}, cosines of two matrices of one shape are {value:.1f} times as large as chance makes them.",
+        "Cosine of two matrices of one shape, mean size divided by chance's",
+        "cosines of two matrices of one shape are {value:.1f} times as large as chance makes them",
     ),
     "changes": Measure(
         "predicts",
-        f"Correlation of changes: entropy, log error of rank {RANK}",
         0.7,
         0.3,
-        "{where}, changes of entropy and of the log error have a correlation of {value:.2f}.",
+        f"Correlation of changes: entropy, log error of rank {RANK}",
+        "changes of entropy and of the log error have a correlation of {value:.2f}",
     ),
     "relative_range": Measure(
         "predicts",
-        f"Relative error of rank {RANK}, highest window divided by lowest",
         1.1,
         1.5,
-        "{where}, the relative error, a constant by the law, varies by a factor of {value:.2f}.",
+        f"Relative error of rank {RANK}, highest window divided by lowest",
+        "the relative error, a constant by the law, varies by a factor of {value:.2f}",
     ),
     "rank_distance": Measure(
         "predicts",
-        f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean",
         2.0,
         8.0,
-        "{where}, the rule's rank is on average {value:.0f} away from the one that holds the error.",
+        f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean",
+        "the rule's rank is on average {value:.0f} away from the one that holds the error",
     ),
 }
 
@@ -138,7 +130,7 @@ def build(study: Study) -> pd.DataFrame:
         found = [
             {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text, "value": value}
             | {"supports": measure.supports, "contradicts": measure.contradicts, "verdict": measure.verdict(value)}
-            | {"words": measure.words.format(where=f"On stage {stage}", value=value).replace("-", "−")}
+            | {"words": measure.said(stage, value)}
             for name, measure in MEASURES.items()
             for stage, value in (own[name].dropna().items() if name in own else ())
         ]
