@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt
 
 from edgc.core.aggregators import AGGREGATORS, CONTROLS
 from edgc.core.aggregators.aggregator import Aggregator, Role
@@ -106,20 +107,26 @@ class Method(Named):
         late = when.late or when.moment is Moment.NEXT_STEP  # type: ignore[attr-defined]
         return not (self.floor or late or when.paced or when.period > 1)  # type: ignore[attr-defined]
 
-    @model_validator(mode="after")
-    def _policy_fits(self) -> Method:
+    def refusals(self) -> Iterator[str]:
+        """Which parts do not fit together, and why."""
+        yield from self._policy_refused()
+        yield from self._synchronisation_refused()
+        yield from self._seconds_refused()
+        yield from self._parts_refused()
+
+    def _policy_refused(self) -> Iterator[str]:
         wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]
         gives = self.policy.decides  # type: ignore[attr-defined]
         if wants is not gives:
-            raise ValueError(
+            yield (
                 f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
                 f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
             )
         for amount in self.policy.amounts:  # type: ignore[attr-defined]
             if why := self.aggregator.refuses(amount):  # type: ignore[attr-defined]
-                raise ValueError(why)
+                yield why
         if self.policy.reads_errors and not self.aggregator.tells_errors:  # type: ignore[attr-defined]
-            raise ValueError(
+            yield (
                 f"policy {self.policy.name} decides by what each amount would lose, which aggregator "  # type: ignore[attr-defined]
                 f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "  # type: ignore[attr-defined]
                 "granularity: tensor do"
@@ -127,19 +134,17 @@ class Method(Named):
         if self.policy.reads_spectrum:  # type: ignore[attr-defined]
             telling = [name for name, kind in AGGREGATORS.items() if kind.spectrum is not Aggregator.spectrum]
             if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]
-                raise ValueError(
+                yield (
                     f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
                     f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
                 )
         if self.policy.aligned and 0 not in (self.placement.stages or (0,)):  # type: ignore[attr-defined]
-            raise ValueError(
+            yield (
                 f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
                 f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _synchronisation_fits(self) -> Method:
+    def _synchronisation_refused(self) -> Iterator[str]:
         chosen = self.synchronisation
         during_backward = chosen.moment is Moment.BACKWARD  # type: ignore[attr-defined]
         for setting, wrong, why in (
@@ -149,35 +154,30 @@ class Method(Named):
             ("policy.alignment: true", self.policy.aligned, "aligns exchanges with the ends of stages' backward"),  # type: ignore[attr-defined]
         ):
             if wrong and not during_backward:
-                raise ValueError(
+                yield (
                     f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "  # type: ignore[attr-defined]
                     "or use synchronisation: {name: every_step}"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _seconds_are_seen(self) -> Method:
+    def _seconds_refused(self) -> Iterator[str]:
         policy, chosen = self.policy, self.synchronisation
         hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}  # type: ignore[attr-defined]
         for how, hides in hidden.items():
             if policy.reads_seconds and hides:  # type: ignore[attr-defined]
-                raise ValueError(
+                yield (
                     f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "  # type: ignore[attr-defined]
                     "false and an exchange within the step, or another policy"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _synchronisation_takes_the_parts(self) -> Method:
+    def _parts_refused(self) -> Iterator[str]:
         chosen = self.synchronisation
         if chosen == EVERY_STEP:
-            return self
+            return
         if self.control:
-            raise ValueError(
+            yield (
                 f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "  # type: ignore[attr-defined]
                 f"{chosen.name}; use synchronisation: {{name: every_step}}"  # type: ignore[attr-defined]
             )
         laws = MECHANISMS[self.aggregator.name](self.aggregator).laws  # type: ignore[attr-defined]
         if why := chosen.refuses(self.aggregator, laws, self.policy):  # type: ignore[attr-defined]
-            raise ValueError(f"synchronisation {chosen.name} {why}")  # type: ignore[attr-defined]
-        return self
+            yield f"synchronisation {chosen.name} {why}"  # type: ignore[attr-defined]

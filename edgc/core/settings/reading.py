@@ -30,9 +30,9 @@ class Named(Settings):
     name: str
 
     @classmethod
-    def settled(cls, values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-        """What becomes of the values of a file that is `of` another, of which it says `own` itself."""
-        return values
+    def handed_down(cls, inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Those of a base's values that concern what says `own` itself."""
+        return inherited
 
 
 N = TypeVar("N", bound=Named)
@@ -106,8 +106,8 @@ def _read(kind: type[N], name: str, path: Path, configs: Path) -> N:
     own, where = _own(name, path), str(path) if name == path.stem else f"{path}, {name}"
     if not isinstance(own.get("of"), str) or "of" not in kind.model_fields:
         return validate(kind, own, where)
-    values = kind.settled(_inherited(kind, own, path, configs, (name,)), own)
-    return validate(kind, values, f"{where} of {own['of']}")
+    inherited = kind.handed_down(_inherited(kind, own["of"], path, configs, (name,)), own)
+    return validate(kind, merge(inherited, own), f"{where} of {own['of']}")
 
 
 def _own(name: str, path: Path) -> dict[str, Any]:
@@ -121,18 +121,14 @@ def _own(name: str, path: Path) -> dict[str, Any]:
     return {"name": name, "of": path.stem} | part
 
 
-def _inherited(
-    kind: type[Named], values: dict[str, Any], path: Path, configs: Path, chain: tuple[str, ...]
-) -> dict[str, Any]:
-    """The values laid over those that they are `of`, if they say so; a file's parts are its own."""
+def _inherited(kind: type[Named], of: str, path: Path, configs: Path, chain: tuple[str, ...]) -> dict[str, Any]:
+    """All values of what `path` is `of`, with those of its own base; a file's parts are its own."""
+    if of in chain:
+        raise UserError(f"{path}: of {of!r}: {' of '.join((*chain, of))} never ends")
+    found = _place(kind, of, configs, f"{path}: of = {shown(of)}")
+    values = {key: value for key, value in _own(of, found).items() if key != "parts"}
     base = values.get("of")
-    if not isinstance(base, str):
-        return values
-    if base in chain:
-        raise UserError(f"{path}: of {base!r}: {' of '.join((*chain, base))} never ends")
-    found = _place(kind, base, configs, f"{path}: of = {shown(base)}")
-    inherited = _inherited(kind, _own(base, found), found, configs, (*chain, base))
-    return merge({key: value for key, value in inherited.items() if key != "parts"}, values)
+    return merge(_inherited(kind, base, found, configs, (*chain, of)), values) if isinstance(base, str) else values
 
 
 def parse(text: str) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from edgc.core.base.errors import UserError
 
@@ -17,13 +18,34 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    def refusals(self) -> Iterator[str]:
+        """Why settings that are each valid do not fit together. The first one is the error."""
+        yield from ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_are_known(cls, values: Any) -> Any:
+        there = ", ".join(cls.model_fields)
+        why = PydanticCustomError("unknown", "unknown setting; there are: {there}", {"there": there})
+        unknown = [name for name in values if name not in cls.model_fields] if isinstance(values, dict) else []
+        if unknown:
+            details = [InitErrorDetails(type=why, loc=(name,), input=None) for name in unknown]
+            raise ValidationError.from_exception_data(cls.__name__, details)
+        return values
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
+        for why in self.refusals():
+            raise ValueError(why)
+        return self
+
 
 def validate(kind: type[S], values: Any, where: str) -> S:
     """Validate plain values. Raises `UserError` that names each setting, its value and what is allowed."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise UserError("\n".join([f"{where}:", *_one_screen(_explain(kind, e) for e in error.errors())])) from None
+        raise UserError("\n".join([f"{where}:", *_one_screen(_explain(values, e) for e in error.errors())])) from None
 
 
 def shown(value: Any) -> str:
@@ -49,59 +71,21 @@ def _one_screen(lines: Iterable[str]) -> list[str]:
     return lines if fitting == len(lines) else [*lines[:fitting], f"  and {len(lines) - fitting} more"]
 
 
-def _explain(kind: type[BaseModel], error: Any) -> str:
-    names, _ = _follow(kind, error["loc"])
+def _explain(values: Any, error: Any) -> str:
+    """One line: the setting as its file calls it, its value, what is allowed."""
+    names: list[str] = []
+    for part in error["loc"]:
+        keys = values if isinstance(values, Mapping) else range(len(values)) if isinstance(values, Sequence) else ()
+        if part in keys:
+            values = values[part]
+        elif error["type"] != "missing" or part != error["loc"][-1]:
+            continue  # pydantic's name of a group's form: policy.fixed.rank is policy.rank in the file
+        names.append(str(part))
     setting, message = ".".join(names), error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        _, groups = _follow(kind, error["loc"][:-1])
-        there = dict.fromkeys(name for group in groups for name in group.model_fields)
-        return f"  {setting}: unknown setting; there are: {', '.join(there)}"
     if error["type"] in ("tuple_type", "list_type"):
         message += ": a list in brackets, as [first, second]"
     value = f" = {shown(error['input'])}" if isinstance(error["input"], str | int | float | bool) else ""
     return f"  {setting}{value}: {message}" if setting else f"  {message}"
-
-
-def _follow(kind: type[BaseModel], location: Sequence[Any]) -> tuple[list[str], list[type[BaseModel]]]:
-    """The names that lead to a place in `kind` as its file has them, and the groups of settings that may be there.
-
-    Where a group's settings depend on its `name`, pydantic puts that into the location, too: policy.fixed.rank. So it
-    does with the tag of a setting's form.
-    """
-    names: list[str] = []
-    groups, tags = [kind], set[str]()
-    for part in location:
-        if part in tags:
-            tags = set()
-            continue
-        called = [group for group in groups if part in _names(group)]
-        if len(groups) > 1 and called:
-            groups = called
-            continue
-        names.append(str(part))
-        fields = [group.model_fields[part] for group in groups if part in group.model_fields]
-        if fields:  # else a place in a list, or a key
-            groups = [group for field in fields for group in _groups(field.annotation)]
-            tags = {tag for field in fields for tag in _tags(field.annotation)}
-    return names, groups
-
-
-def _groups(annotation: Any) -> list[type[BaseModel]]:
-    """The groups of settings that a field of this type may hold."""
-    if get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [group for part in get_args(annotation) for group in _groups(part)]
-
-
-def _tags(annotation: Any) -> list[str]:
-    """The tags that tell the forms of a field of this type apart."""
-    own = [annotation.tag] if isinstance(annotation, Tag) else []
-    return own + [tag for part in get_args(annotation) for tag in _tags(part)]
-
-
-def _names(group: type[BaseModel]) -> tuple[Any, ...]:
-    """What may stand in the group's field `name`, if it tells these settings from others."""
-    return get_args(group.model_fields["name"].annotation) if "name" in group.model_fields else ()
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,19 +6,19 @@ and `Experiment.runs` is its matrix, one `RunSpec` a run. A RunSpec is complete:
 
 from __future__ import annotations
 
-from edgc.core.settings.method import Method, Placement
+from edgc.core.settings.method import Method
 from edgc.core.settings.reading import CONFIGS, Named, available, load, paths
 from edgc.suite.config.calibration import Calibration, Stages
-from edgc.suite.config.cluster import Cluster, Links, Parallel, Schedule
+from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus, Tokenizer
-from edgc.suite.config.experiment import Experiment, Judgement, load_experiment
+from edgc.suite.config.experiment import Experiment, load_experiment
+from edgc.suite.config.judgement import Judgement
 from edgc.suite.config.model import Model
 from edgc.suite.config.run import RunSpec
 from edgc.suite.config.seeds import UntilDecided
-from edgc.suite.config.simulation import Assumption, Simulation
 from edgc.suite.config.task import Task
 from edgc.suite.config.timing import Cell, Timing
-from edgc.suite.config.trace import Change, Trace
+from edgc.suite.config.trace import Trace
 from edgc.suite.config.training import Probe, Training
 from edgc.suite.config.variant import Variants, shared_variants
 
@@ -28,24 +28,18 @@ KINDS: tuple[type[Named], ...] = (Experiment, Variants, Model, Method, Cluster, 
 __all__ = [
     "CONFIGS",
     "KINDS",
-    "Assumption",
     "Calibration",
     "Cell",
-    "Change",
     "Cluster",
     "Corpus",
     "Experiment",
     "Judgement",
-    "Links",
     "Method",
     "Model",
     "Named",
     "Parallel",
-    "Placement",
     "Probe",
     "RunSpec",
-    "Schedule",
-    "Simulation",
     "Stages",
     "Task",
     "Timing",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from edgc.core.settings.reading import Named
 from edgc.core.settings.settings import Settings
@@ -23,11 +24,9 @@ class Stages(Settings):
         min_length=1, description="What follows the exchange in a step: norm, update, bookkeeping; by stage"
     )
 
-    @model_validator(mode="after")
-    def _as_many_of_each(self) -> Stages:
+    def refusals(self) -> Iterator[str]:
         if not len(self.forward_s) == len(self.backward_s) == len(self.optimizer_s):
-            raise ValueError("forward_s, backward_s and optimizer_s must have a number for each stage")
-        return self
+            yield "forward_s, backward_s and optimizer_s must have a number for each stage"
 
 
 class Calibration(Named):

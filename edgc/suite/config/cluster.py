@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from edgc.core.ops.backend import Backend
 from edgc.core.settings.reading import Named
@@ -23,11 +24,9 @@ class Links(Settings):
         description="What the links' rates follow in the place of `rate`; an experiment's `traces` names files of them",
     )
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Links:
+    def refusals(self) -> Iterator[str]:
         if self.rate is not None and self.trace is not None:
-            raise ValueError(f"rate {self.rate}: the trace {self.trace.name} says the rates; leave one of both out")
-        return self
+            yield f"rate {self.rate}: the trace {self.trace.name} says the rates; leave one of both out"
 
 
 class Schedule(Settings):
@@ -46,13 +45,11 @@ class Schedule(Settings):
     )
     extra: str = Field("", description="Further sbatch options, e.g. --constraint=h100")
 
-    @model_validator(mode="after")
-    def _time_to_train(self) -> Schedule:
+    def refusals(self) -> Iterator[str]:
         if self.time_minutes * 60 < 2 * self.checkpoint_seconds:
-            raise ValueError(
+            yield (
                 f"checkpoint_seconds {self.checkpoint_seconds} must be at most half of time_minutes {self.time_minutes}"
             )
-        return self
 
 
 class Cluster(Named):
@@ -96,36 +93,26 @@ class Cluster(Named):
     timeout_seconds: PositiveInt = Field(600, description="A collective that takes longer ends the run")
     schedule: Schedule = Field(Schedule(), description="What the batch system is asked for")  # type: ignore[call-arg]
 
-    @model_validator(mode="after")
-    def _kernels_fit(self) -> Cluster:
+    def refusals(self) -> Iterator[str]:
         if self.kernels == "triton" and self.device == "cpu":
-            raise ValueError("kernels triton needs device cuda, but device is cpu; use kernels auto or torch")
-        return self
-
-    @model_validator(mode="after")
-    def _gpus_fit(self) -> Cluster:
+            yield "kernels triton needs device cuda, but device is cpu; use kernels auto or torch"
         if self.processes_per_gpu > 1 and (self.device == "cpu" or self.processes_per_node % self.processes_per_gpu):
-            raise ValueError(
+            yield (
                 f"processes_per_gpu {self.processes_per_gpu} needs device cuda (is {self.device}) and as many "
                 f"processes on every GPU of a node (processes_per_node is {self.processes_per_node}); leave it out, or "
                 "change these"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _links_fit(self) -> Cluster:
         if self.links and (self.nodes > 1 or self.device != "cpu" or self.interface):
-            raise ValueError(
+            yield (
                 f"links are made between processes of one machine: they need nodes 1 (is {self.nodes}), device cpu (is "
                 f"{self.device}) and no interface (is {self.interface}); leave links out, or these"
             )
         trace = self.links and self.links.trace
         if trace and trace.highest_process >= self.processes:
-            raise ValueError(
+            yield (
                 f"links.trace {trace.name} changes the link of process {trace.highest_process}, but there are "
                 f"{self.processes}, from 0; choose another trace, or a cluster of more processes"
             )
-        return self
 
     @property
     def processes(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from edgc.core.settings.reading import Named
 from edgc.core.settings.settings import Settings
@@ -21,15 +22,13 @@ class Tokenizer(Settings):
         None, description="gpt2: folder with vocab.json and merges.txt (may use ${VARIABLES}); null: from the hub"
     )
 
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Tokenizer:
+    def refusals(self) -> Iterator[str]:
         if self.kind == "bpe" and self.vocab_size is None:
-            raise ValueError("vocab_size is needed for tokenizer kind bpe (257 to 65535)")
+            yield "vocab_size is needed for tokenizer kind bpe (257 to 65535)"
         if self.kind == "bpe" and self.path is not None:
-            raise ValueError("path is for tokenizer kind gpt2; a bpe tokenizer is trained on the corpus")
+            yield "path is for tokenizer kind gpt2; a bpe tokenizer is trained on the corpus"
         if self.kind == "gpt2" and self.vocab_size is not None:
-            raise ValueError("vocab_size is for tokenizer kind bpe; gpt2 has 50257")
-        return self
+            yield "vocab_size is for tokenizer kind bpe; gpt2 has 50257"
 
 
 class Corpus(Named):
@@ -53,10 +52,8 @@ class Corpus(Named):
     validation_fraction: float = Field(0.05, gt=0, lt=1, description="Share of the documents held out")
     tokenizer: Tokenizer = Field(description="How text becomes tokens")
 
-    @model_validator(mode="after")
-    def _source_fits(self) -> Corpus:
+    def refusals(self) -> Iterator[str]:
         if (self.source == "files") != bool(self.paths):
-            raise ValueError("paths: give glob patterns for source files, and for no other source")
+            yield "paths: give glob patterns for source files, and for no other source"
         if (self.source == "hub") != (self.dataset is not None):
-            raise ValueError("dataset: name one for source hub, and for no other source")
-        return self
+            yield "dataset: name one for source hub, and for no other source"

@@ -7,14 +7,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
 from edgc.core.base.errors import UserError
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import CONFIGS, N, Named, available, load
-from edgc.core.settings.settings import Settings, cut, merge, shown, validate
+from edgc.core.settings.settings import cut, merge, shown, validate
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
+from edgc.suite.config.judgement import Judgement
 from edgc.suite.config.layout_axis import InLayout
 from edgc.suite.config.model import Model
 from edgc.suite.config.run import RunSpec
@@ -25,47 +26,6 @@ from edgc.suite.config.timing import UNSHAPED, Timing
 from edgc.suite.config.trace import Trace
 from edgc.suite.config.training import Training
 from edgc.suite.config.variant import ByName, shared_variants
-
-
-class Judgement(Settings):
-    """How a difference in quality is judged."""
-
-    margin_nats: NonNegativeFloat = Field(
-        0.02, description="A validation-loss gap to the baseline up to this counts as preserved"
-    )
-    baseline: str = Field("dense", description="Method that the others are compared with")
-    gaps_from: tuple[str, ...] = Field(
-        (),
-        description="For modes time and simulate: experiments whose published tables `accuracy` tell loss gaps; of a "
-        "method and model that stand in several the first counts",
-    )
-    gaps_of: dict[str, str] = Field(
-        {},
-        description="Methods whose gap is another's there, as a test says that both are equal: "
-        "{powersgd: powersgd_r32}. What runs in layout zero1 has that of fsdp2",
-    )
-    replicas_from: tuple[str, ...] = Field(
-        (),
-        description="For table `replicas`: experiments that train the same with other degrees of data parallelism; "
-        "their published tables `accuracy` are read",
-    )
-    controls: dict[str, str] = Field(
-        {},
-        description="For tables `adaptation` and `credit`: methods, each with the one that it is held against, as it "
-        "does not adapt to the links or lacks another part, and is otherwise the same: {powersgd_budget: powersgd}",
-    )
-
-
-def _of_methods(methods: set[str], settings: Any, own: Any) -> Any:
-    """Of settings by method: a file's `own`, and inherited ones of methods that are run, as is a method they name."""
-    if not isinstance(settings, dict):
-        return settings  # refused as it is
-    mine = own if isinstance(own, dict) else {}
-
-    def kept(name: str, value: Any) -> bool:
-        return name in mine or (name in methods and (not isinstance(value, str) or value in methods))
-
-    return {name: value for name, value in settings.items() if kept(name, value)}
 
 
 def _called(values: dict[str, Any]) -> set[str] | None:
@@ -164,29 +124,33 @@ class Experiment(Named):
     figures: tuple[str, ...] = Field((), description="Figures beside those that every experiment of its mode has")
 
     @classmethod
-    def settled(cls, values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-        """Inherited overrides and controls of methods that are not run are dropped; the file's own are left, to be
-        refused.
+    def handed_down(cls, inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """Without overrides, rates and controls of methods that are not run, as is a method that a control names.
 
-        Inherited variants stay: one that is not run is never looked at, and a file that is `of` this one may run it.
+        The file's own are left, to be refused. Inherited variants stay: one that is not run is never looked at.
         """
-        methods, judgement = _called(values), values.get("judgement")
+        methods, judgement = _called(inherited | own), inherited.get("judgement", {})
         if methods is None:
-            return values
-        values |= {key: _of_methods(methods, values.get(key, {}), own.get(key)) for key in ("overrides", "lr_of")}
-        if isinstance(judgement, dict) and "controls" in judgement:
-            mine = own["judgement"].get("controls") if isinstance(own.get("judgement"), dict) else None
-            values |= {"judgement": judgement | {"controls": _of_methods(methods, judgement["controls"], mine)}}
-        return values
+            return inherited
 
-    @model_validator(mode="after")
-    def _names_fit(self) -> Experiment:
+        def run(settings: Any) -> Any:
+            if not isinstance(settings, dict):
+                return settings  # refused as it is
+            named = {name: of for name, of in settings.items() if not isinstance(of, str) or of in methods}
+            return {name: of for name, of in named.items() if name in methods}
+
+        left = {key: run(inherited[key]) for key in ("overrides", "lr_of") if key in inherited}
+        if isinstance(judgement, dict) and "controls" in judgement:
+            left["judgement"] = judgement | {"controls": run(judgement["controls"])}
+        return inherited | left
+
+    def refusals(self) -> Iterator[str]:
         lists = ("models", "learning_rates", "traces", "tables", "figures")
         matrix = {what: getattr(self, what) for what in lists} | {"methods": self.names, "seeds": self.first_seeds}
         for what, given in matrix.items():
             names = [f"{name:g}" if isinstance(name, float) else name for name in given]
             if len(set(names)) != len(names):
-                raise ValueError(f"{what} {names} names one twice")
+                yield f"{what} {names} names one twice"
         controls = self.judgement.controls
         for what, named in (
             ("judgement.gaps_of", {*self.judgement.gaps_of}),
@@ -195,63 +159,58 @@ class Experiment(Named):
             ("lr_of", {*self.lr_of}),
         ):
             if unknown := named - set(self.names):
-                raise ValueError(f"{what} {sorted(unknown)}: not among methods {list(self.names)}")
+                yield f"{what} {sorted(unknown)}: not among methods {list(self.names)}"
         if own := sorted(name for name, control in controls.items() if name == control):
-            raise ValueError(f"judgement.controls {own}: a method is no control of its own; name another one")
+            yield f"judgement.controls {own}: a method is no control of its own; name another one"
         for method, changes in self.overrides.items():
             if other := set(changes) - {"method", "training", "loop"}:
-                raise ValueError(
-                    f"overrides.{method} changes {sorted(other)}; only method, training and loop may differ"
-                )
+                yield (f"overrides.{method} changes {sorted(other)}; only method, training and loop may differ")
             for group, settings in changes.items():
                 if group != "loop" and not isinstance(settings, dict):
-                    raise ValueError(f"overrides.{method}.{group} = {shown(settings)}: must be settings by name")
+                    yield f"overrides.{method}.{group} = {shown(settings)}: must be settings by name"
             if changes.get("method", {}).get("name", method) != method:
-                raise ValueError(
+                yield (
                     f"overrides.{method}.method.name = {shown(changes['method']['name'])}: it stays {method}; for a "
                     "method of another name write it into variants"
                 )
-        return self
+        yield from self._mode_refused()
 
-    @model_validator(mode="after")
-    def _mode_fits(self) -> Experiment:
-        if (self.timing is None) == (self.mode == "time"):
-            raise ValueError("`timing` belongs to mode: time, and mode: time needs it; give both or neither")
-        if (self.simulation is None) == (self.mode == "simulate"):
-            raise ValueError(
-                "`simulation` belongs to mode: simulate, and mode: simulate needs it; give both or neither"
-            )
-        if self.mode == "simulate" and "dense" not in self.methods:
-            raise ValueError("mode: simulate needs `dense` among its methods: what is saved is saved against it")
-        other = [f"{method}.{group}" for method, of in self.overrides.items() for group in of if group != "method"]
-        if self.mode == "simulate" and other:
-            raise ValueError(
-                f"overrides.{other[0]}: mode: simulate predicts one training for all methods; set it for all of them, "
-                "or write another experiment for this one"
-            )
-        if self.judgement.gaps_from and self.mode == "train":
-            raise ValueError("judgement.gaps_from is not for mode: train, whose runs have loss gaps of their own")
-        if self.predict_from and self.mode != "time":
-            raise ValueError("predict_from is for mode: time only; only a timing can be held against a prediction")
-        if self.traces and self.mode != "train":
-            raise ValueError(
-                f"traces are for mode: train, not {self.mode}: a timing takes every rate of timing.rates in turn; "
-                "leave traces out, or use mode: train"
-            )
-        if self.until_decided and self.mode != "train":
-            raise ValueError(
-                f"seeds until decided are for mode: train; mode {self.mode} decides nothing by them, so give a list"
-            )
-        if self.timing is None:
-            return self
-        if len(self.first_seeds) > 1 or self.learning_rates or self.tasks:
-            raise ValueError("mode: time trains nothing to its end: give one seed, no learning_rates and no tasks")
-        if self.training.iterations != self.timing.steps_of_a_method:
-            raise ValueError(
+    def _mode_refused(self) -> Iterator[str]:
+        for setting, given, modes in (
+            ("`timing`", self.timing, ("time",)),
+            ("`simulation`", self.simulation, ("simulate",)),
+            ("predict_from", self.predict_from, ("time",)),
+            ("judgement.gaps_from", self.judgement.gaps_from, ("time", "simulate")),
+            ("traces", self.traces, ("train",)),
+            ("seeds until decided", self.until_decided, ("train",)),
+            ("more than one seed", len(self.first_seeds) > 1, ("train", "simulate")),
+            ("learning_rates", self.learning_rates, ("train", "simulate")),
+            ("tasks", self.tasks, ("train", "simulate")),
+        ):
+            if given and self.mode not in modes:
+                yield f"{setting}: for mode: {' or '.join(modes)}, not for mode: {self.mode}; leave it out"
+        if self.mode == "simulate":
+            yield from self._simulation_refused()
+        if self.mode == "time" and self.timing is None:
+            yield "mode: time needs `timing`"
+        if self.timing and self.training.iterations != self.timing.steps_of_a_method:
+            yield (
                 f"training.iterations {self.training.iterations}: by `timing` a method takes "
                 f"{self.timing.steps_of_a_method} steps; policies have to know, so set it to that"
             )
-        return self
+
+    def _simulation_refused(self) -> Iterator[str]:
+        if self.simulation is None:
+            yield "mode: simulate needs `simulation`"
+        if "dense" not in self.methods:
+            yield "mode: simulate needs `dense` among its methods: what is saved is saved against it"
+        other = [f"overrides.{method}.{group}" for method, of in self.overrides.items() for group in {*of} - {"method"}]
+        other += [setting for setting in ("layouts", "lr_of") if getattr(self, setting)]
+        if other:
+            yield (
+                f"{other[0]}: mode: simulate predicts one training for all methods; set it for all of them, or write "
+                "another experiment for this one"
+            )
 
     @property
     def names(self) -> list[str]:
@@ -392,55 +351,50 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     for task in experiment.tasks:
         experiment._load(Task, task, configs)
     methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
-    if experiment.judgement.baseline not in methods:
-        raise UserError(
-            f"experiment {name}: judgement.baseline {shown(experiment.judgement.baseline)} is not among its methods; "
-            f"set it to one of {cut(', '.join(methods), 500)}"
-        )
-    _check_judgement(experiment, configs)
-    for source in experiment.predict_from:
-        _check_source(experiment, source, configs)
-    if experiment.timing:
-        for method in methods.values():
-            period = method.synchronisation.period
-            if experiment.timing.steps % period:
-                enough = period * -(-experiment.timing.steps // period)
-                raise UserError(
-                    f"experiment {name}: timing.steps {experiment.timing.steps}: method {method.name} exchanges every "
-                    f"{period} steps, so the steps of a cell must be a multiple of {period}; use {enough}"
-                )
-    controls = [method.name for method in methods.values() if method.control]
-    if controls and experiment.mode != "time":
-        raise UserError(
-            f"experiment {name}: {', '.join(controls)}: for mode: time only; nothing can be trained with it"
-        )
+    for refused in (_methods_refused(experiment, methods), _sources_refused(experiment, configs)):
+        for why in refused:
+            raise UserError(f"experiment {name}: {why}")
     return experiment
 
 
-def _check_judgement(experiment: Experiment, configs: Path) -> None:
-    """Refuse experiments that do not exist, and two with as many replicas for one table."""
+def _methods_refused(experiment: Experiment, methods: dict[str, Method]) -> Iterator[str]:
+    baseline, timing = experiment.judgement.baseline, experiment.timing
+    if baseline not in methods:
+        yield (
+            f"judgement.baseline {shown(baseline)} is not among its methods; set it to one of "
+            f"{cut(', '.join(methods), 500)}"
+        )
+    for method in methods.values():
+        period = method.synchronisation.period
+        if timing and timing.steps % period:
+            yield (
+                f"timing.steps {timing.steps}: method {method.name} exchanges every {period} steps, so the steps of a "
+                f"cell must be a multiple of {period}; use {period * -(-timing.steps // period)}"
+            )
+    controls = [method.name for method in methods.values() if method.control]
+    if controls and experiment.mode != "time":
+        yield f"{', '.join(controls)}: for mode: time only; nothing can be trained with it"
+
+
+def _sources_refused(experiment: Experiment, configs: Path) -> Iterator[str]:
+    """Experiments that do not exist, two with as many replicas for one table, timings made on something else."""
     judgement, known = experiment.judgement, available(Experiment, configs)
     degrees = {experiment.parallel.data: experiment.name}
     sources = [("gaps_from", each) for each in judgement.gaps_from]
     sources += [("replicas_from", each) for each in judgement.replicas_from]
     for setting, named in sources:
-        where = f"experiment {experiment.name}: judgement.{setting} {shown(named)}"
+        where = f"judgement.{setting} {shown(named)}"
         if named not in known:
-            raise UserError(f"{where}: allowed are {', '.join(known)}")
+            yield f"{where}: allowed are {', '.join(known)}"
         degree = load(Experiment, named, configs).parallel.data
         if setting == "replicas_from" and degrees.setdefault(degree, named) != named:
-            raise UserError(
-                f"{where}: parallel.data is {degree}, as in {degrees[degree]}; name experiments of other degrees"
+            yield f"{where}: parallel.data is {degree}, as in {degrees[degree]}; name experiments of other degrees"
+    for name in experiment.predict_from:
+        source = experiment._load(Experiment, name, configs)
+        own, theirs = [(each.mode, each.cluster, each.corpus) for each in (experiment, source)]
+        if own != theirs or source.predict_from:
+            yield (
+                f"predict_from {name}: must be of mode time on cluster {experiment.cluster} with corpus "
+                f"{experiment.corpus}, and predict nothing itself; it is of mode {source.mode} on "
+                f"{cut(source.cluster, 80)} with {cut(source.corpus, 80)}"
             )
-
-
-def _check_source(experiment: Experiment, name: str, configs: Path) -> None:
-    """Raise `UserError` unless a timing of this name was made on what the experiment runs on."""
-    source = experiment._load(Experiment, name, configs)
-    own, theirs = [(each.mode, each.cluster, each.corpus) for each in (experiment, source)]
-    if own != theirs or source.predict_from:
-        raise UserError(
-            f"experiment {experiment.name}: predict_from {name}: must be of mode time on cluster {experiment.cluster} "
-            f"with corpus {experiment.corpus}, and predict nothing itself; it is of mode {source.mode} on "
-            f"{cut(source.cluster, 80)} with {cut(source.corpus, 80)}"
-        )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from edgc.core.settings.reading import Named
 
@@ -25,8 +26,6 @@ class Model(Named):
     dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of attention, hidden states and embeddings")
     vocab_multiple: PositiveInt = Field(128, description="The vocabulary is padded to a multiple of this")
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Model:
+    def refusals(self) -> Iterator[str]:
         if self.hidden_size % self.num_heads:
-            raise ValueError(f"hidden_size {self.hidden_size} must be a multiple of num_heads {self.num_heads}")
-        return self
+            yield f"hidden_size {self.hidden_size} must be a multiple of num_heads {self.num_heads}"

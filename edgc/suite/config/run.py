@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.core.aggregators.lowrank import LowRankSettings
@@ -35,49 +36,48 @@ class RunSpec(Settings):
         "DistributedDataParallel, or under FSDP2 if training.shard is full",
     )
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> RunSpec:
+    def refusals(self) -> Iterator[str]:
         p, t = self.parallel, self.training
         if p.processes != self.cluster.processes:
-            raise ValueError(
+            yield (
                 f"parallel: tensor {p.tensor} × pipeline {p.pipeline} × data {p.data} = {p.processes} processes, "
                 f"but cluster {self.cluster.name} has {self.cluster.nodes} × {self.cluster.processes_per_node} "
                 f"= {self.cluster.processes}"
             )
         if self.model.num_layers % p.pipeline:
-            raise ValueError(f"parallel.pipeline {p.pipeline} must divide model.num_layers {self.model.num_layers}")
+            yield f"parallel.pipeline {p.pipeline} must divide model.num_layers {self.model.num_layers}"
         if self.model.num_heads % p.tensor:
-            raise ValueError(f"parallel.tensor {p.tensor} must divide model.num_heads {self.model.num_heads}")
+            yield f"parallel.tensor {p.tensor} must divide model.num_heads {self.model.num_heads}"
         if t.global_batch % (t.micro_batch * p.data):
-            raise ValueError(
+            yield (
                 f"training.global_batch {t.global_batch} must be a multiple of "
                 f"micro_batch {t.micro_batch} × parallel.data {p.data}"
             )
         if p.pipeline > 1 and self.cluster.processes_per_gpu > 1:
-            raise ValueError(
+            yield (
                 f"parallel.pipeline {p.pipeline}: processes that share a GPU exchange over gloo, which sends "
                 "no activations from a GPU to the next stage, but cluster.processes_per_gpu is "
                 f"{self.cluster.processes_per_gpu}; use parallel.pipeline 1"
             )
         stages = self.method.placement.stages
         if stages is not None and max(stages, default=0) >= p.pipeline:
-            raise ValueError(
-                f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}"
-            )
+            yield (f"method.placement.stages {stages}: parallel.pipeline {p.pipeline} has 0 to {p.pipeline - 1}")
         if self.model.num_layers < (least := self.method.synchronisation.least_layers):  # type: ignore[attr-defined]
-            raise ValueError(
+            yield (
                 f"method.synchronisation: method {self.method.name} exchanges {least} parts of a model's layers in "
                 f"turn, but model {self.model.name} has {self.model.num_layers} (model.num_layers); use at most as "
                 "many fragments"
             )
-        return self
+        yield from self._pipeline_refused()
+        yield from self._loop_refused()
+        yield from self._shards_refused()
+        yield from self._optimizer_refused()
 
-    @model_validator(mode="after")
-    def _pipeline_traffic_fits(self) -> RunSpec:
+    def _pipeline_refused(self) -> Iterator[str]:
         method, t = self.method, self.training
         for setting, on in (("pipeline", method.pipeline.compresses), ("fused_embedding", method.fused_embedding)):
             if on and self.parallel.pipeline < 2:
-                raise ValueError(
+                yield (
                     f"method.{setting} is for several pipeline stages, but parallel.pipeline is "
                     f"{self.parallel.pipeline}; use at least 2, or leave method.{setting} out"
                 )
@@ -86,66 +86,60 @@ class RunSpec(Settings):
                 codec = getattr(method.pipeline, direction)
                 codec.check_shape(t.micro_batch * self.model.seq_length, self.model.hidden_size)
             except ValueError as error:
-                raise ValueError(f"method.pipeline.{direction}: {error}") from None
-        return self
+                yield f"method.pipeline.{direction}: {error}"
 
-    @model_validator(mode="after")
-    def _loop_fits(self) -> RunSpec:
+    def _loop_refused(self) -> Iterator[str]:
         p, hook = self.parallel, isinstance(self.method.aggregator, TorchPowerSGDSettings)
         if self.loop == "ddp" and (p.tensor > 1 or p.pipeline > 1):
-            raise ValueError(
+            yield (
                 f"loop ddp is data-parallel only: parallel.tensor {p.tensor} and .pipeline {p.pipeline}; use 1 for both"
             )
         if hook and (self.loop != "ddp" or self.training.shard != "none"):
-            raise ValueError(
+            yield (
                 f"method {self.method.name} is a hook of PyTorch's DDP: it needs loop: ddp and training.shard: none, "
                 f"but has loop: {self.loop} and shard: {self.training.shard}"
             )
         if self.loop == "ddp" and (why := self.method.synchronisation.no_hook):  # type: ignore[attr-defined]
-            raise ValueError(
+            yield (
                 f"loop ddp: method {self.method.name} has synchronisation {self.method.synchronisation.name}, which "  # type: ignore[attr-defined]
                 f"{why}: it cannot be a hook; use a method with synchronisation every_step, or loop: megatron"
             )
         if self.loop == "ddp" and self.method.policy.reads_seconds:  # type: ignore[attr-defined]
-            raise ValueError(
+            yield (
                 f"loop ddp: policy {self.method.policy.name} reads how long a step takes, which a hook does not learn; "  # type: ignore[attr-defined]
                 "use another policy, or loop: megatron"
             )
         if self.loop == "ddp" and self.training.probe.looks:
-            raise ValueError("training.probe: loop ddp has none; leave it out, or use loop: megatron")
-        return self
+            yield "training.probe: loop ddp has none; leave it out, or use loop: megatron"
 
-    @model_validator(mode="after")
-    def _shards_fit(self) -> RunSpec:
+    def _shards_refused(self) -> Iterator[str]:
         t, method = self.training, self.method
         if t.shard == "none":
             if t.parameter_wire != "exact":
-                raise ValueError(
+                yield (
                     f"training.parameter_wire {t.parameter_wire}: parameters travel only where they are sharded; set "
                     "training.shard: optimizer, or leave it out"
                 )
-            return self
+            return
         if (needed := {"optimizer": "megatron", "full": "ddp"}[t.shard]) != self.loop:
-            raise ValueError(f"training.shard {t.shard}: loop {self.loop} does not shard like this; use loop: {needed}")
+            yield f"training.shard {t.shard}: loop {self.loop} does not shard like this; use loop: {needed}"
         if t.shard == "full" and self.parallel.data < 2:
-            raise ValueError("training.shard full: there is nothing to shard over; use parallel.data of at least 2")
+            yield "training.shard full: there is nothing to shard over; use parallel.data of at least 2"
         if method.synchronisation != EVERY_STEP:
-            raise ValueError(
+            yield (
                 f"training.shard {t.shard}: method {method.name} has synchronisation {method.synchronisation.name}, "
                 "which changes whole parameters or averages, and a rank updates a part of them only; use every_step"
             )
         if t.probe.looks:
-            raise ValueError(
+            yield (
                 f"training.shard {t.shard}: training.probe looks at whole averages, and a rank has a part of them only"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _optimizer_fits(self) -> RunSpec:
+    def _optimizer_refused(self) -> Iterator[str]:
         optimizer, method, tensor = self.training.optimizer, self.method, self.parallel.tensor
         synchronisation = f"method {method.name}: synchronisation {method.synchronisation.name}"
         if method.optimizer not in (None, optimizer):
-            raise ValueError(
+            yield (
                 f"training.optimizer {optimizer}: method {method.name} is made for {method.optimizer}; use "
                 f"training.optimizer: {method.optimizer}, or a method of another name without `optimizer`"
             )
@@ -156,23 +150,22 @@ class RunSpec(Settings):
                 ("training.shard", self.training.shard, self.training.shard != "none", "none"),
             ):
                 if wrong:
-                    raise ValueError(
+                    yield (
                         f"training.optimizer muon: needs whole matrices under megatron, but {setting} is {value}; use "
                         f"{setting}: {allowed}, or optimizer: adamw"
                     )
             if method.synchronisation.reads_adam:
-                raise ValueError(
+                yield (
                     f"training.optimizer muon: {synchronisation} reads AdamW's moments of all parameters; use another "
                     "correction, or optimizer: adamw"
                 )
             if method.synchronisation.updates:
-                raise ValueError(
+                yield (
                     f"training.optimizer muon: {synchronisation} updates parameters itself, and the others by AdamW; "
                     "use optimizer: adamw"
                 )
         if method.synchronisation.whole_matrices and tensor > 1:
-            raise ValueError(f"{synchronisation} needs whole matrices, but parallel.tensor is {tensor}; use 1")
-        return self
+            yield f"{synchronisation} needs whole matrices, but parallel.tensor is {tensor}; use 1"
 
     @property
     def micro_batches(self) -> int:

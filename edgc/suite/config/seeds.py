@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from edgc.core.settings.settings import Settings
 
@@ -25,11 +25,9 @@ class UntilDecided(Settings):
         "loss: the same kind of interval, of their difference, lies above 0",
     )
 
-    @model_validator(mode="after")
-    def _grows(self) -> UntilDecided:
+    def refusals(self) -> Iterator[str]:
         if self.most < self.first:
-            raise ValueError(f"most {self.most} must be at least first {self.first}")
-        return self
+            yield f"most {self.most} must be at least first {self.first}"
 
 
 def _form(value: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from edgc.core.settings.settings import Settings
 from edgc.suite.config.rate import Rate
@@ -42,9 +43,7 @@ class Simulation(Settings):
         "predicted beside the others at every latency",
     )
 
-    @model_validator(mode="after")
-    def _titles_differ(self) -> Simulation:
+    def refusals(self) -> Iterator[str]:
         titles = [assumption.title for assumption in self.assumptions]
         if len(set(titles)) != len(titles):
-            raise ValueError(f"assumptions {titles} name one twice")
-        return self
+            yield f"assumptions {titles} name one twice"

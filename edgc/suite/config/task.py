@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.settings.reading import Named
 
@@ -21,8 +22,6 @@ class Task(Named):
         None, description="stock task: its evaluation split in a local mirror (EDGC_EVAL_DATA), original schema"
     )
 
-    @model_validator(mode="after")
-    def _data_fits(self) -> Task:
+    def refusals(self) -> Iterator[str]:
         if self.lm_eval is None and self.local_file is not None:
-            raise ValueError("local_file is for a stock task (lm_eval); others are generated from the corpus")
-        return self
+            yield "local_file is for a stock task (lm_eval); others are generated from the corpus"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from edgc.core.settings.settings import Settings
 from edgc.suite.config.rate import Rate
@@ -54,15 +54,11 @@ class Timing(Settings):
         "they were: other guests of the same host do that, and no load shows it. For device cpu",
     )
 
-    @model_validator(mode="after")
-    def _rates_differ(self) -> Timing:
+    def refusals(self) -> Iterator[str]:
         if len(set(self.rates)) != len(self.rates):
-            raise ValueError(f"rates {list(self.rates)} names one twice")
+            yield f"rates {list(self.rates)} names one twice"
         if unknown := sorted(set(self.rounds_at or ()) - set(self.rates)):
-            raise ValueError(
-                f"rounds_at names {', '.join(unknown)}; give rounds at rates only: {', '.join(self.rates)}"
-            )
-        return self
+            yield (f"rounds_at names {', '.join(unknown)}; give rounds at rates only: {', '.join(self.rates)}")
 
     def rounds_of(self, rate: str) -> int:
         """Rounds on links of this rate."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from edgc.core.settings.reading import Named
 from edgc.core.settings.settings import Settings
@@ -42,22 +42,20 @@ class Trace(Named):
         None, gt=0, description="The trace begins anew whenever so much has passed; null: the last rates stay"
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Trace:
+    def refusals(self) -> Iterator[str]:
         first = self.changes[0]
         if first.at or first.processes is not None:
-            raise ValueError("changes: the first one says the rate of all processes from 0 on: {at: 0, rate: …}")
+            yield "changes: the first one says the rate of all processes from 0 on: {at: 0, rate: …}"
         for before, change in zip(self.changes, self.changes[1:], strict=False):
             if change.at < before.at:
-                raise ValueError(f"changes: at {change.at:g} follows at {before.at:g}; put them in the order of time")
+                yield f"changes: at {change.at:g} follows at {before.at:g}; put them in the order of time"
             if change.at == before.at and not _apart(before, change):
-                raise ValueError(f"changes: two at {change.at:g} for the same processes; leave one out")
+                yield f"changes: two at {change.at:g} for the same processes; leave one out"
         if self.repeat is not None and self.repeat <= self.changes[-1].at:
-            raise ValueError(f"repeat {self.repeat:g} must be above the last change's at, {self.changes[-1].at:g}")
+            yield f"repeat {self.repeat:g} must be above the last change's at, {self.changes[-1].at:g}"
         moments = [change.at for change in self.changes] + ([] if self.repeat is None else [self.repeat])
         if self.clock == "steps" and any(moment != int(moment) for moment in moments):
-            raise ValueError(f"clock steps counts whole steps, but at and repeat are {moments}")
-        return self
+            yield f"clock steps counts whole steps, but at and repeat are {moments}"
 
     @property
     def highest_process(self) -> int:

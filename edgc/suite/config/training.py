@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from edgc.core.exchange.parameter_gather import ParameterWire
 from edgc.core.policies.windowed import Estimator
 from edgc.core.settings.settings import Settings
-from edgc.suite.config.muon import Muon
+
+
+class Muon(Settings):
+    """Momentum whose matrices are made semi-orthogonal by a Newton–Schulz iteration (Jordan et al. 2024).
+
+    The settings are `torch.optim.Muon`'s. AdamW updates vectors and embeddings; `training.weight_decay` holds for both.
+    """
+
+    momentum: float = Field(0.95, ge=0, lt=1, description="μ of the momentum B ← μ B + (1 - μ) G")
+    nesterov: bool = Field(True, description="Orthogonalise μ B + (1 - μ) G in the place of B")
+    ns_steps: PositiveInt = Field(5, le=99, description="Newton–Schulz iterations, in bf16")
+    lr_scale: Literal["match_rms_adamw", "original"] = Field(
+        "match_rms_adamw",
+        description="Factor of an m×n matrix's update. match_rms_adamw: .2·√max(m, n), so that AdamW's learning rate "
+        "and weight decay fit (arXiv 2502.16982, section 2.2); original: √max(1, m/n)",
+    )
+    lr_ratio: PositiveFloat = Field(1.0, description="Learning rate of hidden matrices as a multiple of training.lr")
 
 
 class Probe(Settings):
@@ -35,14 +52,12 @@ class Probe(Settings):
     )
     window: PositiveInt = Field(20, description="Steps of a window of the tables and figures about sampling")
 
-    @model_validator(mode="after")
-    def _full_entropy_is_measured(self) -> Probe:
+    def refusals(self) -> Iterator[str]:
         for what in ("rates", "estimators"):
             if len(set(getattr(self, what))) != len(getattr(self, what)):
-                raise ValueError(f"{what} {list(getattr(self, what))} names one twice")
+                yield f"{what} {list(getattr(self, what))} names one twice"
         if 1.0 not in self.rates:
-            raise ValueError(f"rates {list(self.rates)} must hold 1: the full entropy is what others are held against")
-        return self
+            yield f"rates {list(self.rates)} must hold 1: the full entropy is what others are held against"
 
     @property
     def looks(self) -> bool:
@@ -96,16 +111,8 @@ class Training(Settings):
     tensorboard: bool = Field(False, description="Write step records as TensorBoard events too, to <run>/tensorboard")
     probe: Probe = Field(Probe(), description="A full look at the gradients; by default none")  # type: ignore[call-arg]
 
-    @model_validator(mode="after")
-    def _muon_is_used(self) -> Training:
+    def refusals(self) -> Iterator[str]:
         if self.optimizer != "muon" and self.muon != Muon():  # type: ignore[call-arg]
-            raise ValueError(
-                f"muon: is for optimizer: muon, not {self.optimizer}; leave it out, or set optimizer: muon"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _cosine_falls(self) -> Training:
+            yield f"muon: is for optimizer: muon, not {self.optimizer}; leave it out, or set optimizer: muon"
         if self.min_lr > self.lr:
-            raise ValueError(f"min_lr {self.min_lr} must not exceed lr {self.lr}")
-        return self
+            yield f"min_lr {self.min_lr} must not exceed lr {self.lr}"

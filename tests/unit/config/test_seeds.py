@@ -60,7 +60,7 @@ def test_bad_settings_are_named(seeds: Any, needles: list[str], tmp_path: Path) 
 
 
 def test_only_trainings_have_verdicts(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"seeds until decided are for mode: train.*give a list"):
+    with pytest.raises(UserError, match=r"seeds until decided: for mode: train, not for mode: time"):
         load_experiment("trial", write_configs(tmp_path, timed(), put("seeds", UNTIL)))
 
 

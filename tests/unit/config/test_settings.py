@@ -34,9 +34,10 @@ class Anywhere(Settings):
     ("values", "says"),
     [
         (
-            {"place": {"name": "there", "stpes": 1}},
-            ["place.steps: Field required", "place.stpes: unknown setting; there are: name, steps, here"],
+            {"place": {"name": "there", "stpes": 1, "hree": 2}},
+            [f"place.{name}: unknown setting; there are: name, steps, here" for name in ("stpes", "hree")],
         ),
+        ({"place": {"name": "there"}}, ["place.steps: Field required"]),
         ({"place": {"name": "near", "steps": "x"}}, ["place.steps = 'x': Input should be a valid integer"]),
         ({"place": {"name": "there", "steps": 1, "here": "x"}}, ["place.here = 'x'"]),
         ({"places": [{"name": "here", "steps": 1, "here": 2}]}, ["places.0.here: unknown setting; there are: name"]),

@@ -54,7 +54,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "timing without its mode": (both(timed(), put("mode", "train")), ["timing", "mode: time"]),
     "mode without timing": (put("mode", "time"), ["timing", "mode: time"]),
     "other steps than the timing's": (both(timed(), put("training.iterations", 50)), ["iterations 50", "74"]),
-    "two seeds": (both(timed(), put("seeds", [1, 2])), ["mode: time", "one seed"]),
+    "two seeds": (both(timed(), put("seeds", [1, 2])), ["more than one seed", "mode: time"]),
     "a control is trained": (both(timed(), put("mode", "train"), put("timing", None)), ["nocomm", "mode: time"]),
     "a hook in megatron's loop": (both(timed(), put("methods", ["dense", "hook"])), ["hook", "loop: ddp"]),
     "ddp with stages": (both(timed(), put("loop", "ddp")), ["loop ddp", "pipeline 2"]),
