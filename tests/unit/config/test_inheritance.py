@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.suite.config import Experiment, available, load, load_experiment, paths, shared_variants
+from edgc.core.settings.settings import merge, validate
+from edgc.suite.config import Experiment, Method, available, load, load_experiment, paths, shared_variants
 from tests.fixtures.configs import Edit, write_configs
 
 EXPERIMENTS = available(Experiment)
@@ -125,7 +127,23 @@ def test_a_variant_is_defined_once_and_its_name_has_one_meaning() -> None:
     assert copied == ["topk_warm"] * 2, "the shared one is that of `quality`"
 
 
+def test_what_is_the_same_under_two_names_is_said_to_be() -> None:
+    """A shared variant that changes nothing but its title is another name of its method; no other two are the same."""
+    variants = shared_variants()
+    named = {name: one["of"] for name, one in variants.items() if one.keys() == {"of", "title"}}
+    named["powersgd_r16"] = "powersgd_low"
+    words = {"name", "title", "source", "summary"}
+    methods = {name: load(Method, name).model_dump(exclude=words) for name in available(Method)}
+    for name, one in variants.items():
+        whole = merge(
+            load(Method, one["of"]).model_dump(), {"name": name, **{k: v for k, v in one.items() if k != "of"}}
+        )
+        methods[name] = validate(Method, whole, name).model_dump(exclude=words)
+    same = {(one, other) for one, other in combinations(sorted(methods), 2) if methods[one] == methods[other]}
+    assert same == {(min(pair), max(pair)) for pair in named.items()}
+
+
 def test_no_experiment_is_of_one_that_is_of_one_that_is_of_another() -> None:
     """Two at most are read beside it."""
-    of = {name: load(Experiment, name).of for name in EXPERIMENTS}
-    assert [name for name, base in of.items() if base and of[base] and of[of[base]]] == []
+    of = {"": ""} | {name: load(Experiment, name).of or "" for name in EXPERIMENTS}
+    assert [name for name in of if of[of[of[name]]]] == []

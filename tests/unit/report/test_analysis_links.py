@@ -246,27 +246,27 @@ def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():
 
 
 def test_a_study_reads_the_gaps_that_the_named_experiment_published(tmp_path):
-    configs, file = tmp_path / "configs", tmp_path / "configs/experiments/time/links-nano.yaml"
+    configs, file = tmp_path / "configs", tmp_path / "configs/experiments/mine.yaml"
     shutil.copytree(CONFIGS, configs)
-    plain = file.read_text()
-    session(at(r10mbit=SLOW)).frames.write(tmp_path / "links-nano/frames")
+    plain = "name: mine\nof: links-nano\n"
+    session(at(r10mbit=SLOW)).frames.write(tmp_path / "mine/frames")
     file.write_text(plain + "judgement: {gaps_from: [quality, smoke]}\n")
-    assert load_study("links-nano", tmp_path, configs).gaps is None, "nothing is published"
+    assert load_study("mine", tmp_path, configs).gaps is None, "nothing is published"
     write_text(tmp_path / "published/smoke/tables/accuracy.csv", published(dense=(0, 0, 3)).to_csv(index=False))
-    gaps = load_study("links-nano", tmp_path, configs).gaps
+    gaps = load_study("mine", tmp_path, configs).gaps
     assert gaps is not None
     assert list(gaps["method"]) == ["dense"]
     write_text(tmp_path / "published/quality/figures/loss_step.csv", curve("dense", 5.0).to_csv(index=False))
-    curves = load_study("links-nano", tmp_path, configs).curves
+    curves = load_study("mine", tmp_path, configs).curves
     assert curves is not None
     assert list(curves["loss"]) == [5.0]
     write_text(tmp_path / "published/quality/tables/accuracy.csv", published(dense=(1, 0, 4)).to_csv(index=False))
-    row = verdicts.published_row("dense", load_study("links-nano", tmp_path, configs))
+    row = verdicts.published_row("dense", load_study("mine", tmp_path, configs))
     assert row is not None
     assert (row["gap"], row["pairs"]) == (1, 4), "of several the first"
     file.write_text(plain + "judgement: {gaps_from: [nope]}\n")
     with pytest.raises(UserError, match=r"judgement\.gaps_from 'nope': allowed are .*smoke"):
-        load_study("links-nano", tmp_path, configs)
+        load_study("mine", tmp_path, configs)
 
 
 @pytest.mark.parametrize(
