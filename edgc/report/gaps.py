@@ -142,7 +142,7 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
     for each in kept:
         table = each.numbers("accuracy")
         own = each.experiment
-        if table is None or "pairs" not in table:
+        if "pairs" not in table:
             continue
         if own is not None and (own.learning_rates or own.judgement.baseline != "dense"):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from edgc.report.site.contents import Kept
 from edgc.report.tables.choice import DENSE, taken
 from edgc.report.timed_steps import FLOOR, OTHER, at, spoken
 from edgc.report.verdicts import TOO_FEW
-from edgc.suite.config.timing import UNSHAPED
 
 UNKNOWN = "not known"
 
@@ -48,40 +47,44 @@ def verdict_kind(verdict: str) -> str:
 def lead(kept: Iterable[Kept]) -> Kept | None:
     """The timing that the first answer rests on: of those with known loss gaps the one with most rows."""
     timed = [(each, each.numbers("links")) for each in kept if each.mode == "time"]
-    return max(
-        (each for each, table in timed if table is not None and "gap" in table and table["steps"].any()),
-        key=lambda each: _size(each.numbers("links")),
-        default=None,
-    )
-
-
-def _size(table: pd.DataFrame | None) -> tuple[int, int]:
-    return (0, 0) if table is None else (int(table["gap"].notna().sum()), len(table))
+    known = [(each, table) for each, table in timed if "gap" in table and table["steps"].any()]
+    sizes = [(table["gap"].notna().sum(), len(table), each) for each, table in known]
+    return max(sizes, key=lambda size: size[:2], default=(0, 0, None))[-1]
 
 
 @dataclass(frozen=True)
-class Rate:
-    """What to do on links of one rate: the fastest method whose loss gap is known to be within the margin."""
+class MethodAnswer:
+    """One method on links of one rate."""
 
+    method: str
+    title: str
     rate: str
-    best: Answer
+    answer: Answer
     saved: str
     gap: str
-    method: str  #: its name
-    title: str
+
+    @classmethod
+    def of(cls, row: pd.Series, answer: Answer) -> MethodAnswer:
+        """That of a row of table `links`."""
+        return cls(row["method"], row["title"], row["rate"], answer, _points(row), loss_gap(row))
+
+    @property
+    def spoken(self) -> str:
+        """The rate, as it is read."""
+        return spoken(self.rate)
 
 
-def by_rate(timing: Kept) -> list[Rate]:
-    """The answer at every rate of a timing session; none where nothing is dense and nothing pays."""
-    links = _judged(timing)
-    found = [_at_rate(rate, links[links["rate"] == rate]) for rate in links["rate"].unique()]
-    return [each for each in found if each]
+def by_rate(timing: Kept) -> list[MethodAnswer]:
+    """What to do at every rate of a timing session; nothing where nothing is dense and nothing pays.
+
+    The fastest method whose loss gap is known to be within the margin, else the fastest dense one.
+    """
+    rates = [rows for _, rows in _judged(timing).groupby("rate", sort=False)]
+    return [MethodAnswer.of(row, _to_do(row, rows)) for rows in rates if (row := taken(rows)) is not None]
 
 
-def _at_rate(rate: str, rows: pd.DataFrame) -> Rate | None:
-    row = taken(rows)
-    if row is None:
-        return None
+def _to_do(row: pd.Series, rows: pd.DataFrame) -> Answer:
+    """Why to take the method of `row` among all those at its rate."""
     if row["role"] == OTHER:
         sentence, verdict = f"Use {row['title']}: it {_saves(row)} and keeps the loss.", PAYS
     else:
@@ -92,29 +95,24 @@ def _at_rate(rate: str, rows: pd.DataFrame) -> Rate | None:
             told += f"; {first['title']} {_saves(first)}, but its loss gap is {_kept(first)}"
         verdict = "it depends" if len(open_ones) else LOSES
         sentence = f"Use {row['title']}, without compression: {told}."
-    best = Answer(sentence, verdict, _sure(row))
-    return Rate(spoken(rate), best, _points(row), loss_gap(row), row["method"], row["title"])
+    return Answer(sentence, verdict, _sure(row))
 
 
 def of_timing(timing: Kept) -> Answer:
     """Does compression pay on links of these rates? The first answer of the page."""
     rates = by_rate(timing)
     sure = f"Measured: {_sure(_judged(timing).iloc[0])}"
-    paying = [each for each in rates if each.best.verdict == PAYS]
+    paying = [each for each in rates if each.answer.verdict == PAYS]
     if not paying:
         return Answer("No: at none of the rates does a method that is known to keep the loss pay.", LOSES, sure)
     up_to, best = paying[-1], paying[0]
-    rest = [each.rate for each in rates if each.best.verdict != PAYS]
-    no = f" It does not pay {_listed(_on(rate) for rate in rest)}." if rest else ""
+    rest = [at(each.rate) for each in rates if each.answer.verdict != PAYS]
+    no = f" It does not pay {_listed(rest)}." if rest else ""
     sentence = (
-        f"Yes, on slow links: up to {up_to.rate} a method that keeps the loss saves step time, "
-        f"from {best.saved} at {best.rate} to {up_to.saved} at {up_to.rate}.{no}"
+        f"Yes, on slow links: up to {up_to.spoken} a method that keeps the loss saves step time, "
+        f"from {best.saved} at {best.spoken} to {up_to.saved} at {up_to.spoken}.{no}"
     )
     return Answer(sentence, "pays on slow links" if rest else PAYS, sure)
-
-
-def _on(rate: str) -> str:
-    return "on links that are not limited" if rate == spoken(UNSHAPED) else f"at {rate}"
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -122,30 +120,13 @@ def _listed(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-@dataclass(frozen=True)
-class AnswerCell:
-    """One method at one rate: a line of the side-by-side table, and a sentence."""
-
-    experiment: str
-    method: str
-    title: str
-    rate: str
-    answer: Answer
-    saved: str
-    gap: str
-
-
-def cells(timing: Kept) -> Iterator[AnswerCell]:
+def every_method(timing: Kept) -> list[MethodAnswer]:
     """Every judged method at every rate: does it pay there, and what does it cost?"""
-    for _, row in _judged(timing).iterrows():
-        if row["role"] == FLOOR:
-            continue
-        yield AnswerCell(
-            timing.name, row["method"], row["title"], row["rate"], of_cell(row), _points(row), loss_gap(row)
-        )
+    rows = (row for _, row in _judged(timing).iterrows())
+    return [MethodAnswer.of(row, _of_row(row)) for row in rows if row["role"] != FLOOR]
 
 
-def of_cell(row: pd.Series) -> Answer:
+def _of_row(row: pd.Series) -> Answer:
     """A method at a rate, in one sentence: time, against what, and quality."""
     where, verdict = at(row["rate"]), str(row["verdict"])
     quality = f"Its loss gap is {_kept(row)}."
@@ -196,7 +177,7 @@ def _sure(row: pd.Series) -> str:
 def _judged(timing: Kept) -> pd.DataFrame:
     """Table `links` with every column that a sentence needs; what an older file lacks is not known."""
     links = timing.numbers("links")
-    if links is None:
+    if links.empty:
         return pd.DataFrame(columns=["rate", "role", "verdict"])
     for name, value in {"gap": np.nan, "gap_sd": np.nan, "gap_n": 0, "preserved": False, "rounds": np.nan}.items():
         if name not in links:
@@ -212,14 +193,14 @@ def headline(kept: Kept) -> Answer | None:
 
 def _of_time(kept: Kept) -> Answer | None:
     predicted = kept.numbers("predicted")
-    if predicted is not None:
+    if not predicted.empty:
         return _of_prediction(predicted)
     links = _judged(kept)
     if links.empty:
         return None
     sure = f"Measured: {_sure(links.iloc[0])}"
     choice = kept.numbers("choice")
-    if choice is not None and "layout" in choice and choice["layout"].nunique() > 1:
+    if "layout" in choice and choice["layout"].nunique() > 1:
         return _of_layouts(choice, sure)
     if links["preserved"].any():
         return of_timing(kept)
@@ -268,7 +249,7 @@ def _of_prediction(predicted: pd.DataFrame) -> Answer:
 
 def _of_forecast(kept: Kept) -> Answer | None:
     forecast = kept.numbers("forecast")
-    if forecast is None or forecast.empty:
+    if forecast.empty:
         return None
     said = forecast.drop_duplicates(["model", "assumption"])
     verdicts = said["verdict"].unique()
@@ -282,7 +263,7 @@ def _of_forecast(kept: Kept) -> Answer | None:
 
 def _of_training(kept: Kept) -> Answer | None:
     accuracy = kept.numbers("accuracy")
-    if accuracy is None or accuracy.empty:
+    if accuracy.empty:
         return None
     judged = accuracy[accuracy["verdict"] != "baseline"]
     sure = _rests_on(accuracy)

@@ -48,7 +48,7 @@ class Comparison:
 
 def compare(one: str, other: str, kept: Kept) -> Comparison:
     """Raises `UserError` for a method that the experiment's tables do not have."""
-    tables = {name: table for name in HERE if (table := kept.numbers(name)) is not None and "method" in table}
+    tables = {name: table for name in HERE if "method" in (table := kept.numbers(name))}
     known = list(dict.fromkeys(method for table in tables.values() for method in table["method"]))
     for method in (one, other):
         if method not in known:

@@ -90,10 +90,10 @@ class Kept:
         """Loss gap (nats) up to which this experiment calls quality preserved; NaN for a study."""
         return self.experiment.judgement.margin_nats if self.experiment else np.nan
 
-    def numbers(self, table: str) -> pd.DataFrame | None:
-        """The numbers of a table; None if there is none."""
+    def numbers(self, table: str) -> pd.DataFrame:
+        """The numbers of a table; without a column if there is none."""
         path = self.folder / "tables" / f"{table}.csv"
-        return pd.read_csv(path) if path.is_file() else None
+        return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
     @cached_property
     def tables(self) -> tuple[ShownTable, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from edgc.core.base.files import write_text
 from edgc.report.site import answers, charts
 from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
 from edgc.report.site.form import form
-from edgc.report.site.origins import made
-from edgc.report.site.paper_claims import claims
+from edgc.report.site.overviews import claims, made
+from edgc.report.timed_steps import at, spoken
 from edgc.suite.config import CONFIGS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -33,31 +34,26 @@ LEADS = ("predicted_measured", "links", "time_to_loss", "gap_bytes", "parts", "p
 LEADS += ("saving_by_link", "error_prediction", "sampling_error", "window_correlation", "loss_bytes", "ops")
 
 
-#: Cell by cell, as the page reads them, texts are twice as fast in Python's memory as in Arrow's.
-_plain_texts = pd.option_context("mode.string_storage", "python")
+@contextmanager
+def _plain_texts() -> Iterator[None]:
+    """Cell by cell, as the page reads them, texts are twice as fast in Python's memory as in Arrow's."""
+    with pd.option_context("mode.string_storage", "python"):
+        yield
 
 
-@_plain_texts
+@_plain_texts()
 def write_site(results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
     """Write `<results>/site/index.html` of everything under `<results>/published`. Returns it, and its headline."""
     every = published(results / "published", configs)
     timing = answers.lead(every)
     first = answers.of_timing(timing) if timing else None
+    asked = form(results / "published", configs)
     target = results / "site" / "index.html"
-    context = {
-        "title": "Does compressing gradients pay?",
-        "answer": first,
-        "timing": timing and _timing(timing),
-        "form": form(results / "published", configs),
-        "claims": _box("claims", "The paper's claims", claims(every)),
-        "experiments": [_experiment(each) for each in every],
-        "made": _box("made", "What made each number", made(every)),
-        "single": False,
-    }
-    return _write(target, context, results), first.sentence if first else "No timing was published."
+    _write(target, results, every, title="Does compressing gradients pay?", answer=first, form=asked, single=False)
+    return target, first.sentence if first else "No timing was published."
 
 
-@_plain_texts
+@_plain_texts()
 def write_page(experiment: str, results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
     """Write `<results>/<experiment>/index.html` of what that folder holds. Returns it, and its headline.
 
@@ -67,32 +63,31 @@ def write_page(experiment: str, results: Path, configs: Path = CONFIGS) -> tuple
     if not kept.tables:
         raise UserError(f"{kept.folder / 'tables'}: no table; run the experiment first, see `edgc experiments`")
     answer = answers.headline(kept)
-    judged = answers.lead([kept])
     target = kept.folder / "index.html"
-    context = {
-        "title": kept.title,
-        "answer": answer,
-        "timing": judged and _timing(judged),
-        "form": None,
-        "claims": _box("claims", "The paper's claims", claims([kept])),
-        "experiments": [_experiment(kept)],
-        "made": _box("made", "What made each number", made([kept])),
-        "single": True,
-    }
-    return _write(target, context, results), answer.sentence if answer else kept.shows
+    _write(target, results, [kept], title=kept.title, answer=answer, form=None, single=True)
+    return target, answer.sentence if answer else kept.shows
 
 
-def _write(target: Path, context: Mapping[str, Any], results: Path) -> Path:
+def _write(target: Path, results: Path, every: Sequence[Kept], **context: Any) -> None:
+    """Write the page of these experiments. `context`: what else its template shows."""
     around = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     around.filters |= {"json": _json, "pack": _pack, "kind": answers.verdict_kind}
-    text = around.get_template("page.html.j2").render(context, bundle=_bundle(results / "site"), asset=_asset)
+    timing = answers.lead(every)
+    text = around.get_template("page.html.j2").render(
+        context,
+        timing=timing and _timing(timing),
+        claims=_box("claims", "The paper's claims", claims(every)),
+        experiments=[_experiment(each) for each in every],
+        made=_box("made", "What made each number", made(every)),
+        bundle=_bundle(results / "site"),
+        asset=lambda name: (TEMPLATES / name).read_text(encoding="utf-8"),
+    )
     size = len(text.encode())
     if size > MOST_BYTES:
         raise UserError(f"{target}: {size} bytes, but a page may have {MOST_BYTES}; publish fewer or smaller figures")
     write_text(target, text)
-    return target
 
 
 def _bundle(folder: Path) -> str:
@@ -106,10 +101,6 @@ def _bundle(folder: Path) -> str:
     if not kept.is_file():
         write_text(kept, vl_convert.javascript_bundle())  # type: ignore[call-arg]  # its stub lacks the default
     return kept.read_text(encoding="utf-8")
-
-
-def _asset(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _json(value: Any) -> str:
@@ -203,45 +194,37 @@ def _pack(text: str) -> str:
 
 def _timing(timing: Kept) -> dict[str, Any]:
     """The first answer: by rate, and by method and rate."""
-    cells = list(answers.cells(timing))
-    links = timing.numbers("links")
-    assert links is not None
+    cells, to_do, links = answers.every_method(timing), answers.by_rate(timing), timing.numbers("links")
     rates = list(dict.fromkeys(cell.rate for cell in cells))
     methods = list(dict.fromkeys((each.method, each.title) for each in cells))
     method = "edgc" if any(name == "edgc" for name, _ in methods) else cells[0].method
-    best = [each.method for each in answers.by_rate(timing)]
     return {
         "name": timing.name,
         "slug": timing.slug,
         "spec": charts.chart("links", links),
-        "by_rate": answers.by_rate(timing),
-        "cells": [_cell(each) for each in cells],
+        "by_rate": to_do,
+        "cells": [
+            {"method": each.method, "rate": each.rate, "sentence": each.answer.sentence}
+            | {"verdict": each.answer.verdict, "kind": each.answer.kind, "sure": each.answer.sure}
+            for each in cells
+        ],
         "methods": methods,
-        "rates": [(rate, answers.spoken(rate)) for rate in rates],
+        "rates": [(rate, spoken(rate)) for rate in rates],
         "method": method,
-        "other": next((name for name in best if name != method), methods[-1][0]),
+        "other": next((each.method for each in to_do if each.method != method), methods[-1][0]),
         "rate": rates[len(rates) // 2],
         "side_by_side": _side_by_side(cells, rates),
     }
 
 
-def _cell(cell: answers.AnswerCell) -> dict[str, str]:
-    answer = cell.answer
-    words = {"sentence": answer.sentence, "verdict": answer.verdict, "kind": answer.kind, "sure": answer.sure}
-    return {"method": cell.method, "rate": cell.rate} | words
-
-
-def _side_by_side(cells: Sequence[answers.AnswerCell], rates: Sequence[str]) -> dict[str, Any]:
+def _side_by_side(cells: Sequence[answers.MethodAnswer], rates: Sequence[str]) -> dict[str, Any]:
     """Methods down, rates across: step time saved against the fastest dense method, then the loss gap."""
+    rows: dict[str, dict[str, str]] = {}
+    for each in sorted(cells, key=lambda each: rates.index(each.rate)):
+        row = rows.setdefault(each.method, {"Method": each.title})
+        row[f"Saved {at(each.rate)}"] = f"{each.saved} ({each.answer.verdict})"
+        row.setdefault("Loss gap (nats)", each.gap)
     methods = list(dict.fromkeys(each.method for each in cells))
-    found = {(each.method, each.rate): each for each in cells}
-    rows = []
-    for method in methods:
-        own = [found[method, rate] for rate in rates if (method, rate) in found]
-        saved = {
-            f"Saved {answers.at(rate)}": f"{found[method, rate].saved} ({found[method, rate].answer.verdict})"
-            for rate in rates
-            if (method, rate) in found
-        }
-        rows.append({"Method": own[0].title} | saved | {"Loss gap (nats)": own[0].gap})
-    return _box("methods-table", "Methods side by side", pd.DataFrame(rows), methods)
+    shown = pd.DataFrame([rows[method] for method in methods])
+    shown["Loss gap (nats)"] = shown.pop("Loss gap (nats)")  # last
+    return _box("methods-table", "Methods side by side", shown, methods)

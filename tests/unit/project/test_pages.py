@@ -53,8 +53,8 @@ def test_answers_are_those_that_the_published_numbers_give() -> None:
     for name, told in answers:
         said = []
         for rate in by_rate(one(ROOT / "results" / "published" / name, name)):
-            do = rate.title if rate.best.verdict == PAYS else f"{rate.title}, no compression"
-            said.append(f"| {rate.rate} | {do} | {rate.saved} | {rate.gap} |")
+            do = rate.title if rate.answer.verdict == PAYS else f"{rate.title}, no compression"
+            said.append(f"| {rate.spoken} | {do} | {rate.saved} | {rate.gap} |")
         assert rows(told)[2:] == said
 
 

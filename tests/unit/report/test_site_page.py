@@ -126,7 +126,7 @@ def test_no_number_is_typed_into_a_sentence_of_a_script(script: Path) -> None:
     assert not [one or other for one, other in told if re.search(r"\d", one + other) and " " in (one + other).strip()]
 
 
-@pytest.mark.parametrize("module", ["answers", "paper_claims", "origins", "question", "recommend", "compare"])
+@pytest.mark.parametrize("module", ["site/answers", "site/overviews", "site/form", "site/compare", "recommend"])
 def test_no_number_is_typed_into_a_sentence(module: str) -> None:
     tree = ast.parse((SITE / f"{module}.py").read_text())
     own = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
@@ -173,10 +173,10 @@ def test_what_pays_but_loses_too_much_is_not_recommended(few: Path) -> None:
     path = timing.folder / "tables/links.csv"
     table = pd.read_csv(path)
     first = answers.by_rate(timing)[0]
-    assert first.best.verdict == "pays"
+    assert first.answer.verdict == "pays"
     assert table.set_index(["method", "rate"]).loc[(first.method, "20mbit"), "preserved"]
     table.assign(preserved=False).to_csv(path, index=False)
-    assert {each.best.verdict for each in answers.by_rate(timing)} <= {"it depends", "does not pay"}
+    assert {each.answer.verdict for each in answers.by_rate(timing)} <= {"it depends", "does not pay"}
     assert answers.of_timing(timing).sentence.startswith("No")
 
 

@@ -1,8 +1,8 @@
-"""What a paper claims beside what was measured and forecast, one row a claim and source."""
+"""The page's tables over all experiments: what a paper claims beside what was found, and what made each number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import pandas as pd
@@ -10,15 +10,17 @@ import pandas as pd
 from edgc.report.render import NOTHING, cell
 from edgc.report.site.contents import Kept
 
-COLUMNS = ("Claim", "Paper", "Ours", "Verdict", "Method", "Measure", "Where", "Reason")
+CLAIMS = ("Claim", "Paper", "Ours", "Verdict", "Method", "Measure", "Where", "Reason")
+SHORT = 10  #: digits of a commit that tell it apart
+PACKAGES = ("torch", "megatron-core", "triton", "numpy")  #: whose versions matter most
 
 
 def claims(kept: Iterable[Kept]) -> pd.DataFrame:
     """Every claim: as measured, over all experiments in one row, then as each experiment forecasts it."""
     every = list(kept)
-    papers = [paper.assign(experiment=each.name) for each in every if (paper := each.numbers("paper")) is not None]
+    papers = [paper.assign(experiment=each.name) for each in every if not (paper := each.numbers("paper")).empty]
     measured = _measured(pd.concat(papers)) if papers else ()
-    return pd.DataFrame([*measured, *(row for each in every for row in _forecast(each))], columns=COLUMNS)
+    return pd.DataFrame([*measured, *(row for each in every for row in _forecast(each))], columns=CLAIMS)
 
 
 def _measured(paper: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -53,7 +55,7 @@ def _span(values: pd.Series) -> str:
 def _forecast(kept: Kept) -> Iterator[dict[str, Any]]:
     """Table `claims`, its rows under all assumptions in one."""
     table = kept.numbers("claims")
-    if table is None or table.empty:
+    if table.empty:
         return
     for (text, paper, title, measure), rows in table.groupby(["text", "paper", "title", "measure"], sort=False):
         reached = (rows["verdict"] == "reproduced").sum()
@@ -71,3 +73,39 @@ def _forecast(kept: Kept) -> Iterator[dict[str, Any]]:
             "Where": f"forecast in {kept.name}",
             "Reason": under,
         }
+
+
+def made(kept: Iterable[Kept]) -> pd.DataFrame:
+    """What made each published number: a row an experiment."""
+    return pd.DataFrame([_origin(each) for each in kept])
+
+
+def _origin(kept: Kept) -> dict[str, Any]:
+    manifests = kept.manifests
+    commits = _each(str(each.get("git_commit") or "in no commit")[:SHORT] for each in manifests)
+    changed = any(each.get("git_dirty") for each in manifests)
+    seeds = {each["seed"] for each in manifests if each.get("seed") is not None}
+    return {
+        "Experiment": kept.name,
+        "Kind": {"train": "training", "time": "timing", "simulate": "forecast", "study": "study"}[kept.mode],
+        "Hardware": _each(_device(each) for each in manifests),
+        "Runs": len(manifests),
+        "Seeds": len(seeds) or NOTHING,
+        "Commit": commits + (" and changes in no commit" if changed else ""),
+        "Packages": _each(_packages(each) for each in manifests),
+        "Python": _each(str(each.get("python", NOTHING)) for each in manifests),
+    }
+
+
+def _each(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(words)) or NOTHING
+
+
+def _device(manifest: Mapping[str, Any]) -> str:
+    device = manifest.get("device")
+    return f"{device['count']} × {device['model']}" if device else "none: computed by a model"
+
+
+def _packages(manifest: Mapping[str, Any]) -> str:
+    versions = manifest.get("packages", {})
+    return ", ".join(f"{name} {versions[name]}" for name in PACKAGES if versions.get(name))
