@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from edgc.cli.bench_commands import app as bench
+from edgc.cli.list_commands import AsJson, Results, experiments, methods
 from edgc.cli.missing import missing
 from edgc.cli.plan_commands import plan, recommend
 from edgc.cli.site_commands import app as site
 from edgc.cli.site_commands import compare
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
-from edgc.suite.config import Corpus, Experiment, Method, Task, available, load, load_experiment, paths
+from edgc.suite.config import Corpus, Task, load, load_experiment
 from edgc.tools.lab.commands import app as lab
 
 
@@ -50,15 +47,13 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")
 app.add_typer(site, name="site")
-for command in (plan, recommend, compare):
+for command in (plan, recommend, compare, methods, experiments):
     app.command()(command)
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
 ExperimentArgument = Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments")]
-Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 
 
 @app.command()
@@ -331,71 +326,3 @@ def predict(experiment: ExperimentArgument, results: Results = Path("results")) 
     from edgc.suite.cluster.experiments import write_prediction
 
     typer.echo(write_prediction(load_experiment(experiment), results))
-
-
-@app.command()
-def methods(
-    name: Annotated[str | None, typer.Argument(help="A method: its files and its published numbers, too")] = None,
-    results: Results = Path("results"),
-    as_json: AsJson = False,
-) -> None:
-    """List the methods, or one: what it does, what it is made of, where its algorithm stands."""
-    from edgc.core.settings.method import MECHANISMS
-
-    if name is not None:
-        from edgc.report.about import about
-
-        _show([about(load(Method, name), results / "published")], as_json)
-        return
-    rows = []
-    for name in available(Method):
-        method = load(Method, name)
-        aggregator = MECHANISMS[method.aggregator.name]
-        rows.append(
-            {
-                "name": name,
-                "title": method.title,
-                "source": method.source,
-                "synchronisation": method.synchronisation.name,
-                "aggregator": method.aggregator.name,
-                "policy": method.policy.name,
-                "state": aggregator.state_size,
-                "payload": aggregator.payload_formula,
-                "summary": method.summary,
-            }
-        )
-    _show(rows, as_json)
-
-
-@app.command()
-def experiments(as_json: AsJson = False) -> None:
-    """List the experiments by folder: what each shows, and how many minutes it takes."""
-    rows = []
-    for name, path in sorted(paths(Experiment).items(), key=lambda item: item[1]):
-        e = load_experiment(name)
-        rows.append(
-            {"name": name, "title": e.title, "file": str(path)}
-            | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
-            | {"cluster": e.cluster, "methods": e.names, "runs": len(e.runs())}
-            | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
-        )
-    _show(rows, as_json)
-
-
-def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
-        return
-    console = Console(highlight=False, markup=False)
-    for row in rows:
-        grid = Table.grid(padding=(0, 1))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
-        for key in (key for key in row if key not in ("name", "title")):
-            grid.add_row(f"  {key}", _words(row[key]))
-        console.print(Text.assemble((row["name"], "bold"), f" – {row['title']}"), grid, "")
-
-
-def _words(value: Any) -> str:
-    """A list with commas, a number without needless digits."""
-    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -11,9 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-app = typer.Typer(invoke_without_command=True, help="Write the page that answers: results/site/index.html.")
+from edgc.cli.list_commands import AsJson, Results
 
-Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
+app = typer.Typer(invoke_without_command=True, help="Write the page that answers: results/site/index.html.")
 
 
 @app.callback()
@@ -56,7 +56,7 @@ def compare(
     other: Annotated[str, typer.Argument(metavar="B", help="Another one")],
     experiment: Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")],
     results: Results = Path("results"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold two methods of an experiment against each other: time, bytes, loss.
 

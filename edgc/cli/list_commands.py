@@ -1,0 +1,83 @@
+"""`edgc methods` and `edgc experiments`: what there is, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgc.suite.config import Experiment, Method, available, load, load_experiment, paths
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
+Results = Annotated[Path, typer.Option(help="Folder that holds the results of all experiments")]
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method: its files and its published numbers, too")] = None,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """List the methods, or one: what it does, what it is made of, where its algorithm stands."""
+    from edgc.core.settings.method import MECHANISMS
+
+    if name is not None:
+        from edgc.report.about import about
+
+        _show([about(load(Method, name), results / "published")], as_json)
+        return
+    rows = []
+    for name in available(Method):
+        method = load(Method, name)
+        aggregator = MECHANISMS[method.aggregator.name]
+        rows.append(
+            {
+                "name": name,
+                "title": method.title,
+                "source": method.source,
+                "synchronisation": method.synchronisation.name,
+                "aggregator": method.aggregator.name,
+                "policy": method.policy.name,
+                "state": aggregator.state_size,
+                "payload": aggregator.payload_formula,
+                "summary": method.summary,
+            }
+        )
+    _show(rows, as_json)
+
+
+def experiments(as_json: AsJson = False) -> None:
+    """List the experiments by folder: what each shows, and how many minutes it takes."""
+    rows = []
+    for name, path in sorted(paths(Experiment).items(), key=lambda item: item[1]):
+        e = load_experiment(name)
+        rows.append(
+            {"name": name, "title": e.title, "file": str(path)}
+            | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
+            | {"cluster": e.cluster, "methods": e.names, "runs": len(e.runs())}
+            | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
+        )
+    _show(rows, as_json)
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False)
+    for row in rows:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for key in (key for key in row if key not in ("name", "title")):
+            grid.add_row(f"  {key}", _words(row[key]))
+        console.print(Text.assemble((row["name"], "bold"), f" – {row['title']}"), grid, "")
+
+
+def _words(value: Any) -> str:
+    """A list with commas, a number without needless digits."""
+    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
