@@ -310,7 +310,7 @@ def test_more_steps_to_cross_the_network_never_cost_time_and_a_link_that_is_full
     assert two.seconds <= one.seconds * (1 + 1e-9)
     assert now.seconds >= one.seconds - one.encode, "but for gradients and averages that change places"
     model = StepModel(at_rate(spec("delayed_2"), gbit), rates().model_copy(update=changed))
-    on_the_link = model.transfers.collective("all_reduce", one.payload_bytes, model.transfers.data_group(one.stage))
+    on_the_link = model.transfers.collective("all_reduce", one.payload_bytes, model.transfers.group("data", one.stage))
     assert two.seconds >= on_the_link.link
 
 

@@ -80,7 +80,7 @@ def _computed(
     memory = 1e9 * calibration.memory_gbyte_s * speed
     products = layers * (24 * b * s * h**2 + 4 * b * s**2 * h) / t / gemm
     others = layers * (b * s * h * (12 + 14 / t) + 5 * b * (a / t) * s**2) * itemsize / memory
-    reduction = transfers.collective("all_reduce", b * s * h * itemsize, transfers.tensor_group()).seconds
+    reduction = transfers.collective("all_reduce", b * s * h * itemsize, transfers.group("tensor")).seconds
     traffic = 2 * layers * reduction
     forward, backward = products + others + traffic, 2 * (products + others) + traffic
     if spec.training.recompute:

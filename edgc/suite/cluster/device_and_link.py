@@ -12,7 +12,7 @@ from typing import Literal
 from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.aggregators.workload import Kernel, Message, Workload
 from edgc.core.exchange.turns import Turns
-from edgc.suite.cluster.transfers import RankGroup, Transfer, Transfers
+from edgc.suite.cluster.transfers import Transfer
 
 Room = Literal["device", "link"]
 EXCHANGE = ("encode", "wire", "decode")  #: what an exchange's kernels, messages and last kernels are called
@@ -48,18 +48,6 @@ class Timeline:
     link: float = 0.0  #: seconds that bytes of gradients were on the link
     payload: int = 0  #: bytes of gradients handed to collectives
     _arrivals: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of_group(
-        cls, transfers: Transfers, group: RankGroup, kernels: Callable[[Sequence[Kernel]], float], now: float = 0.0
-    ) -> Timeline:
-        """That of a rank whose collectives are `group`'s."""
-
-        def message(m: Message) -> Transfer:
-            kind = transfers.with_neighbour if m.pair else transfers.collective
-            return kind(m.collective, m.payload, group)
-
-        return cls(kernels, message, transfers.in_flight, now)
 
     def compute(self, what: str, seconds: float) -> None:
         """The device is busy."""

@@ -11,25 +11,20 @@ a gather takes for itself after backward, when activations are gone, is not coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from edgc.core.base.errors import UserError
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
-from edgc.suite.cluster.buckets import units
-from edgc.suite.cluster.parameters import Shape, count, stage_parameters, vocabulary
+from edgc.suite.cluster.parameters import Shape, count, stage_parameters, units, vocabulary
 from edgc.suite.cluster.sharding import Sharding
 from edgc.suite.config import Calibration, RunSpec
 
 GB = 1e9
 #: Bytes an element of the attention's scores that backward through softmax, mask and scale takes besides, by itemsize.
 BACKWARD = {4: 10.0, 2: 5.5}
-
-
-#: As `Memory` has them.
-CATEGORIES = ("parameters", "gradients", "optimizer", "method", "activations", "buffers")
 
 
 @dataclass(frozen=True)
@@ -49,6 +44,9 @@ class Memory:
         return sum(getattr(self, name) for name in CATEGORIES)
 
 
+CATEGORIES = tuple(each.name for each in fields(Memory))
+
+
 def memory(spec: RunSpec, precision: str) -> Memory:
     """What the fullest stage's devices need."""
     return max(memory_by_stage(spec, precision), key=lambda found: found.total)
@@ -63,36 +61,22 @@ def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
     p = spec.parallel
     shapes = stage_parameters(spec.model, vocabulary(spec), p.tensor, p.pipeline, stage)
     sharding = Sharding.of(spec, precision)
-    method, activations = _state(spec, shapes, stage, sharding), _activations(spec, sharding.itemsize, stage)
-    if sharding.kind == "full":
-        return _full(spec, shapes, sharding, method, activations)
-    whole, own, itemsize = count(shapes), sharding.share(shapes), sharding.itemsize
+    itemsize, full = sharding.itemsize, sharding.kind == "full"
+    modules = units(shapes) if full else [shapes]
+    sizes = [count(module) for module in modules]
+    whole, own = sum(sizes), sum(map(sharding.share, modules))
+    if full:  # gathered are the root and two layers: one that computes, and the next; and a module's fp32 gradients
+        *layers, root = sizes
+        buffers = itemsize * (root + sum(layers[:2])) + 4 * max(sizes)
+    else:
+        buffers = itemsize * own if sharding.keeps_exact else 0.0
     return Memory(
-        parameters=itemsize * whole,
-        gradients=4 * whole,
-        optimizer=(8 if itemsize == 4 else 12) * own,
-        method=method,
-        activations=activations,
-        buffers=itemsize * own if sharding.keeps_exact else 0.0,
-    )
-
-
-def _full(spec: RunSpec, shapes: dict[str, Shape], sharding: Sharding, method: float, activations: float) -> Memory:
-    """With full shards. Gradients of several micro-batches add up whole, as `full_shards` says.
-
-    Gathered are the root and two layers: one that computes, and the next. A module's gradients are in one fp32 buffer.
-    """
-    modules = units(shapes)
-    *layers, root = [count(module) for module in modules]
-    own = sum(map(sharding.share, modules))
-    gathered = sharding.itemsize * (root + sum(layers[:2]))
-    return Memory(
-        parameters=4 * own,
-        gradients=4 * (own if spec.micro_batches == 1 else sum(layers) + root),
-        optimizer=8 * own,
-        method=method,
-        activations=activations,
-        buffers=gathered + 4 * max(*layers, root),
+        parameters=4 * own if full else itemsize * whole,
+        gradients=4 * (own if full and spec.micro_batches == 1 else whole),  # several add up whole: see `sharding`
+        optimizer=(8 if full or itemsize == 4 else 12) * own,
+        method=_state(spec, shapes, stage, sharding),
+        activations=_activations(spec, itemsize, stage),
+        buffers=buffers,
     )
 
 

@@ -1,13 +1,16 @@
-"""What a pipeline stage holds of a GPT-2: names and shapes as the training engine has them."""
+"""What a pipeline stage holds of a GPT-2, as the training engine has it, and what of it is exchanged together."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from functools import cache
+from itertools import groupby
+from math import prod
 
 from edgc.suite.config import Model, RunSpec
 
 Shape = tuple[int, ...]
+LAYERS = "decoder.layers."
 GPT2_VOCABULARY = 50257  #: tokens of GPT-2's own tokenizer
 
 
@@ -39,7 +42,7 @@ def _held(
         shapes["embedding.position_embeddings.weight"] = (seq_length, h)
     per_stage = layers // stages
     for layer in range(stage * per_stage, (stage + 1) * per_stage):
-        shapes |= {f"decoder.layers.{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
+        shapes |= {f"{LAYERS}{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
     if stage == stages - 1:
         shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
         if stages > 1:
@@ -66,4 +69,25 @@ def _layer(h: int, tensor: int) -> dict[str, Shape]:
 
 def count(shapes: dict[str, Shape]) -> int:
     """Parameters in all of them."""
-    return sum(math.prod(shape) for shape in shapes.values())
+    return sum(prod(shape) for shape in shapes.values())
+
+
+def fill(shapes: Mapping[str, Shape], full: int) -> list[dict[str, Shape]]:
+    """Buckets of at least `full` parameters (the last may have fewer), as megatron fills them, from the last one on."""
+    buckets: list[dict[str, Shape]] = []
+    filled = full
+    for name, shape in reversed([*shapes.items()]):
+        if filled >= full:
+            buckets.append({})
+            filled = 0
+        buckets[-1][name] = shape
+        filled += prod(shape)
+    return buckets
+
+
+def units(shapes: Mapping[str, Shape]) -> list[dict[str, Shape]]:
+    """What FSDP2 shards as one: each layer, from the last to the first, then all that is in no layer (the root)."""
+    layers = [name for name in shapes if name.startswith(LAYERS)]
+    by_layer = groupby(reversed(layers), key=lambda name: name[len(LAYERS) :].split(".")[0])
+    root = {name: shape for name, shape in shapes.items() if not name.startswith(LAYERS)}
+    return [*({name: shapes[name] for name in own} for _, own in by_layer), root]

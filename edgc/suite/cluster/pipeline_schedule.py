@@ -111,12 +111,3 @@ def _source(stage: int, kind: Kind, chunk: int, stages: int, chunks: int) -> tup
     if stage == stages - 1:
         return (stage, "forward", chunk) if chunk == chunks - 1 else (0, kind, chunk + 1)
     return stage + 1, kind, chunk
-
-
-def closed_form(forward: Sequence[float], backward: Sequence[float], micro_batches: int, hop: float = 0.0) -> float:
-    """1F1B's length without events, (m−1)·max(f+b) + Σ(f+b), where a stage's f and b hold the hops that it sends."""
-    last = len(forward) - 1
-    each = [
-        f + b + hop * ((stage < last) + (stage > 0)) for stage, (f, b) in enumerate(zip(forward, backward, strict=True))
-    ]
-    return (micro_batches - 1) * max(each) + sum(each)

@@ -1,8 +1,21 @@
-"""Who holds what of a data-parallel group's parameters, gradients and optimizer, and what a gather sends."""
+"""Who holds what of a data-parallel group, and a step with everything sharded (ZeRO-3, PyTorch's FSDP2).
+
+The latter layer by layer: what is gathered, computed and reduced, after Rajbhandari et al. 2020 (arXiv 1910.02054),
+section 5.3. The order of work is torch 2.13's
+`torch/distributed/fsdp/_fully_shard`, with its defaults:
+
+- Each layer is a module of its own. The root has the rest: embeddings and the last norm, with the tied head.
+- Every micro-batch gathers the root once, and each layer twice: for forward, and again for backward. A layer is
+  gathered while the one before it computes. Nothing hides the root's gather, and the first layer's in forward.
+- Gradients of several micro-batches add up unsharded (`set_requires_gradient_sync(False)`), and are reduced in backward
+  of the last one. A module's reduction begins when its backward and the reduction before it are done. It goes on while
+  the next layer computes, on the same device and link. The root's is last, and nothing hides it.
+- Without streams, on a CPU, each gather and each reduction ends before anything else is computed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -10,8 +23,9 @@ from typing import Literal
 from edgc.core.aggregators.workload import Workload
 from edgc.core.comm import Layout, Replicated, cut_evenly, cut_rows
 from edgc.core.exchange.parameter_gather import ParameterWire, gather_workload
-from edgc.suite.cluster.compute import ITEMSIZE
-from edgc.suite.cluster.parameters import Shape
+from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, head_share
+from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals
+from edgc.suite.cluster.parameters import Shape, units
 from edgc.suite.config import RunSpec
 
 
@@ -53,3 +67,94 @@ class Sharding:
     def gather(self, shapes: Mapping[str, Shape]) -> Workload:
         """What it asks of a rank to gather these parameters from their owners."""
         return gather_workload(self.share(shapes), self.ranks, self.itemsize, self.wire)
+
+
+@dataclass(frozen=True)
+class ShardWork:
+    """A module's forward or backward."""
+
+    what: Literal["forward", "backward"]
+    seconds: float
+    gather: Workload | None = None  #: of its parameters, where it needs them anew
+    reduction: Workload | None = None  #: of its gradients, once it is done
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Seconds of a micro-batch, and gathers, of a model that is sharded by layers."""
+
+    layers: int
+    layer: tuple[float, float]  #: forward and backward of each
+    head: tuple[float, float]  #: of the root, after the layers in forward and before them in backward
+    gather_layer: Workload
+    gather_root: Workload
+
+    @classmethod
+    def of(cls, spec: RunSpec, seconds: StageSeconds, sharding: Sharding, shapes: Mapping[str, Shape]) -> Modules:
+        """Those of a run, whose whole model has these shapes and takes so long. Time is split by operations."""
+        *layers, root = units(shapes)
+        head = head_share(spec)
+        layer = (1 - head) / len(layers)
+        return cls(
+            layers=len(layers),
+            layer=(layer * seconds.forward, layer * seconds.backward),
+            head=(head * seconds.forward, head * seconds.backward),
+            gather_layer=sharding.gather(layers[0]),
+            gather_root=sharding.gather(root),
+        )
+
+    def forward(self) -> list[ShardWork]:
+        """A micro-batch's forward. The root's parameters stay gathered until the end of backward."""
+        layer = ShardWork("forward", self.layer[0], self.gather_layer)
+        return [ShardWork("forward", 0.0, self.gather_root), *[layer] * self.layers, ShardWork("forward", self.head[0])]
+
+    def backward(self, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
+        """A micro-batch's backward; `reductions` of layers from the last to the first, then of the root; or none."""
+        *of_layers, of_root = reductions or [None] * (self.layers + 1)
+        layers = [ShardWork("backward", self.layer[1], self.gather_layer, reduction) for reduction in of_layers]
+        return [ShardWork("backward", self.head[1]), *layers, ShardWork("backward", 0.0, reduction=of_root)]
+
+
+def run_modules(timeline: Timeline, works: Sequence[ShardWork], streams: bool) -> None:
+    """Do a micro-batch's works in turn, with gathers and reductions beside them where there are `streams`."""
+    begun: _UnderWay | None = None  # the gather of what comes next
+    reduction = _UnderWay(iter(()), timeline)
+    for number, work in enumerate(works, start=1):
+        if work.gather:
+            (begun or _gather(timeline, work.gather)).finish()
+        following = works[number].gather if streams and number < len(works) else None
+        begun = _gather(timeline, following) if following else None
+        reduction.beside(work.what, work.seconds)
+        if work.reduction:
+            reduction.finish()
+            reduction = _UnderWay(arrivals(timeline, work.reduction), timeline)
+            if not streams:
+                reduction.finish()
+    reduction.finish()
+
+
+def _gather(timeline: Timeline, workload: Workload) -> _UnderWay:
+    return _UnderWay(arrivals(timeline, workload, GATHER), timeline)
+
+
+class _UnderWay:
+    """A gather or a reduction that was begun."""
+
+    def __init__(self, steps: Iterator[float], timeline: Timeline) -> None:
+        self._steps, self._timeline = steps, timeline
+        self._ready: float | None = next(steps, None)  # when it needs the device again; None: it is done
+
+    def finish(self) -> None:
+        """The device does nothing else until it is done."""
+        while self._ready is not None:
+            self._timeline.wait(self._ready)
+            self._ready = next(self._steps, None)
+
+    def beside(self, what: str, seconds: float) -> None:
+        """The device computes so long, and interrupts that whenever this needs it."""
+        while self._ready is not None and self._ready < self._timeline.now + seconds:
+            until = max(0.0, self._ready - self._timeline.now)
+            self._timeline.compute(what, until)
+            seconds -= until
+            self._ready = next(self._steps, None)
+        self._timeline.compute(what, seconds)

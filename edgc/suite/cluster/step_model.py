@@ -16,13 +16,11 @@ from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.core.synchronisation.synchronisation import Moment
-from edgc.suite.cluster import full_shards
 from edgc.suite.cluster import pipeline_schedule as schedule
-from edgc.suite.cluster.buckets import fill, units
 from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals, exchange, exchange_beside
-from edgc.suite.cluster.parameters import Shape, count, stage_parameters, vocabulary
-from edgc.suite.cluster.sharding import Sharding
+from edgc.suite.cluster.parameters import Shape, count, fill, stage_parameters, units, vocabulary
+from edgc.suite.cluster.sharding import Modules, Sharding, run_modules
 from edgc.suite.cluster.step_outcome import Step
 from edgc.suite.cluster.transfers import Transfers
 from edgc.suite.config import Calibration, RunSpec
@@ -137,16 +135,16 @@ class StepModel:
 
     def _layer_by_layer(self, decision: Decision | None, sampled: float = 0.0, look: float = 0.0) -> Timeline:
         """A whole step where all is sharded; without a decision nothing is reduced."""
-        modules = full_shards.Modules.of(self.spec, self.stages[0], self.sharding, self.shapes[0])
+        modules = Modules.of(self.spec, self.stages[0], self.sharding, self.shapes[0])
         streams, timeline = self.spec.cluster.device == "cuda", self._timeline(0, 0.0)
         for _ in range(self.spec.micro_batches - 1):
-            full_shards.run(timeline, [*modules.forward(), *modules.backward()], streams)
-        full_shards.run(timeline, modules.forward(), streams)
+            run_modules(timeline, [*modules.forward(), *modules.backward()], streams)
+        run_modules(timeline, modules.forward(), streams)
         reductions = []
         if decision is not None:
             self._prepare(timeline, 0, sampled, look)
             reductions = [workload for _, workload in self._buckets(0, decision)]
-        full_shards.run(timeline, modules.backward(reductions), streams)
+        run_modules(timeline, modules.backward(reductions), streams)
         return timeline
 
     @cached_property
@@ -169,14 +167,15 @@ class StepModel:
 
     def exchange_seconds(self, stage: int, decision: Decision) -> float:
         """One stage's exchange by itself, encode to decode: what EDGC's calibration measures before training."""
-        timeline = self._timeline(stage, 0.0)
-        exchange(timeline, [(0.0, self.workload(stage, decision))])
-        return timeline.now
+        return self._alone(stage, self.workload(stage, decision))
 
     def look_seconds(self, stage: int, amounts: Sequence[Amount]) -> float:
         """One look at what each of `amounts` would lose of a stage's tensors."""
+        return self._alone(stage, self._aggregator.errors_workload(self.compressible[stage], amounts))
+
+    def _alone(self, stage: int, workload: Workload) -> float:
         timeline = self._timeline(stage, 0.0)
-        exchange(timeline, [(0.0, self._aggregator.errors_workload(self.compressible[stage], amounts))])
+        exchange(timeline, [(0.0, workload)])
         return timeline.now
 
     def workload(self, stage: int, decision: Decision) -> Workload:
@@ -184,9 +183,15 @@ class StepModel:
         return self._workload(self._exchanged[stage], stage, decision)
 
     def _timeline(self, stage: int, now: float) -> Timeline:
-        speed = speeds(self.calibration, len(self.stages))[stage]
-        group = self.transfers.data_group(stage)
-        return Timeline.of_group(self.transfers, group, lambda kernels: seconds(kernels, self.calibration) / speed, now)
+        """A device and its link, idle until `now`."""
+        speed, transfers = speeds(self.calibration, len(self.stages))[stage], self.transfers
+        group = transfers.group("data", stage)
+        return Timeline(
+            lambda kernels: seconds(kernels, self.calibration) / speed,
+            lambda m: transfers.collective(m.collective, m.payload, group, m.pair),
+            transfers.in_flight,
+            now,
+        )
 
     @cached_property
     def _pipeline(self) -> tuple[tuple[schedule.ScheduledTask, ...], tuple[float, ...]]:
@@ -229,7 +234,7 @@ class StepModel:
         p = self.spec.parallel
         if p.pipeline == 1:
             return 0.0
-        group = self.transfers.embedding_group(self.spec.method.fused_embedding)
+        group = self.transfers.group("fused" if self.spec.method.fused_embedding else "ends")
         return self.transfers.collective("all_reduce", 4 * prod(self.shapes[0][TIED[0]]), group).seconds
 
     def _buckets(self, stage: int, decision: Decision) -> list[tuple[float, Workload]]:

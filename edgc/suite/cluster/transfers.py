@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm import wire_factor
 from edgc.suite.config import Calibration, Cluster, Parallel, RunSpec
 from edgc.suite.config.rate import bits_per_second
+
+Kind = Literal["data", "tensor", "neighbours", "ends", "fused"]  #: of groups of ranks
 
 
 def ring_hops(kind: str, size: int) -> int:
@@ -65,47 +67,35 @@ class Transfers:
             )
         return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
 
-    def data_group(self, stage: int) -> RankGroup:
-        """The data-parallel groups of a stage."""
-        return self._group("data", stage)
-
-    def tensor_group(self) -> RankGroup:
-        """The tensor-parallel groups."""
-        return self._group("tensor")
-
-    def neighbours(self, stage: int) -> RankGroup:
-        """Pairs of ranks of a stage and of the next."""
-        return self._group("neighbours", stage)
-
-    def embedding_group(self, fused: bool) -> RankGroup:
-        """The first and the last stage's ranks that share a word embedding; fused: all data-parallel ones together."""
-        return self._group("fused ends" if fused else "ends")
+    def group(self, kind: Kind, stage: int = 0) -> RankGroup:
+        """The groups of a kind: data-parallel ones of a stage; tensor-parallel ones; pairs of ranks of a stage and of
+        the next; of the first and the last stage's ranks that share a word embedding, `fused`: over all replicas.
+        """
+        p = self.parallel
+        a_node = 1 if self.cluster.links else self.cluster.processes_per_node  # those with links of their own: machines
+        return _group(kind, stage, p.tensor, p.data, p.pipeline, a_node)
 
     @property
     def in_flight(self) -> int:
         """How many collectives of one group are under way at once."""
         return IN_FLIGHT[self.cluster.device]
 
-    def collective(self, kind: str, payload: float, group: RankGroup) -> Transfer:
-        """A collective of `group`, to which every rank hands `payload` bytes, in equal parts where it has parts."""
-        if group.size == 1 or not payload:
-            return Transfer(0.0, 0.0)
-        return self._transfer(ring_hops(kind, group.size), wire_factor(kind, group.size) * payload, group)
+    def collective(self, kind: str, payload: float, group: RankGroup, pair: bool = False) -> Transfer:
+        """A collective of `group`, to which every rank hands `payload` bytes, in equal parts where it has parts.
 
-    def with_neighbour(self, kind: str, payload: float, group: RankGroup) -> Transfer:
-        """A collective of two neighbours on a ring of `group`: one message each way, which have the link to themselves.
-
-        The slowest pair's. A node of several ranks has two such pairs that leave it, as one rank alone has.
+        pair: of two neighbours on a ring of `group`: one message each way, which have the link to themselves. The
+        slowest pair's. A node of several ranks has two such pairs that leave it, as one rank alone has.
         """
         if group.size == 1 or not payload:
             return Transfer(0.0, 0.0)
-        return self._transfer(1, wire_factor(kind, 2) * payload, group)
+        hops, size = (1, 2) if pair else (ring_hops(kind, group.size), group.size)
+        return self._transfer(hops, wire_factor(kind, size) * payload, group)
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
         if self.parallel.pipeline == 1:
             return 0.0
-        return self._transfer(1, payload, self.neighbours(stage)).seconds
+        return self._transfer(1, payload, self.group("neighbours", stage)).seconds
 
     def _transfer(self, hops: int, sent: float, group: RankGroup) -> Transfer:
         """`hops` messages one after another, in which every rank sends `sent` bytes in all."""
@@ -115,11 +105,6 @@ class Transfers:
         handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
         return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
 
-    def _group(self, kind: str, stage: int = 0) -> RankGroup:
-        p = self.parallel
-        a_node = 1 if self.cluster.links else self.cluster.processes_per_node  # those with links of their own: machines
-        return _group(kind, stage, p.tensor, p.data, p.pipeline, a_node)
-
 
 def global_rank(stage: int, data_rank: int, tensor_rank: int, *, data: int, tensor: int) -> int:
     """Megatron's order of ranks: tensor-parallel ones beside each other, then data-parallel ones, then stages."""
@@ -127,7 +112,7 @@ def global_rank(stage: int, data_rank: int, tensor_rank: int, *, data: int, tens
 
 
 @cache  # a plan asks for the same few thousands of times
-def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> RankGroup:
+def _group(kind: Kind, stage: int, tensor: int, data: int, pipeline: int, a_node: int) -> RankGroup:
     ts, ds, last = range(tensor), range(data), pipeline - 1
 
     def rank(s: int, d: int, t: int) -> int:
@@ -142,7 +127,7 @@ def _group(kind: str, stage: int, tensor: int, data: int, pipeline: int, a_node:
             groups = [[rank(s, d, t) for s in (stage, stage + 1)] for d in ds for t in ts]
         case "ends":
             groups = [[rank(s, d, t) for s in (0, last)] for d in ds for t in ts]
-        case _:  # fused ends
+        case _:  # fused
             groups = [[rank(s, d, t) for s in (0, last) for d in ds] for t in ts]
     nodes = [{each // a_node for each in group} for group in groups]
     crossing = [found for found in nodes if len(found) > 1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.suite.cluster.device_and_link import Timeline
-from edgc.suite.cluster.full_shards import Modules, ShardWork, run
+from edgc.suite.cluster.sharding import Modules, ShardWork, run_modules
 from edgc.suite.cluster.transfers import Transfer
 
 LAYERS = 4
@@ -38,7 +38,7 @@ def done(works: Sequence[ShardWork], streams: bool = True) -> Timeline:
     timeline = Timeline(
         lambda kernels: sum(kernel.bytes for kernel in kernels), lambda message: Transfer(message.payload, 0.0), 1, 0.0
     )
-    run(timeline, works, streams)
+    run_modules(timeline, works, streams)
     return timeline
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgc.core.base.errors import UserError
-from edgc.suite.cluster.pipeline_schedule import closed_form, order, run
+from edgc.suite.cluster.pipeline_schedule import order, run
 
 seconds = st.floats(0.1, 10)
 
@@ -46,6 +47,15 @@ def test_everything_is_done_once_in_an_order_that_is_possible(
         for task in own:
             kept += 1 if task.kind == "forward" else -1
             assert kept <= len(stages) - stage
+
+
+def closed_form(forward: Sequence[float], backward: Sequence[float], micro_batches: int, hop: float = 0.0) -> float:
+    """1F1B's length without events, (m−1)·max(f+b) + Σ(f+b), where a stage's f and b hold the hops that it sends."""
+    last = len(forward) - 1
+    each = [
+        f + b + hop * ((stage < last) + (stage > 0)) for stage, (f, b) in enumerate(zip(forward, backward, strict=True))
+    ]
+    return (micro_batches - 1) * max(each) + sum(each)
 
 
 @given(st.integers(1, 8), st.integers(8, 64), seconds, st.floats(1.0, 3.0), st.floats(0, 0.05), st.floats(1.0, 1.5))

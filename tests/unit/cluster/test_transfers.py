@@ -48,8 +48,8 @@ def test_every_message_of_a_workload_has_a_time_and_none_in_a_group_of_one() -> 
 
 def test_neighbours_exchange_in_one_hop_what_two_ranks_would_send_each_other() -> None:
     times, ring = transfers(), RankGroup(SIZE, True, 1)
-    found = times.with_neighbour("all_reduce", PAYLOAD, ring)
+    found = times.collective("all_reduce", PAYLOAD, ring, pair=True)
     two = times.collective("all_reduce", PAYLOAD, RankGroup(2, True, 1))
     assert found.link == two.link == 0.004, "4 MB at 1 GB/s"
     assert found.ends < two.ends, "not halves one after another"
-    assert times.with_neighbour("all_reduce", PAYLOAD, RankGroup(1, False, 1)).seconds == 0
+    assert times.collective("all_reduce", PAYLOAD, RankGroup(1, False, 1), pair=True).seconds == 0
