@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgc.core.base.errors import UserError
-from edgc.suite.cluster.guard import network
-from edgc.suite.cluster.network import Network
+from edgc.suite.cluster.network import Network, network
 from tests.fixtures.limits import HANG
 
 PROGRAMS = Path(__file__).parent / "programs"

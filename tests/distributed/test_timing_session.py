@@ -14,8 +14,8 @@ import pytest
 
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.core.base.files import read_json, read_jsonl
-from edgc.suite.cluster.guard import network as lab_network
 from edgc.suite.cluster.network import Network
+from edgc.suite.cluster.network import network as lab_network
 from edgc.suite.config import Cluster, load
 from edgc.suite.training.node_links import network_of
 from tests.distributed import links

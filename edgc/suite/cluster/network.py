@@ -11,9 +11,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from edgc.core.base.errors import UserError
@@ -151,8 +154,40 @@ class Network:
             raise UserError(f"node {', '.join(unknown)}: there are {', '.join(self.nodes)}")
 
 
+@contextmanager
+def network(made: Network, rate: str | None = None) -> Iterator[Network]:
+    """`made`, up and limited to `rate` while the body runs. What a crash of the machine may have left is replaced.
+
+    It is taken down however the body ends, by a process that waits for this one's end.
+    """
+    check_possible()
+    made.down()
+    arguments = map(str, astuple(made))
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "edgc.suite.cluster.network", *arguments], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        made.up()
+        made.shape(rate)
+        yield made
+    finally:
+        guard.communicate()  # closes its standard input: only this process holds it open
+
+
 def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"lab: {' '.join(command)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def main(name: str, count: str, subnet: str, host: str) -> None:
+    """Wait for the end of standard input, deaf to the signals of a terminal or a job; then remove the network."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    Network(name, int(count), subnet, host == "True").down()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

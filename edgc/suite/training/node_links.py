@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 
 from edgc.core.base import files
-from edgc.suite.cluster.guard import network
-from edgc.suite.cluster.network import Network
+from edgc.suite.cluster.network import Network, network
 from edgc.suite.config import Cluster
 from edgc.suite.config.rate import bits_per_second
 

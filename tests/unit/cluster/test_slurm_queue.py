@@ -10,8 +10,7 @@ import pytest
 
 from edgc.core.base.errors import OutOfTime, UserError
 from edgc.suite.cluster.slurm.allocation import PORTS, Allocation, allocation, environment
-from edgc.suite.cluster.slurm.queue import follow, live_jobs, runs_of
-from edgc.suite.cluster.slurm.site import check_site, forgets_jobs
+from edgc.suite.cluster.slurm.queue import check_site, follow, forgets_jobs, live_jobs, runs_of
 from edgc.suite.config import load_experiment
 
 H100 = load_experiment("paper-h100").runs()[0].cluster

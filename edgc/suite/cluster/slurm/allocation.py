@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgc.core.base.errors import OutOfTime
-from edgc.suite.cluster.slurm.command import ANSWER_SECONDS, ask
+from edgc.suite.cluster.slurm.queue import ANSWER_SECONDS, ask
 from edgc.suite.config import Cluster
 
 KEPT = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")
