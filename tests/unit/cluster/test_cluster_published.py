@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgc.suite.cluster.published import fitted_efficiency, megatron_table
 from edgc.suite.config import Calibration, load
+from tests.fixtures.megatron_table import fitted_efficiency, megatron_table
 
 
 @pytest.mark.tier("all")
