@@ -112,7 +112,7 @@ def interval(mean: float, low: float, high: float) -> str:
 
 
 def _tasks(table: pd.DataFrame) -> Iterator[Column]:
-    for task in (column.removesuffix("_stderr") for column in table if column.endswith("_stderr")):
+    for task in (column.removesuffix("_stderr") for column in map(str, table) if column.endswith("_stderr")):
         chance = table[f"{task}_chance"].mean()
         unit = "%" if np.isnan(chance) else f"%; chance {100 * chance:.1f}"
         yield Column(task, partial(_accuracy, task), unit=unit)

@@ -128,7 +128,7 @@ def _saved(row: pd.Series) -> str:
 
 
 def _levels(table: pd.DataFrame) -> Iterator[Column]:
-    for level in (column.removeprefix(STEP) for column in table if column.startswith(STEP)):
+    for level in (column.removeprefix(STEP) for column in map(str, table) if column.startswith(STEP)):
         yield Column(f"At {spoken(float(level))}", partial(_steps, level), unit="ms")
 
 

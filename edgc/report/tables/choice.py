@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -135,7 +136,7 @@ def _another(name: str) -> Callable[[pd.Series], str]:
     return lambda row: NOTHING if pd.isna(row[name]) else f"{row[name]}: {_other(row, name)}"
 
 
-def _word(value: object) -> object:
+def _word(value: Any) -> object:
     return NOTHING if pd.isna(value) or value == "" else value
 
 

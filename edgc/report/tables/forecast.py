@@ -14,7 +14,9 @@ from edgc.report.table import FORECAST, Column, Table
 from edgc.suite.config import Experiment
 
 #: By definition of communication latency: its name.
-LATENCY_HEADINGS = dict(zip(LATENCIES, ("wire", "encode + wire + decode", "exposed", "all traffic"), strict=True))
+LATENCY_HEADINGS: dict[str, str] = dict(
+    zip(LATENCIES, ("wire", "encode + wire + decode", "exposed", "all traffic"), strict=True)
+)
 
 
 def build(study: Study) -> pd.DataFrame:

@@ -86,7 +86,7 @@ def _by_method(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rates(table: pd.DataFrame) -> list[Column]:
-    return [Column(name, name) for name in table if str(name).startswith("lr ")]
+    return [Column(name, name) for name in map(str, table) if name.startswith("lr ")]
 
 
 def _loss(row: pd.Series) -> str:

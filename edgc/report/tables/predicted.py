@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 
@@ -77,7 +78,7 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
-def _yes(value: object) -> str:
+def _yes(value: Any) -> str:
     return NOTHING if pd.isna(value) else "yes" if value else "no"
 
 

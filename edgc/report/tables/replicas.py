@@ -80,7 +80,7 @@ def _by_method(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _degrees(table: pd.DataFrame) -> list[Column]:
-    return [Column(name, name) for name in table if str(name).startswith(("Loss, ", "Gap, "))]
+    return [Column(name, name) for name in map(str, table) if name.startswith(("Loss, ", "Gap, "))]
 
 
 TABLE = Table(
