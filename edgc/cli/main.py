@@ -241,6 +241,14 @@ def publish(
 
 
 @app.command()
+def redraw(folder: Annotated[Path, typer.Argument(help="What to draw")] = Path("results/published")) -> None:
+    """Draw published figures again from their CSVs, after a change of how figures look."""
+    from edgc.report.redraw import redraw as draw_again
+
+    typer.echo(f"{len(draw_again(folder))} figures under {folder} were drawn again")
+
+
+@app.command()
 def archive(experiment: ExperimentArgument, results: Results = Path("results")) -> None:
     """Pack the records of an experiment's finished runs into results/archive, for git."""
     from edgc.report.archive import archive as pack

@@ -6,11 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import matplotlib as mpl
-
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
-from edgc.report import canvas, drawing, render, style
+from edgc.report import pictures, render
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.study import Study, counts, hardware
 from edgc.report.table import Table
@@ -31,10 +29,9 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` if the study has none."""
     figure = _module("figure", name, figures_of(study.experiment))
     data = figure.build(study)
-    with mpl.rc_context(style.RC):
-        drawn = canvas.draw(figure, data, f"{_setting(study)}.")
-        for kind in ("svg", "png"):
-            drawing.save(drawn, out / f"{name}.{kind}")
+    drawn = pictures.picture(figure, data, f"{_setting(study)}.")
+    for kind in ("svg", "png"):
+        pictures.write(drawn, out / f"{name}.{kind}")
     write_text(
         out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
     )  # more digits only make published files large

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 #: Distributions whose version can change a number.
 PACKAGES = (
     "torch", "triton", "megatron-core", "numpy", "scipy", "tokenizers", "transformers", "datasets", "lm_eval",
-    "pandas", "pyarrow", "matplotlib", "pydantic", "snakemake",
+    "pandas", "pyarrow", "pydantic", "snakemake",
 )  # fmt: skip
 
 DeviceKind = Literal["cpu", "cuda"]

@@ -1,10 +1,11 @@
 """What is measured, as pictures: one module per figure, one name per figure here.
 
-Each module has `TITLE`, `NOTE` (what each mark is), `ROWS` (axes above each other in a panel), `build(study)` → what is
-plotted, and `draw(data, ax)` for one panel (a sequence of axes where ROWS > 1). There is a panel for every value of the
-data's column `panel`, or `model` where there is no such column. It may have `panel(data)`, every row's panel where no
-column is, `WIDTH`, a panel's (inches; three and more are narrower), and `height(data)`, what a panel needs where that
-depends on how much is plotted (inches).
+Each module has `TITLE`, `NOTE` (what each mark is), `build(study)` → what is plotted, and `draw(data)` → the views of a
+panel, above each other, made of `edgc.report.vega`. There is a panel for every value of the data's column `panel`, or
+`model` where there is no such column. A module may have `panel(data)`, every row's panel where no column is, and
+`WIDTH`, the most that a panel has (pixels). The page, SVG and PNG are made of these views, see `edgc.report.pictures`.
+
+To add one, write its module and put its name into a list below.
 """
 
 #: Every experiment of mode train has these …

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from edgc.report.style import Look, look
+
+FILLS = ("", "white", "#BBBBBB", "#FFE680")  #: markers' fill, by device; the first is the method's colour
+
 
 def by_hardware(data: pd.DataFrame) -> pd.Series:
     """The panel of every row: the model, and the hardware where that model ran on several kinds of it.
@@ -14,9 +18,19 @@ def by_hardware(data: pd.DataFrame) -> pd.Series:
     return data["model"] + apart.fillna("").map(lambda what: f", {what}" if what else "")
 
 
-def named_by_hardware(title: str, device: str, devices: pd.Series) -> str:
-    """A line's name in a legend: its title, and its hardware as far as that differs from the others' (`devices`)."""
-    return ", ".join(filter(None, (title, differences(devices).get(device))))
+def labels(rows: pd.DataFrame, devices: pd.Series) -> pd.Series:
+    """Each row's name in a legend: its title, and its hardware as far as that differs from the others' (`devices`)."""
+    apart = differences(devices)
+    return rows["title"] + [f", {apart[device]}" if apart.get(device) else "" for device in rows["device"]]
+
+
+def looks_of(rows: pd.DataFrame) -> dict[str, Look]:
+    """The look of every `label`: its method's, with a fill of its own for each further kind of hardware."""
+    devices = list(rows["device"].unique()) if "device" in rows else [None]
+    found = {}
+    for row in rows.drop_duplicates("label").to_dict("records"):
+        found[row["label"]] = look(row["method"])._replace(fill=FILLS[devices.index(row.get("device")) % len(FILLS)])
+    return found
 
 
 def differences(devices: pd.Series) -> dict[str, str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.by_hardware import named_by_hardware
+from edgc.report import vega
+from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.study import Study
-from edgc.report.style import CROWDED, GREY, always_named, look
+from edgc.report.style import CROWDED, MARKERS, always_named
+from edgc.report.vega import Spec, View
 
 Y_LABEL = "validation loss (nats/token)"
 GROUP = ["model", "method", "title", "device"]
-FILLS = ("full", "none", "left", "right", "top", "bottom")  #: markers' fill, by device
+HOVER = {"Method": "title", "Validation loss (nats)": "loss", "Lowest seed": "low", "Highest seed": "high"}
+HOVER |= {"Step": "step", "n (seeds)": "n", "Hardware": "device"}
 NOTE = {
     "Line": "mean over seeds",
     "Band": "from the lowest to the highest seed",
@@ -59,29 +61,23 @@ def named(data: pd.DataFrame) -> set[str]:
     return methods if len(methods) <= CROWDED else {*last.nsmallest(CROWDED).index, *always_named(methods)}
 
 
-def draw_curves(data: pd.DataFrame, ax: Axes, x_label: str, shown: set[str] | None = None) -> None:
+def draw_curves(data: pd.DataFrame, x: Spec, shown: set[str] | None = None) -> list[View]:
     """One line per method and device with a band over its seeds; a cross where a run diverged.
 
     `shown`: the methods with a look and a name; those of `named` if not given.
     """
-    devices, shown = list(data["device"].unique()), named(data) if shown is None else shown
-    for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        if method not in shown:
-            point = GREY.marker if len(rows) == 1 else ""  # a line needs two
-            ax.plot(rows["x"], rows["loss"], color=GREY.colour, linewidth=0.8, marker=point, markersize=3.5, zorder=1)
-            continue
-        style = look(str(method))
-        curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
-        label = named_by_hardware(str(title), str(device), data["device"]) + (" (diverged)" if len(ends) else "")
-        drawn = {"color": style.colour, "linestyle": style.dash, "marker": style.marker, "label": label}
-        ax.plot(curve["x"], curve["loss"], fillstyle=FILLS[devices.index(device) % len(FILLS)], **drawn)
-        if (curve["n"] > 1).any():
-            ax.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.15, linewidth=0)
-        for _, end in ends.iterrows():
-            xs, ys = (
-                ([curve["x"].iloc[-1], end["x"]], [curve["loss"].iloc[-1], end["loss"]]) if len(curve) else ([], [])
-            )
-            ax.plot(xs, ys, color=style.colour, linestyle=":", linewidth=1)
-            ax.plot(end["x"], end["loss"], marker="X", markersize=8, color=style.colour, markeredgecolor="white")
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(Y_LABEL)
+    apart = data["method"].isin(named(data) if shown is None else shown)
+    y = vega.axis("loss", Y_LABEL)
+    layers = vega.others(data[~apart], x, y, HOVER, by=("method", "device"))
+    bad = set(data.loc[data["diverged"], "method"])
+    rows = data[apart].assign(label=labels(data[apart], data["device"]))
+    rows["label"] += rows["method"].map(lambda method: " (diverged)" if method in bad else "")
+    looks = looks_of(rows)
+    curve, ends = rows[~rows["diverged"]], rows[rows["diverged"]]
+    layers += vega.lines(curve, looks, x, y, HOVER, band=("low", "high"))
+    if len(ends):
+        last = curve[curve["label"].isin(ends["label"])].groupby("label").tail(1)
+        fallen = {label: look._replace(dash="dotted") for label, look in looks.items()}
+        layers += vega.lines(pd.concat([last, ends]), fallen, x, y, {}, marks=False, width=1)
+        layers += vega.points(ends, looks, x, y, HOVER, size=120, shape=MARKERS["x"])
+    return [View(layers)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
+from edgc.report import vega
+from edgc.report.figures.shades import stage_look
 from edgc.report.study import Study
-from edgc.report.style import DASHES, look
 from edgc.report.tables.clamps import UNITS, adaptive, counted
+from edgc.report.vega import Layer, View
 
 TITLE = "Entropy and rank"
 NOTE = {
@@ -20,7 +18,6 @@ NOTE = {
     "Hollow": "the rank was held at r_min or r_max",
     "Grey": "exchanged uncompressed",
 }
-ROWS = 2
 
 GROUP = ["model", "method", "title", "stage", "step"]
 
@@ -48,47 +45,29 @@ def build(study: Study) -> pd.DataFrame:
     return data.assign(panel=data["title"] if one else data["title"] + ", " + data["model"])
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    """One method: entropy above, rank below; one dash pattern per stage, filled markers where the rank was free."""
-    above, below = axes
-    colour = look(str(data["method"].iloc[0])).colour
-    for stage, rows in data.groupby("stage"):
-        number = int(str(stage))
-        dash = DASHES[number % len(DASHES)]
-        above.plot([], [], color="#555555", linestyle=dash, label=f"stage {number}")
-        seen = rows[rows["entropy"].notna()]
-        above.plot(seen["step"], seen["entropy"], marker=".", color=colour, linestyle=dash)
-        _draw_ranks(rows, below, colour, dash)
-    if data["entropy"].isna().all():
-        above.annotate("observes no entropy", (0.5, 0.5), xycoords="axes fraction", ha="center", color="#777777")
-        above.set_yticks([])
-    _shade_warm_up(data, axes)
-    above.set_ylabel("entropy (nats)")
-    above.tick_params(labelbottom=False)
+def draw(data: pd.DataFrame) -> list[View]:
+    """One method: entropy above, rank below; one look per stage, filled markers where the rank was free."""
+    rows = data.assign(label=[f"stage {stage}" for stage in data["stage"]]).sort_values("step", kind="stable")
+    looks = {name: stage_look(number) for number, name in enumerate(sorted(rows["label"].unique()))}
+    x = vega.axis("step", "optimizer step", nice=False)
+    bare = vega.axis("step", None, nice=False, bare=True)
+    nats = vega.axis("entropy", "entropy (nats)")
     unit = str(data["unit"].iloc[0]) if "unit" in data else UNITS["rank"]  # older data has ranks only
-    below.set_ylabel(unit)
-    below.set_ylim(0, 1.1 * (data["high_rank"].max() if data["high_rank"].notna().any() else 1))
-    below.yaxis.set_major_locator(MaxNLocator(integer=unit != UNITS["ratio"]))
-    below.set_xlabel("optimizer step")
-    below.set_xlim(data["step"].min(), data["step"].max())
-    above.sharex(below)
+    highest = data["high_rank"].max()
+    y = vega.axis("rank", unit, zero=True, ends=(0, None if pd.isna(highest) else 1.1 * highest), nice=False)
+    grey, hover = _warm_up(data), {"Stage": "stage", "Step": "step", "Entropy (nats)": "entropy", unit: "rank"}
+    seen, decided = rows[rows["entropy"].notna()], rows[rows["rank"].notna()]
+    above = vega.lines(seen, looks, bare, nats, hover) if len(seen) else vega.say("observes no entropy")
+    below = vega.lines(decided, looks, x, y, hover, band=("low_rank", "high_rank"), marks=False, step=True)
+    held = decided["clamped"] > 0.5
+    below += vega.points(decided[~held], looks, x, y, hover, size=36)
+    below += vega.points(decided[held], looks, x, y, hover, size=36, fill="white")
+    shaded: list[Layer] = [layer for ends in grey for layer in vega.shade("x", x, *ends)]
+    bare_shade = [layer._replace(encoding=layer.encoding | {"x": bare}) for layer in shaded] if len(seen) else []
+    return [View([*bare_shade, *above], 130), View([*shaded, *below], 150)]
 
 
-def _draw_ranks(rows: pd.DataFrame, ax: Axes, colour: str, dash: str | tuple) -> None:
-    ax.plot(rows["step"], rows["rank"], drawstyle="steps-post", color=colour, linestyle=dash)
-    if (rows["high_rank"] > rows["low_rank"]).any():
-        ax.fill_between(
-            rows["step"], rows["low_rank"], rows["high_rank"], step="post", color=colour, alpha=0.12, linewidth=0
-        )
-    for held, face in ((rows["clamped"] > 0.5, "white"), (rows["clamped"] <= 0.5, colour)):
-        decided = rows[held & rows["rank"].notna()]
-        ax.plot(decided["step"], decided["rank"], "o", color=colour, markerfacecolor=face, markersize=4)
-
-
-def _shade_warm_up(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
-    """Grey from the first step to the first rank."""
+def _warm_up(data: pd.DataFrame) -> list[tuple[float, float]]:
+    """From the first step to the first rank, if that comes later."""
     start, first = data["step"].min(), data.loc[data["rank"].notna(), "step"].min()
-    if pd.isna(first) or first <= start:
-        return
-    for ax in axes:
-        ax.axvspan(start, first, color="#F2F2F2", linewidth=0, zorder=0)
+    return [] if pd.isna(first) or first <= start else [(start, first)]

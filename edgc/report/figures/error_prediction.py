@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.shades import panels
+from edgc.report import vega
+from edgc.report.figures.shades import columns, panels
 from edgc.report.low_rank import spectra
 from edgc.report.premise import RANK, by_window, late
 from edgc.report.study import Study, lines
+from edgc.report.style import Look
+from edgc.report.vega import View
 from edgc.report.window_means import EARLY, trajectories
 
 TITLE = "Entropy and the error of a rank"
@@ -21,17 +21,17 @@ NOTE = {
     "Were gradients random matrices": "error and entropy would move together, the relative error not at all, and both "
     "ranks would be one",
 }
-ROWS = 2
 
 CURVES = {
-    "entropy": ("entropy", "#332288", "-"),
-    "log_error": (f"log error of rank {RANK}", "#117733", "-"),
-    "log_relative": (f"log relative error of rank {RANK}", "#AA4499", "-"),
+    "entropy": ("entropy", Look("#332288", "circle", "solid")),
+    "log_error": (f"log error of rank {RANK}", Look("#117733", "square", "solid")),
+    "log_relative": (f"log relative error of rank {RANK}", Look("#AA4499", "diamond", "solid")),
 }
 RANKS = {
-    "rule_rank": ("rank by the paper's rule, from entropy", "#332288", "--"),
-    "needed_rank": ("rank that holds the error", "#117733", "--"),
+    "rule_rank": ("rank by the paper's rule, from entropy", Look("#332288", "circle", "dashed", "white")),
+    "needed_rank": ("rank that holds the error", Look("#117733", "square", "dashed", "white")),
 }
+HOVER = {"Curve": "label", "Step": "step", "Value": "value", "n (seeds)": "n"}
 COLUMNS = ["model", "stage", "panel", "step", *CURVES, *RANKS, "n"]
 
 
@@ -56,14 +56,9 @@ def build(study: Study) -> pd.DataFrame:
     return table.assign(panel=panels(table))[COLUMNS]
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: nats above, ranks below."""
-    for ax, curves in zip(axes, (CURVES, RANKS), strict=True):
-        for column, (label, colour, dash) in curves.items():
-            ax.plot(data["step"], data[column], color=colour, linestyle=dash, marker=".", label=label)
-    axes[0].axhline(0, color="#888888", linewidth=0.8)
-    axes[0].set_ylabel("change since the first window (nats)")
-    axes[1].set_ylabel("rank")
-    axes[1].set_ylim(bottom=0)
-    axes[0].tick_params(labelbottom=False)
-    axes[1].set_xlabel("optimizer step")
+    x, bare = vega.axis("step", "optimizer step"), vega.axis("step", None, bare=True)
+    nats, ranks = vega.axis("value", "change since the first window (nats)"), vega.axis("value", "rank", zero=True)
+    above = [*vega.at("y", nats, 0), *vega.lines(*columns(data, CURVES), bare, nats, HOVER)]
+    return [View(above, 190), View(vega.lines(*columns(data, RANKS), x, ranks, HOVER), 150)]

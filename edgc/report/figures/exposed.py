@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from edgc.report.figures.by_hardware import named_by_hardware
+from edgc.report import vega
+from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.links_in_words import FASTEST, NOISE, PAYS
 from edgc.report.study import Study
-from edgc.report.style import LEGEND, Look, look
+from edgc.report.style import LEGEND, Look
 from edgc.report.tables import choice, links
 from edgc.report.timed_steps import FLOOR, OTHER, megabits, spoken
+from edgc.report.vega import Layer, Spec, View
 from edgc.suite.config.timing import UNSHAPED
 
 TITLE = "Step time saved and exposed communication"
@@ -27,16 +27,18 @@ NOTE = {
     "Left out": "slower methods that keep it, and slower dense methods",
     "Hollow": "within noise",
     "Triangle": "beyond the edge: more time lost than is shown, or not above a step without exchange",
-    "Shaded": "links without a limit",
 }
-ROWS = 2
-WIDTH = 8.2
 
 DENSE, REST = "Dense, the fastest at each rate", "Not known to keep their loss (range)"
-DENSE_LOOK, REST_LOOK = look("dense"), "#E2E2E2"
+REST_LOOK = Look("#E2E2E2", "square", "solid")
 LOWEST = -50.0  #: percent; what loses more is at the lower edge
-APART, BAND = 6.0, 2.0  #: factors on the axis of rates: from the highest rate to no limit, and what that spans
+BAR = 44  #: pixels of the range where links are not limited
 OF_LINKS = ["model", "method", "title", "device", "role", "rate", "mbit", "steps", "exposed_s", "saved_percent"]
+#: What the page tells of a point of table `links`.
+TOLD = {"Method": "title", "Rate": "Rate", "Verdict": "verdict", "Saved (%)": "saved_percent"}
+TOLD |= {"± noise (points)": "noise_points", "Against": "dense", "Step (ms)": "step_s"}
+TOLD |= {"Shortest 20 % (ms)": "step_s_p20", "Longest 20 % (ms)": "step_s_p80", "n (steps)": "steps"}
+TOLD |= {"n (rounds)": "rounds", "Loss gap (nats)": "gap", "Hardware": "device"}
 COLUMNS = [*OF_LINKS, "verdict", "layout", "preserved", "coloured"]
 
 
@@ -89,98 +91,85 @@ def ranges(data: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return ends.assign(mbit=ends["rate"].map(megabits).astype(float)).sort_values("mbit")
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One panel: percent above, milliseconds below."""
-    above, below = axes
-    places = _places(data)
-    data = data.assign(x=data["rate"].map(places), ms=1e3 * data["exposed_s"])
+    data = data.assign(ms=1e3 * data["exposed_s"])
+    x = rate_axis(data)
+    bare = x | {"title": None, "axis": x["axis"] | {"labels": False}}
+    hover = {"Method": "title", "Rate": "Rate", "Saved (%)": "saved_percent", "Exposed (ms)": "ms"}
+    hover |= {"Verdict": "verdict", "n (steps)": "steps", "Hardware": "device"}
+    saved = vega.axis("saved_percent", "step time saved (%)", zero=True, ends=(1.05 * LOWEST, None), nice=False)
+    above = answer(data, bare, saved, LOWEST, hover)
+    if data["ms"].isna().all():
+        return [View(above, 190), View(vega.say("no method without exchange was measured"), 60)]
     lowest = lower_edge(data["ms"])
-    for ax, column, edge in ((above, "saved_percent", LOWEST), (below, "ms", lowest)):
-        methods = data[data["coloured"]].groupby(["method", "title", "device"], sort=False)
-        fastest = data[data["verdict"] == FASTEST].groupby("device", sort=False)
-        lines = [(DENSE, str(device), DENSE_LOOK, rows) for device, rows in fastest]
-        lines += [(str(t), str(device), look(str(m)), rows) for (m, t, device), rows in methods]
-        for number, (title, device, style, rows) in enumerate(lines):
-            aside = np.where(np.isinf(rows["mbit"]), _aside(number, len(lines)), 1.0)
-            points = rows.assign(x=rows["x"] * aside).sort_values("x")
-            _line(ax, points, column, edge, style, named_by_hardware(title, device, data["device"]))
-        _range(ax, data, column, edge, places)  # last, so that it is so in the legend
-    _percent_axis(above)
-    _time_axis(below, data, lowest)
-    for ax in axes:
-        _rate_axis(ax, places)
-    above.tick_params(labelbottom=False)
-    below.set_xlabel("rate of every link")
+    time = vega.axis("ms", "exposed communication (ms)", log=True, ends=(0.9 * lowest, None))
+    return [View(above, 190), View(answer(data, x, time, lowest, hover), 170)]
 
 
-def _places(data: pd.DataFrame) -> dict[str, float]:
-    """Each rate's place on a logarithmic axis. “No limit” stands apart on the right."""
-    rates = {rate: megabits(rate) for rate in data["rate"].unique()}
-    limited = [rate for rate in rates.values() if np.isfinite(rate)]
-    apart = APART * max(limited) if limited else 1.0
-    return {rate: min(rates[rate], apart) for rate in sorted(rates, key=lambda name: rates[name])}
+def answer(data: pd.DataFrame, x: Spec, y: Spec, edge: float, hover: Mapping[str, str]) -> list[Layer]:
+    """The coloured methods, dense as one line, and the range of those that are not known to keep their loss.
+
+    No line joins links without a limit to the others. What is below `edge` is a triangle there.
+    """
+    dense = data[data["verdict"] == FASTEST].assign(title=DENSE, method="dense")
+    rows = pd.concat([dense, data[data["coloured"]]]).dropna(subset=[y["field"]])
+    rows = rows.assign(label=labels(rows, data["device"]), Rate=rows["rate"].map(spoken))
+    looks, value = looks_of(rows), y["field"]
+    rows["exact"] = rows[value]
+    hover = {heading: "exact" if column == value else column for heading, column in hover.items()}
+    ends = ranges(data, [value]).rename(columns={f"{value}_low": value, f"{value}_high": "high"})
+    ends = ends.assign(lowest=ends[value], highest=ends["high"])
+    ends = ends.assign(
+        Rate=ends["rate"].map(spoken), label=REST, **{end: ends[end].clip(edge) for end in (value, "high")}
+    )
+    limited = ends["mbit"] < np.inf
+    rest = {"x": x, "y": y, "y2": {"field": "high"}, "fill": vega.LABEL}
+    told = {"Rate": "Rate", "Lowest": "lowest", "Highest": "highest"}
+    layers = [Layer(ends[limited], {"type": "area", "opacity": 1}, rest, {REST: REST_LOOK}, told)]
+    bar = {"type": "bar", "width": BAR, "opacity": 1}
+    layers += [Layer(ends[~limited], bar, rest, {REST: REST_LOOK}, told)] if not limited.all() else []
+    inside, unlimited = rows[value] >= edge, rows["rate"] == UNSHAPED
+    unsure = (rows["verdict"] == NOISE) & (value == "saved_percent")
+    layers += vega.lines(rows[inside & ~unlimited], looks, x, y, hover, marks=False)
+    layers += vega.points(rows[inside & ~unsure], looks, x, y, hover)
+    layers += vega.points(rows[inside & unsure], looks, x, y, hover, fill="white")
+    outside = rows[~inside].assign(**{value: edge})
+    layers += vega.points(outside, looks, x, y, hover, size=80, shape="triangle-down", stroke="black")
+    every = looks | ({} if ends.empty else {REST: REST_LOOK})  # the range has the last place in the legend
+    return [layer._replace(looks=every) for layer in layers if len(layer.rows)]
 
 
-def _aside(number: int, count: int) -> float:
-    """A factor on x that puts points beside each other where links are not limited: no line joins them there."""
-    return BAND ** ((2 * number + 1) / count - 1)
+def rate_axis(data: pd.DataFrame) -> Spec:
+    """The rates as they are spoken, from the slowest; links without a limit are last."""
+    rates = sorted(data["rate"].unique(), key=megabits)
+    shown = {"labelAngle": 0, "labelExpr": "split(datum.label, ' ')"}
+    order = {"sort": [spoken(rate) for rate in rates], "scale": {"type": "point", "padding": 0.3}}
+    return {"field": "Rate", "type": "ordinal", "title": "rate of every link", "axis": shown} | order
+
+
+def on_links(table: pd.DataFrame) -> dict[str, list[View]]:
+    """Table `links` as a chart of the page: step time saved against the fastest dense method, by rate.
+
+    One panel per model and layout, as in the figure.
+    """
+    own = table[(table["role"] != FLOOR) & (table["steps"] > 0)]
+    own = own.assign(coloured=coloured(table), saved_percent=own["step_dense_percent"])
+    own["preserved"] = own.get("preserved", pd.Series(False, own.index)).astype(bool)  # a file of last year has none
+    for name in ("step_s", "step_s_p20", "step_s_p80"):
+        own[name] = 1e3 * own[name]
+    title = "step time saved against the fastest dense method (%)"
+    y = vega.axis("saved_percent", title, zero=True, ends=(1.05 * LOWEST, None), nice=False)
+    hover = {heading: column for heading, column in TOLD.items() if column in own or column == "Rate"}
+    by = panel(own)
+    return {
+        str(name): [View(answer(rows, rate_axis(rows), y, LOWEST, hover), 300)]
+        for name in by.unique()
+        for rows in [own[by == name]]
+    }
 
 
 def lower_edge(values: pd.Series) -> float:
     """Half the lowest positive value; 0.1 without any."""
     positive = values[values > 0]
     return 0.5 * float(positive.min()) if len(positive) else 0.1
-
-
-def _range(ax: Axes, data: pd.DataFrame, column: str, edge: float, places: dict[str, float]) -> None:
-    """The band of the other methods, and beside it what it is where links are not limited."""
-    ends = ranges(data, [column])
-    low, high = (ends[f"{column}_{end}"].clip(lower=edge) for end in ("low", "high"))
-    x, limited = ends["rate"].map(places), np.isfinite(ends["mbit"])
-    shown = {"color": REST_LOOK, "linewidth": 1.5, "zorder": 1}
-    if limited.any():
-        ax.fill_between(x[limited], low[limited], high[limited], label=REST, **shown)
-    for place, bottom, top in zip(x[~limited], low[~limited], high[~limited], strict=True):
-        ax.fill_between([place / BAND, place * BAND], bottom, top, **shown)
-
-
-def _line(ax: Axes, points: pd.DataFrame, column: str, lowest: float, style: Look, label: str) -> None:
-    """A method's points, joined over the limited rates; what lies below `lowest` is a triangle there."""
-    inside, limited = points[points[column] >= lowest], np.isfinite(points["mbit"])
-    joined = points[column].where(points[column] >= lowest)
-    ax.plot([], [], color=style.colour, linestyle=style.dash, marker=style.marker, label=label)
-    ax.plot(points["x"][limited], joined[limited], color=style.colour, linestyle=style.dash, zorder=2)
-    ax.plot(inside["x"], inside[column], style.marker, color=style.colour, zorder=2)
-    unsure = inside[inside["verdict"] == NOISE] if column == "saved_percent" else inside.head(0)
-    ax.plot(unsure["x"], unsure[column], style.marker, color=style.colour, markerfacecolor="white", zorder=3)
-    outside = points[points[column] < lowest]
-    ax.plot(outside["x"], [lowest] * len(outside), "v", color=style.colour, markersize=6, markeredgecolor="black")
-
-
-def _percent_axis(ax: Axes) -> None:
-    ax.set_ylim(bottom=max(ax.get_ylim()[0], 1.05 * LOWEST))
-    ax.set_ylabel("step time saved (%)")
-
-
-def _time_axis(ax: Axes, data: pd.DataFrame, lowest: float) -> None:
-    ax.set_yscale("log")
-    few = data["ms"].max() < 100 * lowest  # a decade or two
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.set_ylim(bottom=0.9 * lowest)
-    ax.set_ylabel("exposed communication (ms)")
-    if data["ms"].isna().all():
-        words = "no method without exchange was measured"
-        ax.annotate(words, (0.5, 0.5), xycoords="axes fraction", ha="center", color="#777777")
-
-
-def _rate_axis(ax: Axes, places: dict[str, float]) -> None:
-    ax.set_xscale("log")
-    ax.set_xticks(list(places.values()), [spoken(rate).replace(" ", "\n") for rate in places])
-    ax.xaxis.set_minor_locator(NullLocator())
-    last = max(places.values())
-    ends = 1.1 * BAND * last if UNSHAPED in places else 1.5 * last
-    ax.set_xlim(min(places.values()) / 1.5, ends)
-    if UNSHAPED in places:
-        ax.axvspan(last / BAND / 1.1, ends, color="#F4F4F4", linewidth=0, zorder=0)

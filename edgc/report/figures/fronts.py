@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.by_hardware import named_by_hardware
-from edgc.report.figures.curves import FILLS, GROUP, Y_LABEL
+from edgc.report import vega
+from edgc.report.figures.by_hardware import labels, looks_of
+from edgc.report.figures.curves import GROUP, Y_LABEL
 from edgc.report.study import Study
-from edgc.report.style import CROWDED, GREY, always_named, look
+from edgc.report.style import CROWDED, always_named
+from edgc.report.vega import Layer, Spec, View
 
 NOTE = {
     "Small point": "a finished run",
@@ -21,7 +19,6 @@ NOTE = {
     "names them",
     "Read": "lower left is better",
 }
-WIDTH = 8.2
 
 
 def build_front(study: Study, spent: str) -> pd.DataFrame:
@@ -50,45 +47,32 @@ def front(runs: pd.DataFrame, both: tuple[str, str]) -> set[str]:
     }
 
 
-def styled(data: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
-    """The rows of each method and device, and how their large point is drawn: grey and without a name if need be."""
-    devices, methods = list(data["device"].unique()), set(data["method"])
+def styled(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that have a look and a name, with their `label`, and those that are grey."""
+    methods = set(data["method"])
     named = always_named(methods) if len(methods) > CROWDED else methods
-    for (method, title, device), rows in data.groupby(["method", "title", "device"], sort=False):
-        grey = method not in named and not rows["front"].any()
-        own = GREY if grey else look(str(method))
-        yield (
-            rows,
-            {
-                "label": None if grey else named_by_hardware(str(title), str(device), data["device"]),
-                "color": own.colour,
-                "marker": own.marker,
-                "markersize": 3.5 if grey else 6,
-                "fillstyle": FILLS[devices.index(device) % len(FILLS)],
-                "zorder": 1 if grey else 2,
-                "linestyle": "none",
-                "elinewidth": 0.8,
-            },
-        )
+    apart = data["method"].isin(named) | data["front"]
+    return data[apart].assign(label=labels(data[apart], data["device"])), data[~apart]
 
 
-def join(data: pd.DataFrame, ax: Axes, x: str, y: str) -> None:
-    """The line through the means on the front, one for each device."""
-    for _, best in data[data["front"]].groupby("device"):
-        means = best.groupby("method")[[x, y]].mean().sort_values(x)
-        ax.plot(means[x], means[y], color="#444444", linestyle=":", linewidth=1.2, marker="", zorder=1)
+def join(data: pd.DataFrame, x: Spec, y: Spec) -> list[Layer]:
+    """The line through the points on the front, one for each device."""
+    return vega.joined(data[data["front"]].sort_values(x["field"]), x, y, "device")
 
 
-def draw_front(data: pd.DataFrame, ax: Axes, spent: str, x_label: str) -> None:
+def draw_front(data: pd.DataFrame, x: Spec) -> list[View]:
     """One model's points, and the line through its front."""
-    for rows, style in styled(data):
-        x, y = rows[spent], rows["loss"]
-        ax.plot(x, y, ".", color=style["color"], markersize=3, alpha=0.6)
-        ax.errorbar(x.mean(), y.mean(), xerr=_bars(x), yerr=_bars(y), **style)
-    join(data, ax, spent, "loss")
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(Y_LABEL)
-
-
-def _bars(values: pd.Series) -> list[list[float]]:
-    return [[values.mean() - values.min()], [values.max() - values.mean()]]
+    spent, y = x["field"], vega.axis("loss", Y_LABEL)
+    named, grey = styled(data)
+    looks, hover = looks_of(named), {"Method": "title", str(x["title"]): spent, "Final loss (nats)": "loss"}
+    layers = vega.others(grey.groupby("title", as_index=False)[[spent, "loss"]].mean(), x, y, hover)
+    means = named.groupby(["label", "title", "device", "front"], sort=False, as_index=False).agg(
+        **{spent: (spent, "mean"), "loss": ("loss", "mean"), "n": ("seed", "nunique")},
+        x_low=(spent, "min"), x_high=(spent, "max"), low=("loss", "min"), high=("loss", "max"),
+    )  # fmt: skip
+    layers += join(means, x, y)
+    layers += vega.points(named, looks, x, y, hover | {"Seed": "seed"}, size=8, shape="circle")
+    layers += vega.spread(means, looks, x, y, "x", "x_low", "x_high")
+    layers += vega.spread(means, looks, x, y, "y", "low", "high")
+    layers += vega.points(means, looks, x, y, hover | {"n (seeds)": "n", "Hardware": "device"}, size=70)
+    return [View(layers, 300)]

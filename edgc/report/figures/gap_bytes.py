@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
-from edgc.report.figures.by_hardware import named_by_hardware
-from edgc.report.figures.curves import FILLS
+from edgc.report import vega
+from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.study import Study, baseline_of, lines
 from edgc.report.style import look
 from edgc.report.tables import variants
+from edgc.report.vega import View
 
 TITLE = "Loss gap against payload"
 NOTE = {
@@ -18,8 +17,9 @@ NOTE = {
     "Dotted": "fixed ranks",
     "Read": "lower left is better",
 }
-ROWS = 1
 
+HOVER = {"Method": "title", "Payload (bytes)": "payload", "Loss gap (nats)": "gap", "Lowest seed": "gap_low"}
+HOVER |= {"Highest seed": "gap_high", "n (seeds)": "n", "Hardware": "device"}
 COLUMNS = ["model", "method", "title", "device", "n", "fixed", "baseline"]
 COLUMNS += [f"{what}{suffix}" for what in ("payload", "gap") for suffix in ("", "_low", "_high")]
 
@@ -44,29 +44,15 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's points; fixed ranks of the same hardware are joined."""
-    devices = list(data["device"].unique())
-    for _, row in data.iterrows():
-        style = look(row["method"])
-        label = named_by_hardware(row["title"], row["device"], data["device"])
-        ax.errorbar(
-            row["payload"], row["gap"], xerr=_bars(row, "payload"), yerr=_bars(row, "gap"), label=label,
-            color=style.colour, marker=style.marker, markersize=6, linestyle="none", elinewidth=1, capsize=2,
-            fillstyle=FILLS[devices.index(row["device"]) % len(FILLS)],
-        )  # fmt: skip
-    for _, fixed in data[data["fixed"]].sort_values("payload").groupby("device"):
-        colour = look(fixed["method"].iloc[0]).colour
-        ax.plot(fixed["payload"], fixed["gap"], color=colour, linestyle=":", linewidth=1, marker="", zorder=1)
-    ax.axhline(0, color="#888888", linewidth=0.8)
-    ax.set_xscale("log")
-    decades = data["payload_high"].max() > 5 * data["payload_low"].min()
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if decades else MaxNLocator(6, steps=(1, 2, 5, 10)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
-    ax.set_xlabel("gradient bytes handed over in a run, all ranks")
-    ax.set_ylabel(f"loss gap to {data['baseline'].iloc[0]} (nats/token)")
-
-
-def _bars(row: pd.Series, name: str) -> list[list[float]]:
-    return [[row[name] - row[f"{name}_low"]], [row[f"{name}_high"] - row[name]]]
+    x = vega.axis("payload", "gradient bytes handed over in a run, all ranks", log=True, unit="B")
+    y = vega.axis("gap", f"loss gap to {data['baseline'].iloc[0]} (nats/token)", zero=True)
+    rows = data.assign(label=labels(data, data["device"]))
+    looks, fixed = looks_of(rows), rows[rows["fixed"]].sort_values("payload")
+    layers = vega.at("y", y, 0)
+    if len(fixed):
+        layers += vega.joined(fixed, x, y, "device", look(fixed["method"].iloc[0]).colour)
+    layers += vega.spread(rows, looks, x, y, "x", "payload_low", "payload_high")
+    layers += vega.spread(rows, looks, x, y, "y", "gap_low", "gap_high")
+    return [View([*layers, *vega.points(rows, looks, x, y, HOVER, size=70)])]

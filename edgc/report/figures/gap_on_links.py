@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
 
+from edgc.report import vega
 from edgc.report.figures import fronts
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
 from edgc.report.tables import links
 from edgc.report.timed_steps import FLOOR, spoken
+from edgc.report.vega import View
 
 TITLE = "Loss gap against a step's time, by rate of the links"
 NOTE = {
@@ -19,8 +20,10 @@ NOTE = {
     "Grey": fronts.NOTE["Grey"],
     "Read": "lower left is better; the axis is linear up to 0.05 nats, logarithmic above",
 }
-ROWS = 1
 LINEAR = 0.05  #: nats
+GAPS = (-1, -0.5, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)  #: nats that the axis names
+HOVER = {"Method": "title", "Step (ms)": "ms", "Loss gap (nats)": "gap", "± over seeds (nats)": "gap_sd"}
+HOVER |= {"n (seeds)": "gap_n", "Hardware": "device"}
 COLUMNS = ["model", "method", "title", "device", "rate", "panel", "seconds", "gap", "gap_sd", "gap_n", "front"]
 
 
@@ -42,18 +45,23 @@ def build(study: Study) -> pd.DataFrame:
     return data[COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One rate's points, milliseconds."""
-    # Before the points: they make the margins, in the scale that is set by then. Later, markers would be cut.
-    ax.set_yscale("symlog", linthresh=LINEAR)
-    ax.set_xscale("log")
-    shown = data.assign(seconds=1e3 * data["seconds"])
-    for rows, style in fronts.styled(shown):
-        ax.errorbar(rows["seconds"], rows["gap"], yerr=rows["gap_sd"].fillna(0), **style)
-    fronts.join(shown, ax, "seconds", "gap")
-    ax.axhline(0, color="#888888", linewidth=0.8)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("time of a step (ms)")
-    ax.set_ylabel("loss gap (nats/token)")
+    sd = data["gap_sd"].fillna(0)
+    data = data.assign(ms=1e3 * data["seconds"], low=data["gap"] - sd, high=data["gap"] + sd)
+    x = vega.axis("ms", "time of a step (ms)", log=True)
+    y = vega.axis(
+        "gap", "loss gap (nats/token)", form="~g", ticks=_gaps(data), type="symlog", constant=LINEAR, padding=12
+    )
+    y["axis"]["labelOverlap"] = True
+    named, grey = fronts.styled(data)
+    looks = looks_of(named)
+    layers = [*vega.at("y", y, 0), *vega.spread(grey, {}, x, y, "y", "low", "high")]
+    layers += [*vega.others(grey, x, y, HOVER), *fronts.join(named, x, y)]
+    layers += vega.spread(named, looks, x, y, "y", "low", "high")
+    return [View([*layers, *vega.points(named, looks, x, y, HOVER, size=50)])]
+
+
+def _gaps(data: pd.DataFrame) -> list[float]:
+    """Ticks that the scale, linear at zero, has room for."""
+    return [gap for gap in GAPS if data["low"].min() <= gap <= data["high"].max()]

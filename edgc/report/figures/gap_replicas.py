@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
-from edgc.report.style import look
 from edgc.report.tables import replicas
+from edgc.report.vega import View
 
 TITLE = "Loss gap by replicas"
 NOTE = {
@@ -15,7 +16,6 @@ NOTE = {
     "interval",
     "Read": "a line that rises: more replicas hurt",
 }
-ROWS = 1
 
 COLUMNS = ["model", "method", "title", "replicas", "pairs", "gap", "gap_low", "gap_high", "baseline"]
 APART = 1.03  #: between neighbours of one degree, so that intervals do not hide each other
@@ -31,20 +31,14 @@ def build(study: Study) -> pd.DataFrame:
     return found.assign(baseline=table.loc[of, "title"].max())[COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's lines."""
-    lines = list(data.sort_values("replicas").groupby("method", sort=False))
-    for place, (method, rows) in enumerate(lines):
-        style = look(str(method))
-        ax.errorbar(
-            rows["replicas"] * APART ** (place - (len(lines) - 1) / 2), rows["gap"],
-            yerr=[(rows["gap"] - rows["gap_low"]).fillna(0), (rows["gap_high"] - rows["gap"]).fillna(0)],
-            label=rows["title"].iloc[0], color=style.colour, marker=style.marker, markersize=5, linestyle=style.dash,
-            elinewidth=0.8, capsize=2,
-        )  # fmt: skip
-    degrees = sorted(data["replicas"].unique())
-    ax.axhline(0, color="#888888", linewidth=0.8)
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(degrees, [f"{degree}" for degree in degrees])
-    ax.set_xlabel("replicas that share a global batch")
-    ax.set_ylabel(f"loss gap to {data['baseline'].iloc[0]} (nats/token)")
+    lines = list(data.sort_values("replicas")["method"].unique())
+    aside = APART ** (data["method"].map(lines.index) - (len(lines) - 1) / 2)
+    rows = data.assign(label=data["title"], x=data["replicas"] * aside).sort_values("replicas")
+    looks = looks_of(rows)
+    x = vega.axis("x", "replicas that share a global batch", log=True, ticks=vega.ticks(data["replicas"]))
+    y = vega.axis("gap", f"loss gap to {data['baseline'].iloc[0]} (nats/token)", zero=True)
+    hover = {"Method": "title", "Replicas": "replicas", "Loss gap (nats)": "gap", "n (pairs of seeds)": "pairs"}
+    layers = [*vega.at("y", y, 0), *vega.spread(rows, looks, x, y, "y", "gap_low", "gap_high")]
+    return [View([*layers, *vega.lines(rows, looks, x, y, hover)])]

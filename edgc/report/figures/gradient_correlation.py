@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.shades import KINDS, LAW, kind, panels
+from edgc.report import vega
+from edgc.report.figures.shades import LAW, kind, kind_look, panels
 from edgc.report.low_rank import cosines, spectra
 from edgc.report.study import Study, lines
+from edgc.report.style import Look
+from edgc.report.vega import View
 
 TITLE = "Correlation between gradient matrices"
 NOTE = {
@@ -18,8 +18,8 @@ NOTE = {
     "Below": "a matrix with itself at the look before",
     "Dashed": "independent random matrices of the smallest shape",
 }
-ROWS = 2
 
+RANDOM = {"random matrices": Look(LAW, "circle", "dashed")}
 COLUMNS = ["model", "stage", "panel", "pair", "kind", "step", "cosine", "chance", "n"]
 
 
@@ -52,17 +52,19 @@ def build(study: Study) -> pd.DataFrame:
     return table.assign(panel=panels(table))[COLUMNS]
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: between layers above, between times below."""
-    for ax, pair in zip(axes, ("layers", "times"), strict=True):
-        same = data[data["pair"] == pair]
-        for name, rows in same.groupby("kind", sort=False):
-            ax.plot(rows["step"], rows["cosine"], color=KINDS.get(str(name), "#BBBBBB"), label=str(name))
-        if len(same):
-            ax.axhline(same["chance"].max(), color=LAW, linestyle="--", linewidth=1, label="random matrices")
-        ax.set_yscale("log")
-        ax.set_ylim(1e-3, 1)
-    axes[0].set_ylabel("|cosine|, two layers")
-    axes[1].set_ylabel("|cosine|, two times")
-    axes[0].tick_params(labelbottom=False)
-    axes[1].set_xlabel("optimizer step")
+    x, bare = vega.axis("step", "optimizer step"), vega.axis("step", None, bare=True)
+    hover = {"Kind": "kind", "Step": "step", "Mean |cosine|": "cosine", "n (cosines)": "n"}
+    views = []
+    for pair, title, along in (("layers", "|cosine|, two layers", bare), ("times", "|cosine|, two times", x)):
+        y = vega.axis("cosine", title, log=True, ends=(1e-3, 1))
+        rows = data[data["pair"] == pair].assign(label=lambda same: same["kind"])
+        looks = {name: kind_look(name) for name in rows["kind"].unique()}
+        layers = vega.lines(rows, looks, along, y, hover)
+        if len(rows):
+            chance = rows.groupby("step", as_index=False).first()
+            chance = chance.assign(label="random matrices", cosine=rows["chance"].max())
+            layers += vega.lines(chance, RANDOM, along, y, {}, marks=False, width=1)
+        views.append(View(layers, 170))
+    return views

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from edgc.core.exchange.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
+from edgc.report import vega
 from edgc.report.figures.shades import LAW, by_time, panels
 from edgc.report.low_rank import moments_of_training
 from edgc.report.study import Study
+from edgc.report.style import Look
+from edgc.report.vega import View
 
 TITLE = "Elements of the gradients"
 NOTE = {
@@ -20,7 +21,6 @@ NOTE = {
     "Dashed": "normal",
     "Below": "embeddings: words, positions and output layer",
 }
-ROWS = 2
 
 COLUMNS = ["model", "stage", "panel", "embedding", "step", "deviations", "density", "n"]
 
@@ -45,18 +45,20 @@ def build(study: Study) -> pd.DataFrame:
     return table.assign(panel=panels(table))[COLUMNS]
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: layers' matrices above, embeddings below."""
-    steps = sorted(data["step"].unique())
-    for ax, embedding in zip(axes, (False, True), strict=True):
-        for step, colour in zip(steps, by_time(len(steps)), strict=True):
-            own = data[(data["embedding"] == embedding) & (data["step"] == step)]
-            ax.plot(own["deviations"], own["density"].where(own["density"] > 0), color=colour, label=f"step {step}")
-        unit = np.linspace(-HISTOGRAM_LIMIT, HISTOGRAM_LIMIT, 200)
-        ax.plot(unit, np.exp(-(unit**2) / 2) / np.sqrt(2 * np.pi), "--", color=LAW, linewidth=1, label="normal")
-        ax.set_yscale("log")
-        ax.set_ylim(1e-5, 10)
-        ax.set_xlim(-HISTOGRAM_LIMIT, HISTOGRAM_LIMIT)
-        ax.set_ylabel("embeddings: density" if embedding else "matrices of layers: density")
-    axes[0].tick_params(labelbottom=False)
-    axes[-1].set_xlabel("standard deviations from the mean")
+    looks = by_time(f"step {step}" for step in sorted(data["step"].unique()))
+    unit = np.linspace(-HISTOGRAM_LIMIT, HISTOGRAM_LIMIT, 80)
+    normal = pd.DataFrame({"deviations": unit, "density": np.exp(-(unit**2) / 2) / np.sqrt(2 * np.pi)})
+    views = []
+    for embedding, name in ((False, "matrices of layers"), (True, "embeddings")):
+        x = vega.axis("deviations", "standard deviations from the mean", nice=False, bare=not embedding)
+        y = vega.axis("density", f"{name}: density", log=True, ends=(1e-5, 10))
+        rows = data[(data["embedding"] == embedding) & (data["density"] > 0)]
+        rows = rows.assign(label="step " + rows["step"].astype(str))
+        hover = {"Step": "step", "Deviations": "deviations", "Density": "density", "n (matrices)": "n"}
+        layers = vega.lines(rows, looks, x, y, hover, marks=False)
+        law = {"normal": Look(LAW, "circle", "dashed")}
+        layers += vega.lines(normal.assign(label="normal"), law, x, y, {}, marks=False, width=1)
+        views.append(View(layers, 170))
+    return views

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report import style
+from edgc.report import vega
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.study import WARMUP_STEPS, Study
-from edgc.report.style import MARKERS, PALETTE
+from edgc.report.style import MARKERS, PALETTE, Look
 from edgc.report.tables import latency
+from edgc.report.vega import View
 
 TITLE = "Communication latency"
 NOTE = {
     "Point": f"median over steps, the first {WARMUP_STEPS} of a run left out",
     "Thin line": "20 and 80 % quantiles",
 }
-ROWS = 1
-APART = 0.18  #: of a row, between two definitions
+HOVER = {"Method": "title", "Definition": "label", "Median (ms)": "seconds", "Shortest 20 % (ms)": "p20"}
+HOVER |= {"Longest 20 % (ms)": "p80", "n (runs)": "runs", "n (steps)": "steps", "Hardware": "device"}
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -41,22 +41,18 @@ def build(study: Study) -> pd.DataFrame:
 panel = by_hardware
 
 
-def height(data: pd.DataFrame) -> float:
-    """Inches for the names of all methods of a panel."""
-    return style.height(int(data.groupby(panel(data))["method"].nunique().max()) if len(data) else 0)
-
-
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model, milliseconds: a row for each method, the first on top, and in it a point for each definition."""
-    definitions = list(data.groupby("definition", sort=False))
-    for number, (colour, marker, (definition, rows)) in enumerate(zip(PALETTE, MARKERS, definitions, strict=False)):
-        ms = 1e3 * rows[["seconds", "p20", "p80"]]
-        spread = [ms["seconds"] - ms["p20"], ms["p80"] - ms["seconds"]]
-        below = APART * (number - (len(definitions) - 1) / 2)  # so that no point lies on another
-        places = [row + below for row in range(len(rows))]
-        ax.errorbar(ms["seconds"], places, xerr=spread, fmt=marker, color=colour, elinewidth=0.7, label=definition)
-    names = data["title"].unique()
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel("communication latency (ms)")
+    ms = {name: 1e3 * data[name] for name in ("seconds", "p20", "p80")}
+    rows = data.assign(label=data["definition"], **ms)
+    looks = {
+        name: Look(colour, marker, "solid")
+        for name, colour, marker in zip(rows["label"].unique(), PALETTE, MARKERS, strict=False)
+    }
+    x = vega.axis("seconds", "communication latency (ms)", zero=True)
+    y = vega.names()
+    layers = [
+        *vega.spread(rows, looks, x, y, "x", "p20", "p80"),
+        *vega.points(rows, looks, x, y, HOVER, size=40),
+    ]
+    return [View(vega.beside(layers, looks), 24 * data["title"].nunique())]

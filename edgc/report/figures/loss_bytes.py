@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from edgc.report.cpu_models import pooled
 from edgc.report.figures.curves import NOTE, build_curves, draw_curves
 from edgc.report.study import Study
+from edgc.report.vega import View, axis
 
 TITLE = "Loss against wire bytes"
-ROWS = 1
-SPAN = 1000  #: from the least to the most bytes on, three labels a decade would run into each other
 
-__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
+__all__ = ["NOTE", "TITLE", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -23,11 +20,6 @@ def build(study: Study) -> pd.DataFrame:
     return data[data["x"] > 0].reset_index(drop=True)  # the axis is logarithmic
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's curves."""
-    draw_curves(data, ax, "gradient bytes sent, all ranks")
-    ax.set_xscale("log")
-    wide = not data.empty and data["x"].max() > SPAN * data["x"].min()
-    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
+    return draw_curves(data, axis("x", "gradient bytes sent, all ranks", log=True, unit="B"))

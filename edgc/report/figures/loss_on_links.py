@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
 
 from edgc.report.figures import curves
 from edgc.report.study import Study
 from edgc.report.style import always_named
 from edgc.report.tables import links
 from edgc.report.timed_steps import FLOOR, spoken
+from edgc.report.vega import View, axis
 from edgc.report.verdicts import published_as
 
 TITLE = "Loss against time, by rate of the links"
@@ -23,7 +22,6 @@ NOTE = {
     "Read": "lower left is better. All trained as many steps. The learning rate falls until the last of them, so a "
     "loss on the way is higher than that of a training which was to end there: compare ends with ends",
 }
-ROWS = 1
 COLUMNS = ["panel", "rate", *curves.GROUP, "step", "x", "loss", "low", "high", "n", "diverged", "front"]
 
 
@@ -65,11 +63,7 @@ def _front(points: pd.DataFrame) -> pd.Series:
     return (ordered["loss"] < lowest).reindex(points.index, fill_value=False)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One rate's curves."""
     shown = {*data.loc[data["front"], "method"], *always_named(data["method"])}
-    curves.draw_curves(data, ax, "training time (s)", shown)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_locator(NullLocator())
+    return curves.draw_curves(data, axis("x", "training time (s)", log=True), shown)

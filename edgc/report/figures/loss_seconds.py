@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.figures.curves import NOTE, build_curves, draw_curves
 from edgc.report.study import Study
+from edgc.report.vega import View, axis
 
 TITLE = "Loss against time"
-ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw", "panel"]
+__all__ = ["NOTE", "TITLE", "build", "draw", "panel"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -23,7 +22,6 @@ def build(study: Study) -> pd.DataFrame:
 panel = by_hardware
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's curves on one kind of hardware."""
-    draw_curves(data, ax, "training time (s)")
-    ax.set_xlim(left=0)
+    return draw_curves(data, axis("x", "training time (s)", ends=(0, None)))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from edgc.report.cpu_models import pooled
 from edgc.report.figures.curves import NOTE, build_curves, draw_curves
 from edgc.report.study import Study
+from edgc.report.vega import View, axis
 
 TITLE = "Loss against step"
-ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw"]
+__all__ = ["NOTE", "TITLE", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -20,7 +19,6 @@ def build(study: Study) -> pd.DataFrame:
     return build_curves(pooled(study), "step")
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's curves."""
-    draw_curves(data, ax, "optimizer step")
-    ax.set_xlim(left=0)
+    return draw_curves(data, axis("x", "optimizer step", ends=(0, None)))

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
+from edgc.report import vega
 from edgc.report.figures.shades import LAW, by_time, panels
 from edgc.report.low_rank import RANKS, errors, moments_of_training, spectra
 from edgc.report.study import Study, lines
+from edgc.report.style import Look
+from edgc.report.vega import View
 
 TITLE = "True error of a rank"
 NOTE = {
-    "Error": "‖M − M_r‖ / ‖M‖ of the best approximation, mean over a stage's matrices and seeds",
+    "Error": "norm of what the best approximation leaves of a matrix, over its norm; mean over matrices and seeds",
     "Bar": "from the 20 to the 80 % quantile of the matrices",
     "Dashed": "g(r) / √(mn): an i.i.d. normal matrix of the same shape",
 }
-ROWS = 2
 
+RANDOM = {"random matrix": Look(LAW, "circle", "dashed")}
 ALL_RANKS = (1, 2, 4, 8, 16, 32, 64)
 COLUMNS = ["model", "stage", "panel", "step", "rank", "relative", "low", "high", "iid", "n"]
 
@@ -41,40 +40,22 @@ def build(study: Study) -> pd.DataFrame:
     return table.assign(panel=panels(table))[COLUMNS]
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: against rank above, over training below."""
-    above, below = axes
+    hover = {"Rank": "rank", "Step": "step", "Relative error": "relative", "Random matrix": "iid", "n (matrices)": "n"}
+    y = vega.axis("relative", "relative error", ends=(0, 1))
     steps = moments_of_training(data["step"])
-    for step, colour in zip(steps, by_time(len(steps)), strict=True):
-        own = data[data["step"] == step]
-        bars = [own["relative"] - own["low"], own["high"] - own["relative"]]
-        above.errorbar(
-            own["rank"], own["relative"], yerr=bars, color=colour, marker="o", capsize=2, label=f"step {step}"
-        )
-    law = data.drop_duplicates("rank")
-    above.plot(law["rank"], law["iid"], "--", color=LAW, label="random matrix")
-    above.set_xscale("log", base=2)
-    above.set_xticks(ALL_RANKS)
-    above.xaxis.set_major_formatter(ScalarFormatter())
-    above.xaxis.set_minor_locator(NullLocator())
-    above.set_xlabel("rank")
-    above.set_ylabel("relative error")
-    above.set_ylim(0, 1)
-    for rank, width in zip(RANKS, (0.8, 1.2, 1.6, 2.0), strict=True):
-        own = data[data["rank"] == rank].sort_values("step")
-        if own.empty:
-            continue
-        below.plot(own["step"], own["relative"], color="black", linewidth=width)
-        below.axhline(own["iid"].iloc[0], color=LAW, linestyle="--", linewidth=width / 2)
-        below.annotate(
-            f"r = {rank}",
-            (own["step"].iloc[-1], own["relative"].iloc[-1]),
-            (3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-        )
-    below.set_xlim(0, 1.1 * data["step"].max())
-    below.set_ylim(0, 1)
-    below.set_xlabel("optimizer step")
-    below.set_ylabel("relative error")
+    rows = data[data["step"].isin(steps)].assign(label=lambda own: "step " + own["step"].astype(str))
+    looks, x = by_time(f"step {step}" for step in steps), vega.axis("rank", "rank", log=True, ticks=ALL_RANKS)
+    law = data.drop_duplicates("rank").assign(label="random matrix", relative=lambda own: own["iid"])
+    above = vega.spread(rows, looks, x, y, "y", "low", "high")
+    above += vega.lines(rows, looks, x, y, hover)
+    above += vega.lines(law, RANDOM, x, y, hover, marks=False)
+    x = vega.axis("step", "optimizer step", zero=True, ends=(0, 1.1 * data["step"].max()), nice=False)
+    over = data[data["rank"].isin(RANKS)].sort_values("step")
+    line = {"type": "line", "stroke": "black", "strokeWidth": 1.5}
+    below = [vega.Layer(over, line, {"x": x, "y": y, "detail": [{"field": "rank"}]}, {}, hover)]
+    for rank, own in over.groupby("rank"):
+        below += vega.at("y", y, own["iid"].iloc[0], LAW, "dashed")
+        below += vega.text(own.tail(1).assign(said=f"r = {rank}"), x, y, "said", align="left", dx=4)
+    return [View(above, 200), View(below, 200)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.shades import STAGES, TITLES
+from edgc.report import vega
+from edgc.report.figures.shades import TITLES, stage_look
 from edgc.report.study import Study, lines
-from edgc.report.style import DASHES
+from edgc.report.style import GREY
+from edgc.report.vega import View
 from edgc.report.window_means import EARLY, FULL, trajectories, window_means
 
 TITLE = "Entropy of the gradients"
@@ -19,7 +18,6 @@ NOTE = {
     "Bold": "means of a window",
     "Shaded": f"the first {100 * EARLY:g} % of the steps",
 }
-ROWS = 2
 
 SCALED = ("gaussian", "histogram_differential")  #: estimators that fall with the gradient's scale: one axis
 COLUMNS = ["model", "title", "stage", "estimator", "step", "entropy", "window_mean", "late", "n"]
@@ -41,25 +39,27 @@ def build(study: Study) -> pd.DataFrame:
     return pd.concat(found).groupby(keys, sort=False, as_index=False).agg(how)[COLUMNS]
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model: above what falls with the gradient's scale, below what does not."""
-    above, below = axes
-    for (title, stage, estimator), rows in data.groupby(["title", "stage", "estimator"], sort=False):
-        ax = above if estimator in SCALED else below
-        colour = STAGES[int(str(stage)) % len(STAGES)]
-        dash = DASHES[1] if estimator == "histogram_differential" else "-"
-        several = data["title"].nunique() > 1
-        label = f"{title}, stage {stage}" if several else f"stage {stage}"
-        ax.plot(rows["step"], rows["entropy"], color=colour, linewidth=0.5, alpha=0.45)
-        label = f"{label}, {TITLES[str(estimator)]}" if ax is above else "_below"
-        ax.plot(rows["step"], rows["window_mean"], color=colour, linestyle=dash, label=label)
-    above.set_ylabel("entropy (nats)")
-    below.set_ylabel("histogram's entropy, blind to scale (nats)")
-    for ax in axes:
-        ax.axvspan(0, data["late"].max(), color="#F2F2F2", linewidth=0, zorder=0)
-    if (data["estimator"] != "histogram").all():
-        below.set_visible(False)
-    above.tick_params(labelbottom=False)
-    below.set_xlim(0, data["step"].max())
-    above.sharex(below)
-    below.set_xlabel("optimizer step")
+    several, scaled = data["title"].nunique() > 1, data["estimator"].isin(SCALED)
+    stage = (data["title"] + ", " if several else "") + "stage " + data["stage"].astype(str)
+    rows = data.assign(label=stage.where(~scaled, stage + ", " + data["estimator"].map(TITLES)))
+    looks = {}
+    for row in rows.drop_duplicates("label").to_dict("records"):
+        dash = "dashed" if row["estimator"] == "histogram_differential" else "solid"
+        looks[row["label"]] = stage_look(int(row["stage"]))._replace(dash=dash)
+    hover = {"Of": "label", "Step": "step", "Entropy (nats)": "entropy", "Window's mean (nats)": "window_mean"}
+    kinds = [(rows[scaled], "entropy (nats)"), (rows[~scaled], "histogram's entropy, blind to scale (nats)")]
+    kinds = [(own, title) for own, title in kinds if len(own)]
+    views = []
+    for place, (own, title) in enumerate(kinds):
+        bare = place + 1 < len(kinds)
+        x = vega.axis("step", "optimizer step", ends=(0, None), nice=False, bare=bare)
+        y = vega.axis("entropy", title)
+        known = {label: look for label, look in looks.items() if label in set(own["label"])}
+        means = own.dropna(subset=["window_mean"])
+        thin = vega.lines(own, dict.fromkeys(known, GREY), x, y, {}, marks=False, width=0.5)
+        thin = [layer._replace(mark=layer.mark | {"opacity": 0.5}, looks=known) for layer in thin]
+        bold = vega.lines(means, known, x, y | {"field": "window_mean"}, hover, marks=False)
+        views.append(View([*vega.shade("x", x, 0, float(data["late"].max())), *thin, *bold], 180))
+    return views

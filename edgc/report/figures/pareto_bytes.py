@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
 from edgc.report.cpu_models import pooled
-from edgc.report.figures.fronts import NOTE, WIDTH, build_front, draw_front
+from edgc.report.figures.fronts import NOTE, build_front, draw_front
 from edgc.report.study import Study
+from edgc.report.vega import View, axis
 
 TITLE = "Final loss against bytes"
-ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw"]
+__all__ = ["NOTE", "TITLE", "build", "draw"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -21,11 +19,7 @@ def build(study: Study) -> pd.DataFrame:
     return build_front(pooled(study), "wire_bytes")
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model, bytes on a logarithmic axis."""
-    draw_front(data, ax, "wire_bytes", "gradient bytes sent in a run, all ranks")
-    if (data["wire_bytes"] > 0).any():
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(EngFormatter(unit="B", sep=" "))
+    log = bool((data["wire_bytes"] > 0).any())
+    return draw_front(data, axis("wire_bytes", "gradient bytes sent in a run, all ranks", log=log, unit="B"))

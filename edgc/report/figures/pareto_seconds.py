@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from edgc.report.figures.by_hardware import by_hardware
-from edgc.report.figures.fronts import NOTE, WIDTH, build_front, draw_front
+from edgc.report.figures.fronts import NOTE, build_front, draw_front
 from edgc.report.study import Study
+from edgc.report.vega import View, axis
 
 TITLE = "Final loss against time"
-ROWS = 1
 
-__all__ = ["NOTE", "ROWS", "TITLE", "WIDTH", "build", "draw", "panel"]
+__all__ = ["NOTE", "TITLE", "build", "draw", "panel"]
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -23,6 +22,6 @@ def build(study: Study) -> pd.DataFrame:
 panel = by_hardware
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model on one kind of hardware."""
-    draw_front(data, ax, "seconds", "training time (s)")
+    return draw_front(data, axis("seconds", "training time (s)"))

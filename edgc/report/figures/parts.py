@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.study import Study, lines
-from edgc.report.style import look
 from edgc.report.tables import parts
+from edgc.report.vega import View
 
 TITLE = "Loss without each part"
 NOTE = {"Small point": "a seed", "Large point": "mean over seeds", "Read": "right of the line the part helps"}
-ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -28,19 +28,17 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "method", "title", "device", "whole", "seed", "gap"])
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's parts, the first on top."""
-    several = data["device"].nunique() > 1
-    groups = list(data.groupby(["method", "title", "device"], sort=False))
-    for place, ((method, _, _), rows) in enumerate(groups):
-        colour = look(str(method)).colour
-        ax.plot(rows["gap"], [place] * len(rows), "o", markersize=3.5, markerfacecolor="white", color=colour)
-        ax.plot(rows["gap"].mean(), place, marker="D", markersize=6.5, color=colour)
-    ax.axvline(0, color="#888888", linewidth=0.8)
-    ax.set_yticks(
-        range(len(groups)), [f"{title}\n{device}" if several else str(title) for (_, title, device), _ in groups]
+    rows = data.assign(label=labels(data, data["device"]))
+    looks = looks_of(rows)
+    x, y = (
+        vega.axis("gap", f"loss gap to {data['whole'].iloc[0]} (nats/token)", zero=True, padding=12),
+        vega.names("label"),
     )
-    ax.set_ylim(len(groups) - 0.5, -0.5)
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(f"loss gap to {data['whole'].iloc[0]} (nats/token)")
+    hover = {"Method": "title", "Above the whole (nats)": "gap", "Hardware": "device"}
+    means = rows.groupby(["label", "title", "device"], sort=False, as_index=False).agg(gap=("gap", "mean"))
+    layers = vega.at("x", x, 0)
+    layers += vega.points(rows, looks, x, y, hover | {"Seed": "seed"}, size=22, shape="circle", fill="white")
+    layers += vega.points(means, looks, x, y, hover, size=90, shape="diamond")
+    return [View(layers, 26 * len(means))]

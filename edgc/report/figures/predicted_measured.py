@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
-from edgc.report.style import look
 from edgc.report.tables import predicted
+from edgc.report.timed_steps import spoken
+from edgc.report.vega import Layer, View
 
 TITLE = "Predicted and measured steps"
 BAND = 10.0  #: percent
@@ -19,8 +18,8 @@ NOTE = {
     "Hollow": "the calibration rests on a measurement of it; all others were held out",
     "Band": f"± {BAND:g} %",
 }
-ROWS = 2
-WIDTH = 7.6
+HOVER = {"Method": "title", "Rate": "rate", "Measured (ms)": "measured", "Predicted (ms)": "predicted"}
+HOVER |= {"Error (%)": "error_percent"}
 COLUMNS = ["model", "method", "title", "rate", "known", "predicted_s", "measured_s", "error_percent"]
 
 
@@ -32,31 +31,27 @@ def build(study: Study) -> pd.DataFrame:
     return table.loc[table["measured_s"].notna(), COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model: predicted against measured above, the error below."""
-    above, below = axes
-    ends = [0.9e3 * data["measured_s"].min(), 1.1e3 * data["measured_s"].max()]
-    above.plot(ends, ends, color="#444444", linewidth=1)
-    low, high = ([end * (1 + side * BAND / 100) for end in ends] for side in (-1, 1))
-    above.fill_between(ends, low, high, color="#F0F0F0")
-    below.axhline(0, color="#444444", linewidth=1)
-    below.axhspan(-BAND, BAND, color="#F0F0F0", zorder=0)
-    for (method, title), rows in data.groupby(["method", "title"], sort=False):
-        style = look(str(method))
-        for ax, y in ((above, 1e3 * rows["predicted_s"]), (below, rows["error_percent"])):
-            ax.plot(1e3 * rows["measured_s"], y, style.marker, color=style.colour, label=str(title))
-            known = rows["known"].astype(bool)
-            ax.plot(
-                1e3 * rows["measured_s"][known], y[known], style.marker, color=style.colour, markerfacecolor="white"
-            )
-    above.set_yscale("log")
-    for ax in axes:
-        ax.set_xscale("log")
-        ax.set_xlim(*ends)
-    for axis in (above.xaxis, above.yaxis, below.xaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.set_minor_formatter(NullFormatter())
-    above.set_ylabel("predicted step (ms)")
-    below.set_ylabel("error (%)")
-    below.set_xlabel("measured step (ms)")
+    ms = {"measured": 1e3 * data["measured_s"], "predicted": 1e3 * data["predicted_s"]}
+    known = data["known"].astype(bool)
+    rows = data.assign(label=data["title"], rate=data["rate"].map(spoken), **ms)
+    looks = looks_of(rows)
+    x = vega.axis("measured", "measured step (ms)", log=True)
+    y = vega.axis("predicted", "predicted step (ms)", log=True)
+    error = vega.axis("error_percent", "error (%)", zero=True)
+    ends = pd.DataFrame({"measured": [rows["measured"].min(), rows["measured"].max()]})
+    band = ends.assign(predicted=(1 - BAND / 100) * ends["measured"], high=(1 + BAND / 100) * ends["measured"])
+    equal = Layer(ends, {"type": "line", "stroke": "#444444"}, {"x": x, "y": y | {"field": "measured"}})
+    edges = {"x": x, "y": y, "y2": {"field": "high"}}
+    above, below = (
+        [Layer(band, {"type": "area", "fill": "#F0F0F0"}, edges), equal],
+        vega.shade("y", error, -BAND, BAND),
+    )
+    below += vega.at("y", error, 0)
+    for layers, values in ((above, y), (below, error)):
+        layers += vega.points(rows[~known], looks, x, values, HOVER, size=45)
+        layers += vega.points(rows[known], looks, x, values, HOVER, size=45, fill="white")
+    bare = x | {"title": None, "axis": x["axis"] | {"labels": False}}
+    above = [layer._replace(encoding=layer.encoding | {"x": bare}) for layer in above]
+    return [View(above), View(below, 140)]

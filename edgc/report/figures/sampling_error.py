@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.sampling_time import share_axis
-from edgc.report.figures.shades import ESTIMATORS, TITLES, by_time
+from edgc.report import vega
+from edgc.report.figures.sampling_time import by_alpha, share_axis
+from edgc.report.figures.shades import TITLES, columns, estimator_looks
 from edgc.report.study import Study, lines
 from edgc.report.tables.sampling import ALPHAS, ERROR_LIMIT, matrix_errors, sample_costs
+from edgc.report.vega import View
 from edgc.report.window_means import FULL, followed, interval, trajectories
 
 TITLE = "Error of sampled entropy"
@@ -21,8 +20,8 @@ NOTE = {
     "Below": "of a window's mean, by the gaussian estimator",
     "Dotted": f"{ERROR_LIMIT:g} nats",
 }
-ROWS = 2
 
+HOVER = {"Estimator": "label", "β": "rate", "Error (nats)": "error", "20 %": "error_p20", "80 %": "error_p80"}
 COLUMNS = ["model", "title", "estimator", "rate", "share", "error", "error_p20", "error_p80", "window"]
 COLUMNS += [f"window_error_{alpha:g}" for alpha in ALPHAS]
 
@@ -47,24 +46,18 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model: a matrix's error above, a window's below. The full rate has none above."""
-    above, below = axes
-    for estimator, rows in data[data["rate"] < FULL].groupby("estimator", sort=False):
-        rows = rows.sort_values("share")
-        bars = [rows["error"] - rows["error_p20"], rows["error_p80"] - rows["error"]]
-        look = {"color": ESTIMATORS[str(estimator)], "marker": "o", "capsize": 2, "label": TITLES[str(estimator)]}
-        above.errorbar(rows["share"], rows["error"], yerr=np.clip(bars, 0, None), **look)
-    gaussian = data[data["estimator"] == "gaussian"].sort_values("share")
-    for alpha, colour in zip(ALPHAS, by_time(len(ALPHAS)), strict=True):
-        errors = gaussian[f"window_error_{alpha:g}"].where(lambda error: error > 0)  # 0 against itself
-        below.plot(gaussian["share"], errors, color=colour, marker="o", label=f"α = {alpha:g}")
-    for ax in axes:
-        ax.axhline(ERROR_LIMIT, color="black", linestyle=":", linewidth=1)
-        ax.set_yscale("log")
-        share_axis(ax, data)
-    above.set_ylabel("error of a matrix (nats)")
-    below.set_ylabel(f"error of a mean of {data['window'].iloc[0]} steps (nats)")
-    above.tick_params(labelbottom=False)
-    above.set_xlim(below.get_xlim())
-    below.set_xlabel("elements read, for each rate β")
+    rows = data.assign(label=data["estimator"].map(TITLES)).sort_values("share")
+    x, bare = share_axis(data), share_axis(data, bare=True)
+    y = vega.axis("error", "error of a matrix (nats)", log=True)
+    window = vega.axis("value", f"error of a mean of {data['window'].iloc[0]} steps (nats)", log=True)
+    sampled = rows[(rows["rate"] < FULL) & (rows["error"] > 0)]
+    above = vega.at("y", y, ERROR_LIMIT, "black", "dotted")
+    above += vega.spread(sampled, estimator_looks(), bare, y, "y", "error_p20", "error_p80")
+    above += vega.lines(sampled, estimator_looks(), bare, y, HOVER)
+    errors, looks = columns(rows[rows["estimator"] == "gaussian"], by_alpha("window_error"))
+    below = vega.at("y", window, ERROR_LIMIT, "black", "dotted")
+    hover = {"Alpha": "label", "β": "rate", "Error (nats)": "value"}
+    below += vega.lines(errors[errors["value"] > 0], looks, x, window, hover)  # 0 against itself
+    return [View(above, 180), View(below, 160)]

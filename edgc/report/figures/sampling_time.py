@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
-from edgc.report.figures.shades import ESTIMATORS, TITLES, by_time
+from edgc.report import vega
+from edgc.report.figures.shades import TITLES, by_time, columns, estimator_looks
 from edgc.report.probe_rows import TIMED
 from edgc.report.study import Study, lines
+from edgc.report.style import Look
 from edgc.report.tables.sampling import ALPHAS, sample_costs
+from edgc.report.vega import Spec, View
 from edgc.report.window_means import ALPHA, BETA, interval
 
 TITLE = "Time of a sample of entropy"
@@ -21,8 +22,8 @@ NOTE = {
     "Circle": f"the paper's α = {ALPHA:g}, β = {BETA:g}",
     "Dotted": "what that saves by the paper",
 }
-ROWS = 2
 
+HOVER = {"Estimator": "label", "β": "rate", "Median (ms)": "ms", "Shortest 20 %": "ms_p20", "Longest 20 %": "ms_p80"}
 COLUMNS = ["model", "title", "device", "panel", "estimator", "rate", "share", "ms", "ms_p20", "ms_p80"]
 COLUMNS += [f"saved_{alpha:g}" for alpha in ALPHAS] + ["printed"]
 
@@ -48,39 +49,35 @@ def build(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model or the timed shapes: milliseconds above, saving below."""
-    above, below = axes
-    for estimator, rows in data.groupby("estimator", sort=False):
-        rows = rows.sort_values("share")
-        bars = [rows["ms"] - rows["ms_p20"], rows["ms_p80"] - rows["ms"]]
-        look = {"color": ESTIMATORS[str(estimator)], "marker": "o", "capsize": 2, "label": TITLES[str(estimator)]}
-        above.errorbar(rows["share"], rows["ms"], yerr=bars, **look)
-    above.set_yscale("log")
-    above.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    above.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    above.yaxis.set_minor_locator(NullLocator())
-    above.set_ylabel("time of a sample (ms)")
-    gaussian = data[data["estimator"] == "gaussian"].sort_values("share")
-    for alpha, colour in zip(ALPHAS, by_time(len(ALPHAS)), strict=True):
-        below.plot(gaussian["share"], gaussian[f"saved_{alpha:g}"], color=colour, marker="o", label=f"α = {alpha:g}")
-    chosen = gaussian[gaussian["rate"] == BETA]
-    below.plot(chosen["share"], chosen[f"saved_{ALPHA:g}"], "o", markersize=10, fillstyle="none", color="black")
+    rows = data.assign(label=data["estimator"].map(TITLES)).sort_values("share")
+    y = vega.axis("ms", "time of a sample (ms)", log=True)
+    above = vega.spread(rows, estimator_looks(), share_axis(data, bare=True), y, "y", "ms_p20", "ms_p80")
+    above += vega.lines(rows, estimator_looks(), share_axis(data, bare=True), y, HOVER)
+    x, gaussian = share_axis(data), rows[rows["estimator"] == "gaussian"]
+    saved = vega.axis("value", "time saved", form=".0%")
+    below = vega.lines(*columns(gaussian, by_alpha("saved")), x, saved, {"Alpha": "label", "Saved": "value"})
+    chosen = gaussian[gaussian["rate"] == BETA].assign(value=lambda own: own[f"saved_{ALPHA:g}"])
+    ring = {"type": "point", "size": 220, "color": "black"}
+    below.append(vega.Layer(chosen, ring, {"x": x, "y": saved}))
     if data["printed"].notna().any():
-        below.axhline(data["printed"].iloc[0], color="black", linestyle=":", linewidth=1)
-    below.yaxis.set_major_formatter(PercentFormatter(1))
-    below.set_ylabel("time saved")
-    for ax in axes:
-        share_axis(ax, data)
-    above.tick_params(labelbottom=False)
-    below.set_xlabel("elements read, for each rate β")
+        below += vega.at("y", saved, data["printed"].iloc[0], "black", "dotted")
+    return [View(above, 180), View(below, 160)]
 
 
-def share_axis(ax: Axes, data: pd.DataFrame) -> None:
+def by_alpha(what: str) -> dict[str, tuple[str, Look]]:
+    """Columns `<what>_<α>` for every interval of samples, with their names and looks."""
+    looks = by_time(f"α = {alpha:g}" for alpha in ALPHAS)
+    return {f"{what}_{alpha:g}": pair for alpha, pair in zip(ALPHAS, looks.items(), strict=True)}
+
+
+def share_axis(data: pd.DataFrame, bare: bool = False) -> Spec:
     """Logarithmic shares, with a tick at every one that was measured, and its rates: one stride may serve two."""
     rates = (
         data.drop_duplicates("rate").groupby("share")["rate"].agg(lambda own: ", ".join(f"{r:g}" for r in sorted(own)))
     )
-    ax.set_xscale("log")
-    ax.set_xticks(list(rates.index), [f"{100 * float(str(s)):.3g} %\nβ = {names}" for s, names in rates.items()])
-    ax.xaxis.set_minor_locator(NullLocator())
+    x = vega.axis("share", "elements read, for each rate β", log=True, ticks=rates.index, bare=bare)
+    said = {f"{share:.5g}": [f"{100 * float(str(share)):.3g} %", f"β = {names}"] for share, names in rates.items()}
+    x["axis"] |= {"values": [float(share) for share in said], "labelExpr": f"{json.dumps(said)}[datum.value]"}
+    return x

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
-from edgc.report.style import CROWDED, look
+from edgc.report.style import CROWDED
 from edgc.report.tables.claims import NUMBER
+from edgc.report.vega import View
 
 TITLE = "Training time saved, by the rate of the links"
 NOTE = {
@@ -17,8 +18,9 @@ NOTE = {
     "Grey": f"of more than {CROWDED} methods, those that save most on no link; table `forecast` names them",
     "Source": "the cluster model: nothing was measured",
 }
-ROWS = 1
 LOWEST = -30.0  #: percent; what loses more is at the edge
+HOVER = {"Method": "title", "Link (Gbit/s)": "link_gbit", "Saved (%)": "saving_percent"}
+HOVER |= {"Lowest (%)": "low_percent", "Highest (%)": "high_percent"}
 COLUMNS = ["model", "panel", "method", "title", "link_gbit", "saving_percent", "low_percent", "high_percent"]
 
 
@@ -37,27 +39,15 @@ def build(study: Study) -> pd.DataFrame:
     return own.assign(panel=own["model"] + ", " + panel if several else panel)[COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One panel."""
-    crowded = data["method"].nunique() > CROWDED
-    winners = set(data.loc[data.groupby("link_gbit")["saving_percent"].idxmax(), "method"])
-    for (method, title), rows in data.groupby(["method", "title"], sort=False):
-        style, own = look(str(method)), rows.sort_values("link_gbit")
-        if crowded and method not in winners:
-            ax.plot(
-                own["link_gbit"] * 1e9,
-                own["saving_percent"].clip(lower=LOWEST),
-                color="#CCCCCC",
-                marker="",
-                linewidth=1,
-            )
-            continue
-        x, low, high = own["link_gbit"] * 1e9, own["low_percent"], own["high_percent"]
-        saved = own["saving_percent"].clip(lower=LOWEST)
-        ax.plot(x, saved, color=style.colour, marker=style.marker, linestyle=style.dash, label=str(title))
-        ax.fill_between(x, low.clip(lower=LOWEST), high.clip(lower=LOWEST), color=style.colour, alpha=0.08, linewidth=0)
-    ax.axhline(0, color="#444444", linewidth=1)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(EngFormatter(unit="bit/s", sep=" "))
-    ax.set_xlabel("a node's link")
-    ax.set_ylabel("training time saved (%)")
+    best = set(data.loc[data.groupby("link_gbit")["saving_percent"].idxmax(), "method"])
+    edges = {"low": "low_percent", "high": "high_percent", "saved": "saving_percent"}
+    clipped = {name: data[column].clip(lower=LOWEST) for name, column in edges.items()}
+    rows = data.assign(label=data["title"], bit=1e9 * data["link_gbit"], **clipped).sort_values("link_gbit")
+    apart = rows["method"].isin(best) | (data["method"].nunique() <= CROWDED)
+    x = vega.axis("bit", "a node's link", log=True, unit="bit/s")
+    y = vega.axis("saved", "training time saved (%)", zero=True)
+    named = rows[apart]
+    layers = [*vega.others(rows[~apart], x, y, HOVER, by=("method",)), *vega.at("y", y, 0, "#444444")]
+    return [View([*layers, *vega.lines(named, looks_of(named), x, y, HOVER, band=("low", "high"))])]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from edgc.report import vega
 from edgc.report.study import Study
-from edgc.report.style import PALETTE
+from edgc.report.style import MARKERS, PALETTE, Look
+from edgc.report.vega import View
 
 TITLE = "Training time saved, by PowerSGD's rank"
 NOTE = {
@@ -15,7 +15,6 @@ NOTE = {
     "Shaded": "the sensitive rates are 20 % higher or lower",
     "Source": "the cluster model: nothing was measured",
 }
-ROWS = 1
 COLUMNS = ["model", "assumption", "rank", "saving_percent", "low_percent", "high_percent"]
 
 
@@ -27,16 +26,16 @@ def build(study: Study) -> pd.DataFrame:
     return own[COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model: one line per set of assumptions."""
-    for number, (assumption, rows) in enumerate(data.groupby("assumption", sort=False)):
-        colour, own = PALETTE[number % len(PALETTE)], rows.sort_values("rank")
-        ax.plot(own["rank"], own["saving_percent"], color=colour, marker="o", label=str(assumption))
-        ax.fill_between(own["rank"], own["low_percent"], own["high_percent"], color=colour, alpha=0.08, linewidth=0)
-    ax.axhline(0, color="#444444", linewidth=1)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(FixedLocator(sorted(data["rank"].unique())))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.set_xlabel("rank of every matrix")
-    ax.set_ylabel("training time saved (%)")
+    rows = data.assign(label=data["assumption"]).sort_values("rank")
+    looks = {
+        name: Look(PALETTE[i % len(PALETTE)], [*MARKERS][i % len(MARKERS)], "solid")
+        for i, name in enumerate(data["assumption"].unique())
+    }
+    x = vega.axis("rank", "rank of every matrix", log=True, ticks=vega.ticks(data["rank"]))
+    y = vega.axis("saving_percent", "training time saved (%)", zero=True)
+    hover = {"Assumptions": "assumption", "Rank": "rank", "Saved (%)": "saving_percent"}
+    hover |= {"Lowest (%)": "low_percent", "Highest (%)": "high_percent"}
+    curves = vega.lines(rows, looks, x, y, hover, band=("low_percent", "high_percent"))
+    return [View([*vega.at("y", y, 0, "#444444"), *curves])]

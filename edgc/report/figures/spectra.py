@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from edgc.core.policies.rank_model import Array
-from edgc.report.figures.shades import KINDS, LAW, kind, panels
+from edgc.report import vega
+from edgc.report.figures.shades import kind, kind_look, panels
 from edgc.report.low_rank import each, law_singular_values, spectra
 from edgc.report.premise import late
 from edgc.report.study import Study, lines
+from edgc.report.vega import View
 
 TITLE = "Spectra of the gradients"
 NOTE = {
@@ -23,7 +23,6 @@ NOTE = {
     "Dotted": "an i.i.d. normal matrix of the same shape and size of elements",
     "Unit": "standard deviation × √(longer side)",
 }
-ROWS = 2
 
 COLUMNS = ["model", "stage", "panel", "step", "kind", "share", "value", "law", "n"]
 
@@ -53,15 +52,20 @@ def _values(row: dict[str, Any]) -> Array:
     return np.sqrt(-np.diff(row["curve"] ** 2)) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: two looks above each other."""
-    for ax, (step, rows) in zip(axes, data.groupby("step"), strict=False):
-        for name, own in rows.groupby("kind", sort=False):
-            ax.plot(own["share"], own["value"], color=KINDS.get(str(name), LAW), label=str(name))
-            ax.plot(own["share"], own["law"], ":", color=KINDS.get(str(name), LAW), linewidth=1)
-        ax.set_yscale("log")
-        ax.set_ylim(2e-3, 20)
-        ax.set_xlim(0, 1)
-        ax.set_ylabel(f"singular value, step {step}")
-    axes[0].tick_params(labelbottom=False)
-    axes[-1].set_xlabel("number of the singular value, divided by their count")
+    views, steps = [], sorted(data["step"].unique())
+    for step in steps:
+        rows = data[data["step"] == step]
+        rows = rows.assign(label=rows["kind"])
+        looks = {name: kind_look(name) for name in rows["kind"].unique()}
+        bare = step != steps[-1]
+        x = vega.axis(
+            "share", "number of the singular value, divided by their count", ends=(0, 1), nice=False, bare=bare
+        )
+        y = vega.axis("value", f"singular value, step {step}", log=True, ends=(2e-3, 20))
+        hover = {"Kind": "kind", "Share": "share", "Measured": "value", "Random matrix": "law", "n (matrices)": "n"}
+        law = {name: look._replace(dash="dotted") for name, look in looks.items()}
+        layers = vega.lines(rows, looks, x, y, hover, marks=False)
+        views.append(View([*layers, *vega.lines(rows, law, x, y | {"field": "law"}, {}, marks=False, width=1)], 180))
+    return views

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report import style
+from edgc.report import vega
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.frames import STEP_SECONDS
 from edgc.report.render import cell
 from edgc.report.study import WARMUP_STEPS, Study, central, lines, steady
-from edgc.report.style import REGIONS
+from edgc.report.style import REGIONS, Look
+from edgc.report.vega import View
 
 TITLE = "Step time"
 NOTE = {
     "Bar": f"means over the steps within the 20–80 % band of step time, the first {WARMUP_STEPS} of a run left out",
 }
-ROWS = 1
 
 LABELS = {"bubble": "waiting for stages", "pipeline": "pipeline codec"}
 
@@ -35,37 +34,26 @@ def build(study: Study) -> pd.DataFrame:
 panel = by_hardware
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model's bars, milliseconds, first method on top."""
-    draw_bars(data, ax)
-    ax.set_xlabel("time of a step on the first stage (ms)")
+    return draw_bars(data, "time of a step on the first stage (ms)")
 
 
-def height(data: pd.DataFrame) -> float:
-    """Inches for the names of all bars of a panel."""
-    by = data["panel"] if "panel" in data else panel(data)
-    return style.height(int(by.value_counts().max()) if len(data) else 0)
-
-
-def draw_bars(data: pd.DataFrame, ax: Axes) -> None:
+def draw_bars(data: pd.DataFrame, x_title: str) -> list[View]:
     """One bar per row; one without a counted step says so."""
-    positions = pd.Series(range(len(data)), index=data.index)
-    left = pd.Series(0.0, index=data.index)
-    for region, colour in REGIONS.items():
-        if region not in data:  # nor do figures as they were published
-            continue
-        width = data[region].fillna(0) * 1e3  # old records lack a region
-        seen = width > 0  # a bar without width takes place in the file
-        if seen.any():
-            look = {"color": colour, "label": LABELS.get(region, region), "edgecolor": "white", "linewidth": 0.4}
-            ax.barh(positions[seen], width[seen], left=left[seen], height=0.68, **look)
-        left = left + width
-    for position, total, steps in zip(positions, left, data["steps"], strict=True):
-        text = f"{cell(total)} ms" if steps else "not measured"
-        ax.annotate(text, (total, position), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(positions, data["title"])
-    ax.set_ylim(len(data) - 0.4, -0.6)
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
-    ax.margins(x=0.14)
-    ax.set_xlim(left=0)
+    regions = [region for region in REGIONS if region in data]  # nor do figures as they were published have all
+    ms = 1e3 * data[regions].fillna(0)  # old records lack a region
+    total = ms.sum(axis=1)
+    said = [f"{cell(ms)} ms" if steps else "not measured" for ms, steps in zip(total, data["steps"], strict=True)]
+    parts = data[["title", "device", "steps"]].join(ms).melt(["title", "device", "steps"], regions, "region", "ms")
+    parts["label"] = [LABELS.get(region, region) for region in parts["region"]]
+    parts["order"] = parts["region"].map(regions.index)
+    parts = parts[parts["ms"] > 0]  # a bar without width takes place in the file
+    looks = {LABELS.get(region, region): Look(colour, "square", "solid") for region, colour in REGIONS.items()}
+    seen = {label: look for label, look in looks.items() if label in set(parts["label"])}
+    longest = 1.16 * float(total.max())
+    x, y = vega.axis("ms", x_title, zero=True, ends=(0, longest or 1.0), nice=False), vega.names()
+    hover = {"Method": "title", "Part": "label", "Milliseconds": "ms", "n (steps)": "steps", "Hardware": "device"}
+    ends = data[["title"]].assign(ms=total, said=said)
+    layers = [*vega.bars(parts, seen, x, y, hover), *vega.text(ends, x, y, "said", align="left", dx=4)]
+    return [View(layers, 18 * len(data))]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from edgc.report.figures.step_breakdown import draw_bars, height
+from edgc.report.figures.step_breakdown import draw_bars
 from edgc.report.frames import STEP_SECONDS
 from edgc.report.study import Study, central
 from edgc.report.style import REGIONS
 from edgc.report.timed_steps import TimedSession, spoken
-
-__all__ = ["NOTE", "ROWS", "TITLE", "build", "draw", "height"]
+from edgc.report.vega import View
 
 TITLE = "Step time by rate of the links"
 NOTE = {
     "Bar": "means over the counted steps within the 20–80 % band of step time of a method and rate",
 }
-ROWS = 1
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -37,10 +34,6 @@ def build(study: Study) -> pd.DataFrame:
     return table if table["steps"].any() else table.head(0)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
-    """One rate's bars, milliseconds, first method on top; their names on the left of the first panel only."""
-    draw_bars(data, ax)
-    place = ax.get_subplotspec()
-    if place is not None and not place.is_first_col():
-        ax.tick_params(axis="y", labelleft=False)
-    ax.set_xlabel("time of a step (ms)")
+def draw(data: pd.DataFrame) -> list[View]:
+    """One rate's bars, milliseconds, first method on top."""
+    return draw_bars(data, "time of a step (ms)")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
-from edgc.report.style import CROWDED, look
+from edgc.report.style import CROWDED
+from edgc.report.vega import View
 from edgc.suite.cluster.forecasts import UTILISATIONS
 
 TITLE = "Utilisation, by the rate of the links"
@@ -17,7 +18,6 @@ NOTE = {
     "Grey": f"of more than {CROWDED} methods, those that are busiest on no link",
     "Source": "the cluster model: nothing was measured",
 }
-ROWS = 1
 COLUMNS = ["model", "panel", "method", "title", "link_gbit", "utilisation_percent"]
 
 
@@ -29,21 +29,14 @@ def build(study: Study) -> pd.DataFrame:
     return own.assign(panel=own["model"] + ", " + own["calibration"])[COLUMNS].reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One panel."""
     busiest = set(data.loc[data.groupby("link_gbit")["utilisation_percent"].idxmax(), "method"]) | {"dense"}
-    crowded = data["method"].nunique() > CROWDED
-    for share in UTILISATIONS:
-        ax.axhline(share, color="#888888", linewidth=0.8, linestyle=":")
-    for (method, title), rows in data.groupby(["method", "title"], sort=False):
-        own, style = rows.sort_values("link_gbit"), look(str(method))
-        x, y = own["link_gbit"] * 1e9, own["utilisation_percent"]
-        if crowded and method not in busiest:
-            ax.plot(x, y, color="#CCCCCC", marker="", linewidth=1)
-        else:
-            ax.plot(x, y, color=style.colour, marker=style.marker, linestyle=style.dash, label=str(title))
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(EngFormatter(unit="bit/s", sep=" "))
-    ax.set_ylim(0, 102)
-    ax.set_xlabel("a node's link")
-    ax.set_ylabel("utilisation (%)")
+    rows = data.assign(label=data["title"], bit=1e9 * data["link_gbit"]).sort_values("link_gbit")
+    apart = rows["method"].isin(busiest) | (data["method"].nunique() <= CROWDED)
+    x = vega.axis("bit", "a node's link", log=True, unit="bit/s")
+    y = vega.axis("utilisation_percent", "utilisation (%)", zero=True, ends=(0, 102), nice=False)
+    hover = {"Method": "title", "Link (Gbit/s)": "link_gbit", "Utilisation (%)": "utilisation_percent"}
+    layers = [layer for share in UTILISATIONS for layer in vega.at("y", y, share, dash="dotted")]
+    layers += vega.others(rows[~apart], x, y, hover, by=("method",))
+    return [View([*layers, *vega.lines(rows[apart], looks_of(rows[apart]), x, y, hover)])]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter
 
+from edgc.report import vega
+from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
-from edgc.report.style import look
+from edgc.report.vega import Spec, View
 from edgc.report.verdicts import published_gap
 
 TITLE = "Who wins where"
@@ -18,9 +17,7 @@ NOTE = {
     "Loss kept": "among the methods whose loss gap was measured within the margin, on a small model, and "
     "those that compress nothing; the other panels say nothing of quality",
 }
-ROWS = 1
-WIDTH = 3.6
-ALPHA = 0.45
+WIDTH = 330
 LOCAL = r"^local_\d+$"
 ALL, WITHOUT_LOCAL, WITH_LOCAL, KEPT = "all methods", "without local steps", "with local steps", "loss kept"
 COLUMNS = ["model", "panel", "link_gbit", "latency_ms", "method", "title", "iteration_s", "saving_percent"]
@@ -49,24 +46,23 @@ def build(study: Study) -> pd.DataFrame:
     return pd.concat(winners)[COLUMNS].sort_values(["panel", "latency_ms", "link_gbit"]).reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, ax: Axes) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One panel: rates along, latencies up."""
-    rates, delays = sorted(data["link_gbit"].unique()), sorted(data["latency_ms"].unique())
-    for row in data.to_dict("records"):
-        x, y = rates.index(row["link_gbit"]), delays.index(row["latency_ms"])
-        ax.add_patch(_field(x, y, look(row["method"]).colour))
-        ax.annotate(f"{row['saving_percent']:.0f} %".replace("-", "−"), (x, y), ha="center", va="center", fontsize=7)
-    for (method, title), _ in data.groupby(["method", "title"], sort=False):
-        ax.bar(0, 0, color=look(str(method)).colour, alpha=ALPHA, label=str(title))  # for the legend
-    ax.set_xlim(-0.5, len(rates) - 0.5)
-    ax.set_ylim(-0.5, len(delays) - 0.5)
-    engineering = EngFormatter(unit="bit/s", sep=" ")
-    ax.set_xticks(range(len(rates)), [engineering(1e9 * rate).replace(" ", "\n") for rate in rates])
-    ax.set_yticks(range(len(delays)), [f"{delay:g}" for delay in delays])
-    ax.set_xlabel("a node's link")
-    ax.set_ylabel("latency of a message (ms)")
-    ax.grid(visible=False)
+    saved = data["saving_percent"].map(lambda percent: f"{percent:.0f} %".replace("-", "−"))
+    link, delay = data["link_gbit"].map(_link), data["latency_ms"].map("{:g}".format)
+    rows = data.assign(label=data["title"], saved=saved, link=link, delay=delay)
+    x = _steps("link", "a node's link", [_link(gbit) for gbit in sorted(data["link_gbit"].unique())])
+    x["axis"]["labelExpr"] = "split(datum.label, ' ')"
+    delays = sorted(data["latency_ms"].unique(), reverse=True)
+    y = _steps("delay", "latency of a message (ms)", [f"{ms:g}" for ms in delays])
+    hover = {"Method": "title", "Link": "link", "Latency (ms)": "delay", "Saved": "saved", "Step (s)": "iteration_s"}
+    return [View(vega.fields(rows, looks_of(rows), x, y, "saved", hover), 38 * len(delays))]
 
 
-def _field(x: int, y: int, colour: str) -> Rectangle:
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, alpha=ALPHA, edgecolor="white", linewidth=1)
+def _steps(field: str, title: str, order: list[str]) -> Spec:
+    shown = {"labelAngle": 0, "grid": False, "ticks": False, "domain": False}
+    return {"field": field, "type": "ordinal", "title": title, "sort": order, "axis": shown}
+
+
+def _link(gbit: float) -> str:
+    return f"{gbit:g} Gbit/s" if gbit >= 1 else f"{1e3 * gbit:g} Mbit/s"

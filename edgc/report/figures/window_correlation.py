@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from edgc.report.figures.shades import panels
+from edgc.report import vega
+from edgc.report.figures.shades import columns, panels
 from edgc.report.study import Study
+from edgc.report.style import Look
 from edgc.report.tables import window
+from edgc.report.vega import View
 from edgc.report.window_means import ALPHA, BETA, EARLY
 
 TITLE = "Length of the window"
@@ -21,18 +20,17 @@ NOTE = {
     "As used": "each window has the mean of the one before",
     "Dotted": "the paper's number, of a window in a far longer run",
 }
-ROWS = 2
 
 CURVES = {
-    "full_correlation": ("with every step, whole run", "#BBBBBB", "o"),
-    "full_correlation_late": ("with every step, late", "#332288", "o"),
-    "sampled_correlation_late": ("sampled, late", "#AA4499", "s"),
-    "sampled_used_late": ("sampled, late, as used", "#999933", "^"),
-    "means_correlation_late": ("sampled with full means, late", "#44AA99", "D"),
+    "full_correlation": ("with every step, whole run", Look("#BBBBBB", "circle", "solid")),
+    "full_correlation_late": ("with every step, late", Look("#332288", "circle", "solid")),
+    "sampled_correlation_late": ("sampled, late", Look("#AA4499", "square", "solid")),
+    "sampled_used_late": ("sampled, late, as used", Look("#999933", "triangle-up", "solid")),
+    "means_correlation_late": ("sampled with full means, late", Look("#44AA99", "diamond", "solid")),
 }
 ERRORS = {
-    "inside": ("a step from its window's mean", "#661100", "o"),
-    "error": ("sampled from full mean", "#CC6677", "D"),
+    "inside": ("a step from its window's mean", Look("#661100", "circle", "solid")),
+    "error": ("sampled from full mean", Look("#CC6677", "diamond", "solid")),
 }
 
 
@@ -44,21 +42,16 @@ def build(study: Study) -> pd.DataFrame:
     return own.assign(panel=panels(own), printed=printed)
 
 
-def draw(data: pd.DataFrame, axes: Sequence[Axes]) -> None:
+def draw(data: pd.DataFrame) -> list[View]:
     """One model and stage: correlations above, errors below."""
-    above, below = axes
-    for ax, curves in ((above, CURVES), (below, ERRORS)):
-        for column, (label, colour, marker) in curves.items():
-            ax.plot(data["window"], data[column], color=colour, marker=marker, label=label)
-        ax.set_xscale("log")
-        ax.set_xticks(data["window"].unique())
-        ax.xaxis.set_major_formatter(ScalarFormatter())
-        ax.xaxis.set_minor_locator(NullLocator())
+    ticks = vega.ticks(data["window"])
+    x = vega.axis("window", "steps of a window", log=True, ticks=ticks)
+    bare = vega.axis("window", None, log=True, ticks=ticks, bare=True)
+    rows, looks = columns(data, CURVES)
+    y = vega.axis("value", "correlation", ends=(min(0.0, rows["value"].min()), 1.02))
+    distance = vega.axis("value", "mean distance (nats)", zero=True)
+    hover = {"Curve": "label", "Steps of a window": "window", "Value": "value"}
+    above = vega.lines(rows, looks, bare, y, hover)
     if data["printed"].notna().any():
-        above.axhline(data["printed"].iloc[0], color="black", linestyle=":", linewidth=1)
-    above.set_ylim(min(0.0, above.get_ylim()[0]), 1.02)
-    below.set_ylim(bottom=0)
-    above.set_ylabel("correlation")
-    above.tick_params(labelbottom=False)
-    below.set_ylabel("mean distance (nats)")
-    below.set_xlabel("steps of a window")
+        above += vega.at("y", y, data["printed"].iloc[0], "black", "dotted")
+    return [View(above, 190), View(vega.lines(*columns(data, ERRORS), x, distance, hover), 140)]

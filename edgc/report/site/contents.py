@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module, util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,13 @@ class ShownTable:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: what is plotted, and the published drawing."""
+    """A figure: what draws it, and what is plotted."""
 
     name: str
     title: str
     data: pd.DataFrame
     csv: Path
-    svg: Path
+    figure: ModuleType
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,5 @@ def _informative(shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(path: Path) -> Picture:
-    found = util.find_spec(f"edgc.report.figures.{path.stem}")
-    module = import_module(f"edgc.report.figures.{path.stem}") if found else None
-    title = getattr(module, "TITLE", path.stem.replace("_", " ").capitalize())
-    return Picture(path.stem, title, pd.read_csv(path), path, path.with_suffix(".svg"))
+    figure = import_module(f"edgc.report.figures.{path.stem}")
+    return Picture(path.stem, figure.TITLE, pd.read_csv(path), path, figure)

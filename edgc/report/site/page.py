@@ -16,10 +16,13 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
-from edgc.report.site import answers, charts
+from edgc.report import pictures
+from edgc.report.figures import exposed
+from edgc.report.site import answers
 from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
 from edgc.report.site.form import form
 from edgc.report.site.overviews import claims, made
+from edgc.report.style import LOOKS
 from edgc.report.timed_steps import at, spoken
 from edgc.suite.config import CONFIGS
 
@@ -111,7 +114,7 @@ def _json(value: Any) -> str:
 def _experiment(kept: Kept) -> dict[str, Any]:
     """What the template shows of an experiment."""
     shown = [_picture(each) for each in kept.pictures] + [
-        {"name": "links", "title": "Step time saved, by rate of the links", "spec": charts.chart("links", each.numbers)}
+        {"name": "links", "title": "Step time saved, by rate of the links", "charts": _saved(each.numbers)}
         for each in kept.tables
         if each.name == "links"
     ]
@@ -131,10 +134,13 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 
 def _picture(picture: Picture) -> dict[str, Any]:
-    """A chart, or where there is none for it the published drawing."""
     own = {"name": picture.name, "title": picture.title, "csv": picture.csv.read_text(encoding="utf-8")}
-    spec = charts.chart(picture.name, picture.data)
-    return own | ({"drawing": picture.svg.read_text(encoding="utf-8")} if spec is None else {"spec": spec})
+    return own | {"charts": pictures.charts(pictures.panels(picture.figure, picture.data))}
+
+
+def _saved(links: pd.DataFrame) -> dict[str, Any]:
+    """Table `links` as charts."""
+    return pictures.charts(exposed.on_links(links))
 
 
 def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
@@ -184,7 +190,9 @@ def _span(columns: Iterable[str], groups: Sequence[int | None], group: int) -> s
 
 
 def _swatch(methods: Sequence[str], index: int) -> str | None:
-    return charts.swatch(methods[index]) if index < len(methods) else None
+    """The colour of a method that has one of its own."""
+    found = LOOKS.get(methods[index]) if index < len(methods) else None
+    return found.colour if found else None
 
 
 def _pack(text: str) -> str:
@@ -201,7 +209,7 @@ def _timing(timing: Kept) -> dict[str, Any]:
     return {
         "name": timing.name,
         "slug": timing.slug,
-        "spec": charts.chart("links", links),
+        "charts": _saved(links),
         "by_rate": to_do,
         "cells": [
             {"method": each.method, "rate": each.rate, "sentence": each.answer.sentence}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -42,9 +43,11 @@ def test_a_device_and_a_link_do_one_thing_at_a_time_until_the_step_ends(name: st
 
 def test_every_span_is_drawn() -> None:
     rows = forecast(Question("gpt2-2.5b", "v100x32").scenario(), chosen(["powersgd"])).drawn()
-    figure = timeline_figure._draw(timeline_figure.pd.DataFrame(rows), "about")
-    assert len(figure.axes) == len({row["title"] for row in rows})
-    assert sum(len(c.get_paths()) for ax in figure.axes for c in ax.collections) == len(rows)
+    data = pd.DataFrame(rows)
+    drawn = [
+        layer for _, own in data.groupby("title") for view in timeline_figure.draw(own, data) for layer in view.layers
+    ]
+    assert sum(len(layer.rows) for layer in drawn) == len(rows)
 
 
 @pytest.mark.tier("test")

@@ -4,10 +4,9 @@ from importlib import import_module
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.core.base.errors import UserError
-from edgc.report import canvas, style
+from edgc.report import pictures, style
 from edgc.report.collect import gather
 from edgc.report.figures import (
     FIGURES,
@@ -25,6 +24,7 @@ from edgc.report.study import WARMUP_STEPS, hardware
 from edgc.report.tables import MORE_TABLES, TABLES
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Method, available
+from tests.fixtures.pictures import beyond, legend, values
 from tests.fixtures.studies import of, run, step, study, tiny_experiment, tiny_spec
 from tests.fixtures.synthetic_runs import write_runs
 
@@ -52,18 +52,15 @@ def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
     evals = [of(r, step=10, seconds=s, wire_bytes=100, loss=s) for r, s in zip(runs, (4, 6), strict=True)]
     data = loss_seconds.build(study(runs, evals=evals))
     assert dict(zip(data["device"], data["loss"], strict=True)) == {"2 × CPU": 4, "2 × H100": 6}
-    ax = Figure().subplots()
-    loss_seconds.draw(data, ax)
-    assert ax.get_legend_handles_labels()[1] == ["Dense, 2 × CPU", "Dense, 2 × H100"]
-    assert len({str(line.get_fillstyle()) for line in ax.get_lines()}) == 2, "and tells them apart"
+    drawn = loss_seconds.draw(data)
+    assert legend(drawn) == ["Dense, 2 × CPU", "Dense, 2 × H100"]
+    assert len(set(pictures._looks([drawn]).values())) == 2, "and tells them apart"
 
 
 def test_a_legend_and_panels_name_only_what_tells_hardware_apart():
     runs = [run("dense", seed, device=f"4 × CPU; links: {trace}") for seed, trace in ((1, "drop"), (2, "wave"))]
     data = loss_seconds.build(study(runs, evals=[of(r, step=1, seconds=1, wire_bytes=1, loss=4) for r in runs]))
-    ax = Figure().subplots()
-    loss_seconds.draw(data, ax)
-    assert ax.get_legend_handles_labels()[1] == ["Dense, links: drop", "Dense, links: wave"]
+    assert legend(loss_seconds.draw(data)) == ["Dense, links: drop", "Dense, links: wave"]
     assert list(by_hardware(data)) == ["m, links: drop", "m, links: wave"]
     assert hardware(data) == "4 × CPU; links: drop; links: wave"
 
@@ -73,7 +70,7 @@ def test_runs_that_all_diverged_before_an_evaluation_are_drawn(figure):
     bad = run("topk", status="diverged")
     data = figure.build(study([bad], steps=[step(bad, 1) | {"loss": 6.0}, step(bad, 2) | {"loss": None}]))
     assert [(row.diverged, row.loss) for row in data.itertuples()] == [(True, 6.0)]
-    figure.draw(data, Figure().subplots())
+    assert not beyond(pictures.picture(figure, data, ""))
 
 
 def test_a_diverged_run_ends_in_a_marker():
@@ -99,9 +96,8 @@ def test_breakdown_adds_up_to_the_step():
 
 def test_old_records_without_observation_are_still_drawn():
     old = [step(run("dense"), s, forward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
-    ax = Figure().subplots()
-    step_breakdown.draw(step_breakdown.build(study([run("dense")], old)), ax)
-    assert max(bar.get_x() + bar.get_width() for bar in ax.patches) == pytest.approx(400)
+    (view,) = step_breakdown.draw(step_breakdown.build(study([run("dense")], old)))
+    assert sum(values(view, "ms", "bar")) == pytest.approx(400)
 
 
 def test_entropy_and_rank_by_stage():
@@ -150,7 +146,7 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     for name in (*FIGURES, *MORE_FIGURES):
         if what != "done":  # drawn, but not rendered: that takes most of the time
             module = import_module(f"edgc.report.figures.{name}")
-            assert canvas.draw(module, module.build(made), "caption").axes
+            assert pictures.picture(module, module.build(made), "caption")["vconcat"]
             continue
         write_figure(name, made, tmp_path)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -188,17 +184,12 @@ def test_times_of_each_kind_of_hardware_have_a_panel():
         titles = data.groupby(figure.panel(data))["title"].unique().map(list).to_dict()
         assert titles == {"m, 2 × CPU": ["Dense", "Edgc"], "m, GPU": ["Dense"]}
         assert set(figure.panel(figure.build(study(runs[:2], steps)))) == {"m"}, "the caption names the only one"
-        drawn = canvas.draw(figure, data, "")
-        assert [ax.get_title(loc="left").replace("\n", " ") for ax in drawn.axes] == list(titles)
+        assert list(pictures.panels(figure, data)) == list(titles)
 
 
 def test_points_and_curves_use_one_colour_a_method():
     runs = [run(method, validation_loss=5.0, training_seconds=1.0) for method in ("dense", "edgc")]
     evals = [of(r, step=10, seconds=1, wire_bytes=100, loss=5) for r in runs]
     made = study(runs, [], evals)
-    curves, points = Figure().subplots(1, 2)
-    loss_step.draw(loss_step.build(made), curves)
-    pareto_seconds.draw(pareto_seconds.build(made), points)
-    drawn = {line.get_label(): line.get_color() for line in curves.get_lines()}
-    handles, labels = points.get_legend_handles_labels()
-    assert {label: handle[0].get_color() for handle, label in zip(handles, labels, strict=True)} == drawn
+    curves, points = (figure.draw(figure.build(made)) for figure in (loss_step, pareto_seconds))
+    assert pictures._looks([curves]) == pictures._looks([points])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.report.collect import gather
 from edgc.report.figures import SIMULATED_FIGURES, saving_by_link, saving_by_rank, who_wins_where
@@ -18,6 +17,7 @@ from edgc.report.study import Study
 from edgc.report.tables import SIMULATED_TABLES, bandwidth, claims, forecast
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import load_experiment
+from tests.fixtures.pictures import legend
 
 
 def row(method: str, saved: float, latency: float, **more: object) -> dict[str, object]:
@@ -93,9 +93,7 @@ def test_sweeps_are_in_figures_and_not_in_the_table(several: Study) -> None:
     by_rank = saving_by_rank.build(several)
     assert dict(zip(by_rank["assumption"], by_rank["rank"], strict=True)) == {"fp32": 8, "slow compute": 16}
     for figure, data in ((saving_by_link, by_link), (saving_by_rank, by_rank)):
-        ax = Figure().subplots()
-        figure.draw(data, ax)
-        assert ax.get_legend_handles_labels()[1]
+        assert legend(figure.draw(data))
 
 
 def test_gathers_have_columns_where_parameters_are_sharded_only(several: Study, tmp_path: Path) -> None:
@@ -154,9 +152,8 @@ def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -
     with_quality = who_wins_where.build(replace(study(*points), gaps=measured))
     kept = with_quality[with_quality["panel"] == who_wins_where.KEPT]
     assert kept["method"].tolist() == ["topk", "dense"], "PowerSGD is faster, and may cost more than the margin"
-    ax = Figure().subplots()
-    who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL], ax)
-    assert set(ax.get_legend_handles_labels()[1]) == {"Local_128", "Dense"}
+    drawn = who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL])
+    assert set(legend(drawn)) == {"Local_128", "Dense"}
 
 
 def test_without_a_map_nobody_wins(several: Study) -> None:

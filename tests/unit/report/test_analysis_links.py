@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
+from edgc.report import pictures, verdicts
 from edgc.report import timed_steps as sessions
-from edgc.report import verdicts
 from edgc.report.collect import gather
 from edgc.report.figures import TIME_FIGURES, exposed, gap_on_links, loss_on_links, step_parts_on_links
 from edgc.report.study import Study, load_study
@@ -21,6 +20,7 @@ from edgc.report.style import LEGEND
 from edgc.report.tables import TIME_TABLES, links, links_bytes, links_conditions
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import CONFIGS, load_experiment
+from tests.fixtures.pictures import beyond, legend
 from tests.fixtures.sessions import FAST, SLOW, STEPS, at, published, row_of, session
 from tests.fixtures.studies import tiny_reference
 from tests.fixtures.synthetic_runs import write_session
@@ -170,20 +170,14 @@ def test_gaps_against_times_have_a_front_on_links_of_each_rate():
     slow = data[data["panel"] == "10 Mbit/s"].set_index("method")
     assert slow.loc["powersgd", "seconds"] == pytest.approx(0.2)
     assert slow["front"].to_dict() == {"dense": False, "dense_bf16": True, "powersgd": True}
-    gap_on_links.draw(data[data["panel"] == "10 Mbit/s"], Figure().subplots())
+    assert gap_on_links.draw(data[data["panel"] == "10 Mbit/s"])
     assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
 
 
 def test_markers_lie_inside_the_axes_however_far_gaps_are_apart():
-    """By more than half a marker, of 6 points on some 200."""
     gaps = published(dense=(0, 0, 3), powersgd=(0.4, 0.005, 3), dense_bf16=(0.0, 0.02, 3))
-    ax = Figure().subplots()
     data = gap_on_links.build(session(at(r10mbit=SLOW), gaps=gaps))
-    gap_on_links.draw(data, ax)
-    points = ax.transData.transform(data.assign(ms=1e3 * data["seconds"])[["ms", "gap"]])
-    within = ax.transAxes.inverted().transform(points)
-    assert within.min() > 0.02
-    assert within.max() < 0.98
+    assert not beyond(pictures.picture(gap_on_links, data, ""), margin=6)
 
 
 def curve(method: str, *losses: float) -> pd.DataFrame:
@@ -211,9 +205,7 @@ def test_published_losses_stand_at_the_times_that_their_steps_take_on_links_of_e
         ("dense", 10): False, ("dense", 20): True, ("powersgd", 10): True, ("powersgd", 20): True
     }, "after 5 s dense is at 5.0, and PowerSGD has been lower for a second"  # fmt: skip
     assert not free.loc["powersgd", "front"].any(), "it is slower there, and higher"
-    ax = Figure().subplots()
-    loss_on_links.draw(data[data["panel"] == "not limited"], ax)
-    assert ax.get_legend_handles_labels()[1] == ["Dense"], "PowerSGD is grey"
+    assert legend(loss_on_links.draw(data[data["panel"] == "not limited"])) == ["Dense"], "PowerSGD is grey"
     assert loss_on_links.build(timed).empty, "nothing is published"
 
 
@@ -229,9 +221,7 @@ def test_the_picture_colours_dense_and_the_fastest_methods_that_keep_their_loss(
     data = table.assign(coloured=first, layout="", saved_percent=table["step_dense_percent"], exposed_s=0.1)
     dense = columns | {"method": "d", "title": "D", "role": "dense", "saved_percent": 0.0, "verdict": "fastest dense"}
     data = pd.concat([data, pd.DataFrame([dense | {"exposed_s": 0.2, "coloured": False, "preserved": True}])])
-    above, below = Figure().subplots(2)
-    exposed.draw(data, (above, below))
-    labels = above.get_legend_handles_labels()[1]
+    labels = legend(exposed.draw(data))
     assert set(labels) == {exposed.DENSE, exposed.REST, "kept_overlap", "m5", "m4", "m3"}
     assert len(labels) == LEGEND
     assert exposed.ranges(data, ["saved_percent"])["saved_percent_low"].tolist() == [90.0], "of what may lose"
@@ -287,11 +277,10 @@ def test_what_is_not_above_the_floor_is_drawn_at_the_edge():
     lucky = SLOW | {"powersgd": (0.1, 0.1)}
     data = exposed.build(session(at(r10mbit=lucky, none=FAST)))
     assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "the floor exposes nothing"
-    above, below = Figure().subplots(2)
-    exposed.draw(data, (above, below))
-    lower = below.get_ylim()[0]
-    edges = [line for line in below.get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
-    assert [float(line.get_ydata()[0]) for line in edges] == [pytest.approx(lower / 0.9)]
+    below = exposed.draw(data)[1]
+    edges = [layer for layer in below.layers if layer.mark.get("shape") == "triangle-down"]
+    lowest = below.layers[0].encoding["y"]["scale"]["domainMin"]
+    assert [value for layer in edges for value in layer.rows["ms"]] == [pytest.approx(lowest / 0.9)]
 
 
 def test_parts_add_up_at_every_rate():
@@ -326,6 +315,5 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
 @pytest.mark.parametrize("rounds", [{"r10mbit": {"dense": (0.5, 0.5)}}, {"none": SLOW}, {"r10mbit": SLOW}])
 def test_figures_of_one_rate_or_method_are_drawn(rounds):
     study = session(at(**rounds))
-    exposed.draw(exposed.build(study), Figure().subplots(2))
-    for _, panel in step_parts_on_links.build(study).groupby("panel"):
-        step_parts_on_links.draw(panel, Figure().subplots())
+    for figure in (exposed, step_parts_on_links):
+        assert not beyond(pictures.picture(figure, figure.build(study), ""))

@@ -5,11 +5,11 @@ from itertools import chain
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.report.figures import parts as figure
 from edgc.report.study import WARMUP_STEPS
 from edgc.report.tables import parts
+from tests.fixtures.pictures import legend
 from tests.fixtures.studies import run, step, study
 
 FIRST = WARMUP_STEPS + 1
@@ -113,6 +113,4 @@ def test_the_figure_has_a_point_a_part_and_seed():
     made_study = study_of(trained("dense", [3.9]), WHOLE, trained("edgc_no_feedback", [4.1, 5.2, 6.3]))
     data = figure.build(made_study)
     assert dict(zip(data["seed"], data["gap"], strict=True)) == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3})
-    ax = Figure().subplots()
-    figure.draw(data, ax)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["Edgc_No_Feedback"]
+    assert legend(figure.draw(data)) == ["Edgc_No_Feedback"]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.report.figures import predicted_measured
 from edgc.report.frames import frame
 from edgc.report.study import Study
 from edgc.report.tables import predicted
+from tests.fixtures.pictures import values
 from tests.fixtures.sessions import session
 
 MEASURED = {
@@ -81,9 +81,7 @@ def test_what_was_predicted_and_not_measured_has_no_error(study: Study) -> None:
 
 
 def test_every_point_is_drawn(study: Study) -> None:
-    axes = Figure().subplots(2)
-    predicted_measured.draw(predicted_measured.build(study), axes)
-    drawn = {float(x) for line in axes[1].lines for x in line.get_xdata() if line.get_marker() != "None"}
+    drawn = set(values(predicted_measured.draw(predicted_measured.build(study))[1], "measured"))
     predictable = [by_rate for method, by_rate in MEASURED.items() if method != "nocomm"]
     assert drawn == {1e3 * seconds for by_rate in predictable for seconds, _ in by_rate.values()} - {600.0}
 

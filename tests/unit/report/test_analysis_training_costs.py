@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.report.figures import loss_step, pareto_bytes, pareto_seconds
 from edgc.report.study import Study
 from edgc.report.style import CROWDED
 from edgc.report.tables import learning_rates, time_to_loss
+from tests.fixtures.pictures import legend
 from tests.fixtures.studies import of, run, step, study
 
 
@@ -145,7 +145,7 @@ def test_the_front_is_what_nothing_beats_in_both():
     for figure, best in expected.items():
         data = figure.build(made)
         assert set(data.loc[data["front"], "method"]) == best
-        figure.draw(data, Figure().subplots())
+        assert set(legend(figure.draw(data))) == set(data["title"])
 
 
 def test_of_many_methods_those_on_the_front_dense_and_edgc_are_named():
@@ -154,9 +154,7 @@ def test_of_many_methods_those_on_the_front_dense_and_edgc_are_named():
     rows += [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED - 1)]
     named = {}
     for count in (CROWDED, CROWDED + 1):
-        ax = Figure().subplots()
-        pareto_seconds.draw(pd.DataFrame(rows[:count]), ax)
-        named[count] = ax.get_legend_handles_labels()[1]
+        named[count] = legend(pareto_seconds.draw(pd.DataFrame(rows[:count])))
     assert list(map(len, named.values())) == [CROWDED, 4]
     assert named[CROWDED + 1] == ["Dense", "EDGC", "M0", "M1"]
 
@@ -171,10 +169,7 @@ def test_of_many_methods_only_those_of_lowest_loss_have_a_named_line():
         for x, loss in ((1, 20 - end), (2, end))
     ]
     rows[1]["diverged"] = True
-    ax = Figure().subplots()
-    loss_step.draw(pd.DataFrame(rows), ax)
-    assert len(ax.lines) == len(ends)
-    assert ax.get_legend_handles_labels()[1] == [*list(ends)[1:CROWDED], f"m{CROWDED + 1:02}"]
+    assert legend(loss_step.draw(pd.DataFrame(rows))) == [*list(ends)[1:CROWDED], f"m{CROWDED + 1:02}"]
 
 
 def test_runs_that_ended_badly_have_no_point():

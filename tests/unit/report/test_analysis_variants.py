@@ -5,11 +5,11 @@ from itertools import chain
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from edgc.report.figures import entropy_rank, gap_bytes
 from edgc.report.render import NOTHING
 from edgc.report.tables import clamps, variants
+from tests.fixtures.pictures import legend
 from tests.fixtures.studies import of, run, step, study
 
 SHARES = [f"share_{clamp}" for clamp in clamps.CLAMPS]
@@ -199,7 +199,6 @@ def test_the_figure_has_a_point_a_method_but_the_baseline():
     row = row_of(data, "edgc")
     assert (row["n"], row["payload"], row["gap"]) == pytest.approx((3, 80, 0.1))
     assert (row["gap_low"], row["gap_high"]) == pytest.approx((0.08, 0.12))
-    ax = Figure().subplots()
-    gap_bytes.draw(data, ax)
-    assert ax.get_legend_handles_labels()[1] == ["Powersgd", "Powersgd_Low", "Edgc"]
-    assert "Dense" in ax.get_ylabel()
+    drawn = gap_bytes.draw(data)
+    assert legend(drawn) == ["Powersgd", "Powersgd_Low", "Edgc"]
+    assert "Dense" in drawn[0].layers[-1].encoding["y"]["title"]

@@ -1,16 +1,18 @@
-"""Every figure as it was published, drawn anew: nothing runs out of the picture or into something else."""
+"""Every published figure, drawn anew: all of it is in the picture, marks lie in their axes, looks differ."""
 
+import re
 from importlib import import_module
 from pathlib import Path
+from xml.etree import ElementTree
 
-import matplotlib as mpl
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
+import vl_convert
 
-from edgc.report import canvas, style, timeline_figure
 from edgc.report import figures as rooms
-from tests.fixtures.pictures import outside, overlapping
+from edgc.report import pictures, vega
+from edgc.report.style import CROWDED, Look
+from tests.fixtures.pictures import beyond, legend
 
 PUBLISHED = Path(__file__).parents[3] / "results/published"
 FIGURES = (rooms.FIGURES, rooms.TIME_FIGURES, rooms.PREDICTED_FIGURES, rooms.SIMULATED_FIGURES, rooms.MORE_FIGURES)
@@ -18,44 +20,80 @@ SETTING = (
     "Experiment links-nano: gpt2-nano, gpt2-micro, n = 2 to 3 seeds a method, 2 (1 Gbit/s: 5, not limited: 6) rounds"
 )
 SETTING += " × 15 steps a rate, 4 processes on AMD EPYC 7763 64-Core Processor."
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def published(name: str) -> list[pd.DataFrame]:
+    """What an experiment published of this figure: the one with the most rows, and the one with the fewest."""
+    plotted = sorted((pd.read_csv(path) for path in PUBLISHED.glob(f"*/figures/{name}.csv")), key=len)
+    return [plotted[-1], plotted[0]][: len(plotted)]
 
 
 @pytest.mark.tier("all")
 @pytest.mark.parametrize("name", [name for room in FIGURES for name in room])
-def test_nothing_runs_out_of_the_picture(name: str) -> None:
+def test_every_published_figure_is_drawn_whole(name: str, tmp_path: Path) -> None:
     module = import_module(f"edgc.report.figures.{name}")
-    plotted = [pd.read_csv(path) for path in sorted(PUBLISHED.glob(f"*/figures/{name}.csv"))]
-    if not plotted:
+    if not published(name):
         pytest.skip(f"no experiment has published {name} so far")
-    whole = [
-        data for data in plotted if data.shape[1] == max(data.shape[1] for data in plotted)
-    ]  # old ones lack columns
-    for data in (min(whole, key=panels), max(whole, key=panels), max(whole, key=len)):  # narrow, wide, full
-        with mpl.rc_context(style.RC):
-            figure = canvas.draw(module, data, SETTING)
-            assert not outside(figure)
-            assert not overlapping(figure)
+    for data in published(name):
+        spec = pictures.picture(module, data, SETTING)
+        pictures.write(spec, tmp_path / "a.svg")
+        root = ElementTree.parse(tmp_path / "a.svg").getroot()
+        said = " ".join(row for text in root.iter(f"{SVG}text") for row in text.itertext())
+        shown = pictures.panels(module, data)
+        for words in (module.TITLE, SETTING, *shown, *module.NOTE):
+            assert words in said
+        assert not beyond(spec)
 
 
-def panels(data: pd.DataFrame) -> tuple[int, int]:
-    """How many panels are drawn of it, and how many rows."""
-    return data["panel" if "panel" in data else "model"].nunique(), len(data)
+@pytest.mark.parametrize("name", ["gap_on_links", "pareto_bytes", "saving_by_link", "utilisation"])
+def test_a_legend_names_few_of_many_methods_and_no_two_look_alike(name: str) -> None:
+    module = import_module(f"edgc.report.figures.{name}")
+    for data in published(name):
+        for views in pictures.panels(module, data).values():
+            looks = pictures._looks([views])
+            assert len(set(looks.values())) == len(looks)
+            always = {title for title in data["title"] if title.startswith(("Dense", "EDGC"))}
+            assert len(set(legend(views)) - always) <= CROWDED
 
 
-def test_nothing_runs_out_of_a_timeline() -> None:
-    span = {"title": "Dense", "stage": 0, "room": "device", "what": "forward", "begin": 0.0, "end": 1.0}
-    with mpl.rc_context(style.RC):
-        assert not outside(timeline_figure._draw(pd.DataFrame([span]), SETTING))
+def test_marks_outside_of_their_axes_are_noticed() -> None:
+    rows = pd.DataFrame({"x": [1.0, 9.0], "y": [1.0, 2.0], "label": "a"})
+    x, y = vega.axis("x", "x", ends=(0, 2), nice=False), vega.axis("y", "y")
+    view = vega.View(vega.points(rows, {"a": Look("#000000", "circle", "solid")}, x, y, {}))
+    assert len(beyond(pictures.composed("Title", {"panel": [view]}, []))) == 1
 
 
-def test_what_runs_out_of_a_picture_is_noticed() -> None:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().set_title("far too long for two inches of paper")
-    assert outside(figure)
+def test_a_figure_without_data_says_so(tmp_path: Path) -> None:
+    module = import_module("edgc.report.figures.loss_step")
+    pictures.write(pictures.picture(module, pd.DataFrame({"model": []}), SETTING), tmp_path / "a.svg")
+    assert pictures.NOTHING in (tmp_path / "a.svg").read_text()
 
 
 def test_a_line_is_folded_between_words_and_none_is_lost() -> None:
-    folded = canvas.folded(SETTING, 2.0, 7.0, canvas.INDENT)
-    assert folded.split() == SETTING.split()
-    assert max(canvas._inches(row, 7.0) for row in folded.splitlines()) <= 2.0 + canvas._inches(canvas.INDENT, 7.0)
-    assert all(row.startswith(canvas.INDENT) for row in folded.splitlines()[1:])
+    folded = pictures.folded(SETTING, 200, 10)
+    assert " ".join(folded) == SETTING
+    assert max(map(len, folded)) <= 200 / 10 / pictures.EM
+
+
+def test_a_compact_file_has_the_same_texts_and_places() -> None:
+    data = published("pareto_bytes")[1]
+    drawn = vl_convert.vegalite_to_svg(
+        pictures.picture(import_module("edgc.report.figures.pareto_bytes"), data, SETTING)
+    )
+    short = pictures.compact(drawn)
+    assert len(short) < 0.6 * len(drawn)
+    before, after = ElementTree.fromstring(drawn), ElementTree.fromstring(short)
+    assert [text.text for text in before.iter(f"{SVG}text")] == [text.text for text in after.iter(f"{SVG}text")]
+    assert _places(after) == pytest.approx(_places(before), abs=0.051)
+    assert "sans-serif" in short
+
+
+def _places(root: ElementTree.Element) -> list[float]:
+    """The numbers of every mark that stands somewhere."""
+    marks = [path for path in root.iter(f"{SVG}path") if path.get("transform")]
+    return [
+        float(number)
+        for mark in marks
+        for number in re.findall(r"-?[\d.]+", f"{mark.attrib['transform']} {mark.get('d')}")
+    ]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from scipy import stats
 
 from edgc.core.base.errors import UserError
@@ -14,6 +13,7 @@ from edgc.report.figures import gap_replicas
 from edgc.report.study import Study
 from edgc.report.tables import accuracy, replicas
 from edgc.suite.config import CONFIGS, load_experiment
+from tests.fixtures.pictures import legend
 from tests.fixtures.studies import run, study
 
 LOSSES = {"dense": (5.0, 5.02, 5.04), "topk": (5.1, 5.13, 5.13), "edgc": (5.01, 5.02, 5.06)}
@@ -94,8 +94,7 @@ def test_the_figure_has_a_line_for_every_method_but_the_baseline() -> None:
     data = gap_replicas.build(replace(here, replicas={8: accuracy.build(trained(1.0))}))
     gaps = data.pivot(index="method", columns="replicas", values="gap")
     assert gaps.loc["topk"].tolist() == pytest.approx([0.2, 1.1])
-    ax = Figure().subplots()
-    gap_replicas.draw(data, ax)
-    assert ax.get_legend_handles_labels()[1] == ["Topk", "Edgc"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "8"]
+    drawn = gap_replicas.draw(data)
+    assert legend(drawn) == ["Topk", "Edgc"]
+    assert drawn[0].layers[-1].encoding["x"]["axis"]["values"] == [2, 8]
     assert gap_replicas.build(here).empty, "of one degree"

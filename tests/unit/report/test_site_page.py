@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from edgc.core.base.errors import UserError
-from edgc.report.figures.exposed import DENSE
-from edgc.report.site import answers, charts, page
+from edgc.report import pictures
+from edgc.report.figures import exposed
+from edgc.report.site import answers, page
 from edgc.report.site.contents import Kept, one, published
-from edgc.report.style import GREY, LEGEND
+from edgc.report.style import LEGEND
+from tests.fixtures.pictures import legend
 from tests.fixtures.site_page import unfolded, words
 
 pytestmark = pytest.mark.tier("test")
@@ -234,32 +236,41 @@ def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
     colours: dict[str, set[str]] = {}
     for each in published(few / "published"):
         for picture in each.pictures:
-            spec = charts.chart(picture.name, picture.data)
-            for layer in [] if spec is None else spec["layer"]:
-                colour = layer.get("encoding", {}).get("color", {})
-                if colour.get("field") == "title":
-                    for title, own in zip(colour["scale"]["domain"], colour["scale"]["range"], strict=True):
-                        colours.setdefault(title, set()).update({own} - {GREY.colour})
-    coloured = [own for own in colours.values() if own]  # the others are grey in every chart, one of too many
-    assert len(coloured) > 5
-    assert all(len(own) == 1 for own in coloured)
+            for views in pictures.panels(picture.figure, picture.data).values():
+                for title, look in pictures._looks([views]).items():
+                    if title in set(picture.data.get("title", [])):
+                        colours.setdefault(title, set()).add(look.colour)
+    assert len(colours) > 5
+    assert all(len(own) == 1 for own in colours.values())
 
 
-@pytest.mark.parametrize("figure", ["links", "exposed"])
-def test_the_answers_chart_names_dense_and_a_few_methods_that_keep_their_loss(figure: str) -> None:
+@pytest.mark.parametrize("name", ["links", "exposed"])
+def test_the_answers_chart_names_dense_and_a_few_methods_that_keep_their_loss(name: str) -> None:
     links = pd.read_csv(PUBLISHED / "links-every-step/tables/links.csv")
-    spec = charts.chart(figure, pd.read_csv(next((PUBLISHED / "links-every-step").glob(f"*/{figure}.csv"))))
-    assert spec is not None
-    named = set(spec["layer"][-1]["encoding"]["color"]["scale"]["domain"])
+    data = pd.read_csv(next((PUBLISHED / "links-every-step").glob(f"*/{name}.csv")))
+    (views,) = (exposed.on_links(data) if name == "links" else pictures.panels(exposed, data)).values()
+    named = set(legend(views)) - {exposed.REST}
     choice = pd.read_csv(PUBLISHED / "links-every-step/tables/choice.csv")
-    assert set(choice.loc[choice["sure"] != "dense", "title"]) <= named - {DENSE} <= set(links[links.preserved].title)
-    assert DENSE in named
+    keeping = set(links[links.preserved].title)
+    assert set(choice.loc[choice["sure"] != "dense", "title"]) <= named - {exposed.DENSE} <= keeping
+    assert exposed.DENSE in named
     assert len(named) < LEGEND, "the range of the others has the last entry"
 
 
 def test_a_chart_tells_n_and_hardware_on_hover(few: Path) -> None:
-    links = pd.read_csv(few / "published/links-nano/tables/links.csv")
-    spec = charts.chart("links", links)
-    assert spec is not None
-    told = {field["title"] for layer in spec["layer"] for field in layer.get("encoding", {}).get("tooltip", [])}
+    charts = pictures.charts(exposed.on_links(pd.read_csv(few / "published/links-nano/tables/links.csv")))
+    told = {
+        field["title"]
+        for spec in charts.values()
+        for layer in spec["layer"]
+        for field in layer["encoding"].get("tooltip", [])
+    }
     assert {"n (steps)", "n (rounds)", "Hardware", "± noise (points)"} <= told
+
+
+def test_a_click_in_the_legend_leaves_one_method_strong(few: Path) -> None:
+    (spec,) = pictures.charts(exposed.on_links(pd.read_csv(PUBLISHED / "links-every-step/tables/links.csv"))).values()
+    assert [param["bind"] for layer in spec["layer"] for param in layer.get("params", [])] == ["legend"]
+    faint = [layer["encoding"]["opacity"]["value"] for layer in spec["layer"] if "opacity" in layer["encoding"]]
+    assert faint
+    assert max(faint) < 0.2

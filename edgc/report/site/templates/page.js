@@ -2,12 +2,6 @@
 const one = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-const CONFIG = {
-  background: "#fff", font: "system-ui, DejaVu Sans, sans-serif",
-  axis: { labelFontSize: 12, titleFontSize: 12, gridColor: "#e5e5e5", titleFontWeight: 500 },
-  legend: { labelFontSize: 12, symbolSize: 90 }, view: { stroke: null },
-};
-
 // What the page holds compressed, as text.
 async function unpacked(element) {
   const packed = Uint8Array.from(atob(element.dataset.packed), (c) => c.charCodeAt(0));
@@ -29,6 +23,16 @@ function rows(columns) {
   return (columns[names[0]] ?? []).map((_, at) => Object.fromEntries(names.map((name) => [name, columns[name][at]])));
 }
 
+// How a chart looks in so many pixels: its legend is below, in as many columns as have room for the longest name.
+const look = (width, longest) => ({
+  background: "#fff", font: "system-ui, DejaVu Sans, sans-serif", view: { stroke: null },
+  axis: { labelFontSize: 12, titleFontSize: 12, gridColor: "#e5e5e5", titleFontWeight: 500, labelLimit: width < 460 ? 130 : 300 },
+  legend: {
+    orient: "bottom", columns: Math.max(1, Math.floor(width / (40 + 7 * longest))), labelLimit: 0, symbolOpacity: 1,
+    labelFontSize: width < 460 ? 10.5 : 12, symbolSize: width < 460 ? 60 : 90,
+  },
+});
+
 async function draw(box) {
   const plot = document.createElement("div");
   plot.className = "plot";
@@ -39,27 +43,32 @@ async function draw(box) {
   inner.style.width = "100%";
   plot.append(inner);
   box.append(plot);
-  const controls = document.createElement("div");
-  box.prepend(controls);
-  const spec = await held(box);
-  spec.data.values = rows(spec.data.values);
-  await drawn(inner, spec, { actions: false, renderer: "svg", config: CONFIG, bind: controls, tooltip: { theme: "light" } });
-  box.dataset.drawn = "yes";
-}
-
-async function unpack(box) {
-  const svg = await held(box);
-  const image = document.createElement("img");
-  image.alt = `${box.dataset.label}. The numbers are in the CSV.`;
-  image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
-  box.append(image);
+  const panels = await held(box);
+  const names = Object.keys(panels);
+  const panel = (name) => {
+    const spec = structuredClone(panels[name]);
+    const width = inner.clientWidth;
+    for (const [data, columns] of Object.entries(spec.datasets)) spec.datasets[data] = rows(columns);
+    for (const view of spec.vconcat ?? []) view.width = width - 90; // only one view alone takes its container's
+    const config = look(width, spec.usermeta.longest);
+    return drawn(inner, spec, { actions: false, renderer: "svg", config, tooltip: { theme: "light" } });
+  };
+  if (names.length > 1) {
+    const choice = document.createElement("label");
+    const list = document.createElement("select");
+    names.forEach((name) => list.add(new Option(name)));
+    list.addEventListener("change", () => panel(list.value));
+    choice.append("Show ", list);
+    box.prepend(choice);
+  }
+  await panel(names[0]);
   box.dataset.drawn = "yes";
 }
 
 function show(box) {
   if (box.dataset.begun) return;
   box.dataset.begun = "yes";
-  (box.className === "chart" ? draw : unpack)(box);
+  draw(box);
 }
 const seen = new IntersectionObserver((found) => found.filter((each) => each.isIntersecting).forEach((each) => show(each.target)), { rootMargin: "200px" });
 addEventListener("beforeprint", () => all("details[open] .chart, .answer .chart").forEach(show));
@@ -124,7 +133,7 @@ function columns(box) {
 
 function ready(part) {
   all(".box", part).forEach((box) => { sortable(one("table", box)); filterable(box); columns(box); });
-  all(".chart, .drawing", part).forEach((box) => seen.observe(box));
+  all(".chart", part).forEach((box) => seen.observe(box));
 }
 ready(document);
 

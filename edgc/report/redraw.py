@@ -1,0 +1,39 @@
+"""Published pictures drawn again, each from the CSV beside it: after a figure's look has changed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from edgc.core.base.errors import UserError
+from edgc.report import bench_figure, pictures
+
+
+def redraw(folder: Path) -> list[Path]:
+    """Write every SVG under `folder` again that has a CSV beside it. Returns them.
+
+    The last line of its caption, what was measured and on what, is taken from the picture that is there. Raises
+    `UserError` for a picture without one.
+    """
+    drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
+    for path in drawn:
+        if path.parent.name == "figures":
+            figure = import_module(f"edgc.report.figures.{path.stem}")
+            spec = pictures.picture(figure, pd.read_csv(path.with_suffix(".csv")), setting(path))
+        else:
+            spec = bench_figure.picture(path.with_suffix(".csv"))
+        pictures.write(spec, path)
+    return drawn
+
+
+def setting(picture: Path) -> str:
+    """The last line of a figure's caption, whose rows are one text."""
+    for text in ElementTree.parse(picture).getroot().iter("{http://www.w3.org/2000/svg}text"):
+        rows = list(text.itertext())
+        begins = [place for place, row in enumerate(rows) if row.startswith("Experiment ")]
+        if begins:
+            return " ".join(rows[begins[-1] :])
+    raise UserError(f"{picture}: no line says of which experiment it is; run the experiment and publish it")
