@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from edgc.core.policies.ladder import Choice, LadderSettings, Share, Whole
+from edgc.core.policies.ladder import LadderPolicy, LadderSettings, Share, Whole
 from edgc.core.policies.policy import Context, Observation
 
 
@@ -37,7 +37,7 @@ class AccordionSettings(LadderSettings):
 MODEL = "model"  #: the one group where the whole model's norm counts
 
 
-class Accordion(Choice):
+class Accordion(LadderPolicy):
     """The higher amount in critical regimes. A norm that is missing or not finite changes nothing."""
 
     Settings = AccordionSettings

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.policies.ladder import Choice, LadderSettings, Share, Whole
+from edgc.core.policies.ladder import LadderPolicy, LadderSettings, Share, Whole
 from edgc.core.policies.policy import Context, Observation
 
 
@@ -33,7 +33,7 @@ class BudgetSettings(LadderSettings):
     reads_seconds: ClassVar[bool] = True
 
 
-class Budget(Choice):
+class Budget(LadderPolicy):
     """The largest amount until a window was measured. A window without a measurement changes nothing."""
 
     Settings = BudgetSettings

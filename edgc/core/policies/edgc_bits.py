@@ -26,14 +26,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.base.errors import UserError
 from edgc.core.policies.amounts import Amount, Bits
-from edgc.core.policies.ladder import ChoiceSettings
+from edgc.core.policies.ladder import AmountListSettings
 from edgc.core.policies.policy import Context, Decision, Observation, Policy, Sampling
-from edgc.core.policies.windowed import STAGE, Estimator
+from edgc.core.policies.windowed import STAGE, Estimator, first_compressed
 
 
-class EdgcBitsSettings(ChoiceSettings):
+class EdgcBitsSettings(AmountListSettings):
     """GDS as in `edgc`; a reference, and the widths to choose among."""
 
     name: Literal["edgc_bits"]
@@ -75,17 +74,11 @@ class EdgcBits(Policy):
     kept = ("references", "bits")
 
     def __init__(self, settings: EdgcBitsSettings, context: Context) -> None:
-        first = math.ceil(max(1, settings.warmup_fraction * context.iterations) / settings.window) * settings.window
-        if first >= context.iterations:
-            raise UserError(
-                f"method.policy.window = {settings.window}: nothing is compressed before step {first}, but the run "
-                f"has {context.iterations} exchanges; make the window or the warm-up shorter, or the run longer"
-            )
         self._settings = settings
         self.window = settings.window
         self.sampling = Sampling(round(1 / settings.alpha), settings.beta, settings.estimator)
         names = sorted(context.shapes)
-        self._first = first  # exchanges before the reference
+        self._first = first_compressed(settings.window, settings.warmup_fraction, context)  # where the reference is
         self._groups = {name: [name] for name in names} if settings.granularity == "parameter" else {STAGE: names}
         self._references: dict[str, float] = {}  # H₀ by group; empty during warm-up
         self._bits: dict[str, int] = {}

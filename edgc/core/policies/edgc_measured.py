@@ -250,19 +250,12 @@ def allocate(
     units = [np.asarray(gains[n][lowest[n] : highest[n]]) / costs[n] if lowest[n] < highest[n] else () for n in names]
     owner = np.repeat(np.arange(len(names)), [len(each) for each in units])
     order = owner[np.lexsort((owner, -np.concatenate(units)))]  # whose unit comes next; as gains do not rise, in turn
-    price = np.array([costs[n] for n in names])
-    left = budget - sum(lowest[n] * costs[n] for n in names)
-    fitting = int(np.searchsorted(np.cumsum(price[order]), left, side="right"))
-    given = np.bincount(order[:fitting], minlength=len(names))
-    left -= int(given @ price)
-    too_dear: set[int] = set()  # what does not fit once never will
-    for place in order[fitting:].tolist():
-        if left < price.min():
-            break
-        if place not in too_dear and price[place] <= left:
-            given[place] += 1
-            left -= int(price[place])
+    ranks, left = dict(lowest), budget - sum(lowest[n] * costs[n] for n in names)
+    too_dear: set[str] = set()  # what does not fit once never will
+    for name in (names[place] for place in order.tolist()):
+        if name not in too_dear and costs[name] <= left:
+            ranks[name] += 1
+            left -= costs[name]
         else:
-            too_dear.add(place)
-    more = dict(zip(names, given.tolist(), strict=True))
-    return {name: rank + more[name] for name, rank in lowest.items()}
+            too_dear.add(name)
+    return ranks

@@ -16,7 +16,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Whole = Annotated[int, Field(ge=1)]
 
 
-class ChoiceSettings(PolicySettings):
+class AmountListSettings(PolicySettings):
     """Base of settings with a `window` and with `amounts` that rise."""
 
     @property
@@ -28,7 +28,7 @@ class ChoiceSettings(PolicySettings):
         return self.amounts[-1]
 
 
-class LadderSettings(ChoiceSettings):
+class LadderSettings(AmountListSettings):
     """One of ranks, ratios and bits, rising, after `start_step` dense steps. Subclasses say how many there are."""
 
     ranks: tuple[Whole, ...] | None = None
@@ -62,7 +62,7 @@ def given(settings: PolicySettings, *names: str) -> str:
     return found[0]
 
 
-class Choice(Policy):
+class LadderPolicy(Policy):
     """Dense in the beginning; then every parameter has the amount that `_place` says, which `observe` moves."""
 
     def __init__(self, settings: Any, context: Context) -> None:

@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from edgc.core.policies.amounts import Amount, Bits, Rank, Ratio, plain
-from edgc.core.policies.ladder import Choice, ChoiceSettings, given
+from edgc.core.policies.ladder import AmountListSettings, LadderPolicy, given
 from edgc.core.policies.policy import Context, Observation
 
 Array = NDArray[np.float64]
 WIDTHS = (1, 2, 4, 8)  #: bits that codes have
 
 
-class LGrecoSettings(ChoiceSettings):
+class LGrecoSettings(AmountListSettings):
     """A default amount, and which others may take its place."""
 
     name: Literal["lgreco"]
@@ -102,7 +102,7 @@ class LGrecoSettings(ChoiceSettings):
         return self.start_step
 
 
-class LGreco(Choice):
+class LGreco(LadderPolicy):
     """Uniform until the first tables are there. A parameter whose table is not finite keeps its amount."""
 
     Settings = LGrecoSettings

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from edgc.core.base.kept import Kept
+from edgc.core.base.resumable import Resumable
 from edgc.core.policies.amounts import DENSE, Amount, AmountKind
 from edgc.core.policies.stage_alignment import ExchangeCost
 
@@ -129,7 +129,7 @@ class Sampling:
     estimator: Literal["gaussian", "histogram", "histogram_differential"]
 
 
-class Policy(Kept, ABC):
+class Policy(Resumable, ABC):
     """Observations in, decision out; no torch, no communication, so that a simulator can drive it too.
 
     Its steps are exchanges: where replicas synchronise every H steps, H training steps are one of its steps. It is

@@ -217,7 +217,7 @@ class Windowed(Policy):
         amounts = {group: DENSE if rank is None else Rank(rank) for group, rank in ranks.items()}
         return Decision(DENSE, {n: amounts[group] for group, names in self._groups.items() for n in names})
 
-    def clamps(self) -> Mapping[str, Clamp | None]:
+    def clamps(self) -> Mapping[str, str | None]:
         """What bounds the rank of each parameter's group."""
         clamps = {group: self._own_rank(group)[1] for group in self._groups}
         return {name: clamps[group] for group, names in self._groups.items() for name in names}
@@ -353,14 +353,20 @@ class Windowed(Policy):
         )
 
 
-def _check(settings: WindowedSettings, context: Context) -> None:
-    first = math.ceil(max(1, settings.warmup_fraction * context.iterations) / settings.window)
-    if first * settings.window >= context.iterations:
+def first_compressed(window: int, warmup_fraction: float, context: Context) -> int:
+    """The first step after the windows of warm-up. Raises `UserError` if the run has none."""
+    first = window * math.ceil(max(1, warmup_fraction * context.iterations) / window)
+    if first >= context.iterations:
         raise UserError(
-            f"method.policy.window = {settings.window}: with warmup_fraction {settings.warmup_fraction} "
-            f"nothing is compressed before step {first * settings.window}, but the run has "
-            f"{context.iterations} iterations; make the window or the warm-up shorter, or the run longer"
+            f"method.policy.window = {window}: with warmup_fraction {warmup_fraction} nothing is compressed before "
+            f"step {first}, but the run has {context.iterations} iterations; make the window or the warm-up shorter, "
+            "or the run longer"
         )
+    return first
+
+
+def _check(settings: WindowedSettings, context: Context) -> None:
+    first_compressed(settings.window, settings.warmup_fraction, context)
     if not settings.needs_costs:
         return
     if len(context.costs) != context.num_stages:

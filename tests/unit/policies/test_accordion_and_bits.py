@@ -154,5 +154,5 @@ def test_wrong_bits_are_refused(wrong: dict[str, Any], why: str) -> None:
 
 
 def test_a_run_that_ends_with_warm_up_is_refused() -> None:
-    with pytest.raises(UserError, match=r"method\.policy\.window = 600: nothing is compressed before step 1200"):
+    with pytest.raises(UserError, match=r"window = 600: with warmup_fraction 0.7 nothing is compressed"):
         edgc_bits(window=600, warmup_fraction=0.7)
