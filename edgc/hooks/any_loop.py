@@ -68,6 +68,7 @@ class LoopExchange:
     def _end_step(self, sharded: bool) -> None:
         """sharded: whether each rank has a part of the averages only."""
         self._forget_overflows(sharded)
+        self._sums = {}
         loss = torch.stack(self._losses).mean() if self._losses else None
         self.decided = self.synchronisation.end_step(self.step, loss)
         self.step += 1
