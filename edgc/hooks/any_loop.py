@@ -14,13 +14,13 @@ from torch import Tensor
 from edgc.core.aggregators.aggregator import NamedTensor, forget
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator
 from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.exchange.observation import AGREE
 from edgc.core.settings.assembly import Costs, assemble
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load, read
-from edgc.core.settings.settings import merge, validate
 from edgc.core.synchronisation.every_step import EveryStep
 
 MethodLike = str | Path | Method | Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.settings.settings import Settings
+from edgc.core.base.settings import Settings
 from edgc.suite.config import CONFIGS, Named, Parallel, load
 
 EDGC = "edgc-2511.10333"

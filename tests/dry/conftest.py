@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from edgc.core.base.settings import validate
 from edgc.core.policies.windowed import WindowedSettings
-from edgc.core.settings.settings import validate
 from edgc.suite.config import Method, RunSpec, available, load
 from edgc.tools.dry import device_guard, job
 from edgc.tools.dry.short import STEPS, short

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.suite.cluster.memory import memory_by_stage
 from edgc.suite.config import Method, RunSpec, load
 from edgc.tools.dry import job

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from edgc.cli import app
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_jsonl
+from edgc.core.base.settings import merge
 from edgc.core.policies.amounts import DENSE, ON, Amount, Bits, Rank
 from edgc.core.policies.policy import Decision
-from edgc.core.settings.settings import merge
 from edgc.suite.cluster.forecasts import Forecasts, forecast
 from edgc.suite.cluster.memory import check_memory, memory
 from edgc.suite.cluster.question import Question, Scenario, at_rate, calibration_of, chosen, of_method

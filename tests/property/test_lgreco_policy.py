@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
 from edgc.core.policies.amounts import Amount, Bits, Rank, Ratio
 from edgc.core.policies.lgreco import LGreco, LGrecoSettings, cheapest, choose
 from edgc.core.policies.policy import Context, Observation
-from edgc.core.settings.settings import validate
 from edgc.suite.config import Method
 
 Tables = tuple[list[np.ndarray], list[np.ndarray]]

@@ -15,8 +15,8 @@ from scipy.fft import dctn, idctn
 from torch import Tensor
 
 from edgc.core.aggregators.draws import draw
+from edgc.core.base.settings import merge
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.settings.settings import merge
 from edgc.suite.config import Method, load
 from tests.fixtures.toy_replica import CONFIGS, SHAPES, ToyReplica, gradients, start
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import merge, validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.comm.telemetry import StepClock
-from edgc.core.settings.settings import merge, validate
 from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import Method, load
 from tests.fixtures.toy_replica import STEPS, ToyReplica, parameters, same

@@ -9,20 +9,17 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import Settings
 from edgc.core.comm import Communicator, Layout, Replicated, Work
 from edgc.core.policies.amounts import Amount, AmountKind
 from edgc.core.policies.policy import Decision
 
 
-class AggregatorSettings(BaseModel):
+class AggregatorSettings(Settings):
     """Base of every aggregator's settings: subclasses add `name: Literal[...]` and describe every field."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @property
     def keeps_residual(self) -> bool:

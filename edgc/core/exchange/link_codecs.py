@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.base.lazy import torch
 from edgc.core.base.resumable import Resumable
+from edgc.core.base.settings import Settings
 from edgc.core.ops.orthonormalise import orthonormalise
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 Direction = Literal["forward", "backward"]
 
 
-class LinkCodecSettings(BaseModel):
+class LinkCodecSettings(Settings):
     """How one direction of the traffic between pipeline stages is compressed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: Literal["none", "bf16", "lowrank"] = Field(
         "none",
@@ -72,10 +71,8 @@ class LinkCodecSettings(BaseModel):
         return rows * columns * (2 if self.name == "bf16" else itemsize)
 
 
-class PipelineTraffic(BaseModel):
+class PipelineTraffic(Settings):
     """Compression of the traffic between pipeline stages in training. Evaluation always runs uncompressed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     forward: LinkCodecSettings = Field(
         LinkCodecSettings(),  # type: ignore[call-arg]

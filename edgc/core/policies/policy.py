@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgc.core.base.resumable import Resumable
+from edgc.core.base.settings import Settings
 from edgc.core.policies.amounts import DENSE, Amount, AmountKind
 from edgc.core.policies.stage_alignment import ExchangeCost
 
 
-class PolicySettings(BaseModel, ABC):
+class PolicySettings(Settings, ABC):
     """Base of every policy's settings; subclasses add `name: Literal[...]` and a description per field."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @property
     @abstractmethod

@@ -11,11 +11,11 @@ from pydantic import Field, NonNegativeInt
 
 from edgc.core.aggregators import AGGREGATORS, CONTROLS
 from edgc.core.aggregators.aggregator import Aggregator, Role
+from edgc.core.base.settings import Settings
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import IN_WORDS
 from edgc.core.settings.reading import Named
-from edgc.core.settings.settings import Settings
 from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.core.synchronisation.every_step import EveryStepSettings
 from edgc.core.synchronisation.synchronisation import Moment

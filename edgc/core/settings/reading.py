@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import Settings, cut, merge, shown, validate
+from edgc.core.base.settings import Settings, cut, merge, shown, validate
 
 CONFIGS = Path("configs")  #: the current folder's
 #: What comes with the package. In a checkout it is a link to the repository's configs/, in a wheel a copy.

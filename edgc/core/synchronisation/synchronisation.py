@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict
-
 from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, Workload
 from edgc.core.base.lazy import torch
 from edgc.core.base.resumable import Resumable
+from edgc.core.base.settings import Settings
 from edgc.core.comm import Communicator, Layout, ReduceOp, Work
 from edgc.core.comm.telemetry import Ledger
 from edgc.core.exchange.gradient_exchange import ExchangeProbe, GradientExchange
@@ -55,10 +54,8 @@ class Update(Enum):
     NONE = "none"  #: nothing: this step leaves the parameters and the optimizer as they are
 
 
-class SynchronisationSettings(BaseModel):
+class SynchronisationSettings(Settings):
     """Base of every synchronisation's settings: subclasses add `name: Literal[...]` and describe every field."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     moment: ClassVar[Moment]
     #: Whether replicas' parameters differ between exchanges; then gradient norms do, too.

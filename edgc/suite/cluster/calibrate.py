@@ -22,9 +22,9 @@ from scipy.optimize import least_squares
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
 from edgc.core.policies import POLICIES
 from edgc.core.policies.policy import Context, Decision
-from edgc.core.settings.settings import validate
 from edgc.suite.cluster.compute import optimizer_parts, seconds
 from edgc.suite.cluster.question import at_rate
 from edgc.suite.cluster.step_model import StepModel

@@ -12,7 +12,7 @@ from typing import Any
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.provenance import code_base
-from edgc.core.settings.settings import merge, validate
+from edgc.core.base.settings import merge, validate
 from edgc.suite.cluster.calibrate import Timed, calibrate, read_session
 from edgc.suite.cluster.forecasts import Forecasts, forecast
 from edgc.suite.cluster.question import Scenario, at_rate, calibration_of, elsewhere

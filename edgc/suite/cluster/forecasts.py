@@ -9,10 +9,10 @@ from itertools import product
 from typing import Any
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import EVERY_STEP
-from edgc.core.settings.settings import validate
 from edgc.suite.cluster.compute import check_precision
 from edgc.suite.cluster.memory import check_memory
 from edgc.suite.cluster.question import Scenario, at_rate, of_method

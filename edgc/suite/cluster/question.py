@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.suite.cluster.trajectory import ASSUMED, Trajectory
 from edgc.suite.config import (
     CONFIGS,

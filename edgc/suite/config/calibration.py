@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from edgc.core.base.settings import Settings
 from edgc.core.settings.reading import Named
-from edgc.core.settings.settings import Settings
 
 
 class Stages(Settings):

@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
+from edgc.core.base.settings import Settings
 from edgc.core.ops.backend import Backend
 from edgc.core.settings.reading import Named
-from edgc.core.settings.settings import Settings
 from edgc.suite.config.rate import Rate
 from edgc.suite.config.trace import Trace
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import cut, merge, shown, validate
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import CONFIGS, N, Named, available, load
-from edgc.core.settings.settings import cut, merge, shown, validate
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
 from edgc.suite.config.judgement import Judgement
@@ -176,6 +176,8 @@ class Experiment(Named):
         yield from self._mode_refused()
 
     def _mode_refused(self) -> Iterator[str]:
+        if self.mode == "time" and self.timing is None:
+            yield "mode: time needs `timing`"
         for setting, given, modes in (
             ("`timing`", self.timing, ("time",)),
             ("`simulation`", self.simulation, ("simulate",)),
@@ -191,8 +193,6 @@ class Experiment(Named):
                 yield f"{setting}: for mode: {' or '.join(modes)}, not for mode: {self.mode}; leave it out"
         if self.mode == "simulate":
             yield from self._simulation_refused()
-        if self.mode == "time" and self.timing is None:
-            yield "mode: time needs `timing`"
         if self.timing and self.training.iterations != self.timing.steps_of_a_method:
             yield (
                 f"training.iterations {self.training.iterations}: by `timing` a method takes "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, NonNegativeFloat
 
-from edgc.core.settings.settings import Settings
+from edgc.core.base.settings import Settings
 
 
 class Judgement(Settings):

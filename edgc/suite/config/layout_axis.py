@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from edgc.core.base.settings import Settings
 from edgc.core.exchange.parameter_gather import ParameterWire
-from edgc.core.settings.settings import Settings
 
 #: What a method's name begins with, what its title says, and the loop and `training.shard` that make the layout.
 ZERO1, FSDP2 = ("zero1", "ZeRO-1", "megatron", "optimizer"), ("fsdp", "FSDP2", "ddp", "full")

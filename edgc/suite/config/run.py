@@ -12,8 +12,8 @@ from pydantic import Field
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.core.aggregators.lowrank import LowRankSettings
 from edgc.core.base.files import canonical_json
+from edgc.core.base.settings import Settings
 from edgc.core.settings.method import EVERY_STEP, Method
-from edgc.core.settings.settings import Settings
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
 from edgc.suite.config.model import Model

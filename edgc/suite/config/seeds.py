@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from edgc.core.settings.settings import Settings
+from edgc.core.base.settings import Settings
 
 
 class UntilDecided(Settings):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from edgc.core.settings.settings import Settings
+from edgc.core.base.settings import Settings
 from edgc.suite.config.rate import Rate
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from edgc.core.settings.settings import Settings
+from edgc.core.base.settings import Settings
 from edgc.suite.config.rate import Rate
 
 UNSHAPED = "none"  #: a link that is not limited

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
+from edgc.core.base.settings import Settings
 from edgc.core.settings.reading import Named
-from edgc.core.settings.settings import Settings
 from edgc.suite.config.rate import Rate, bits_per_second
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from edgc.core.base.settings import Settings
 from edgc.core.exchange.parameter_gather import ParameterWire
 from edgc.core.policies.windowed import Estimator
-from edgc.core.settings.settings import Settings
 
 
 class Muon(Settings):

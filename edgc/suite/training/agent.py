@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgc.core.base import files
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.suite.config import RunSpec
 from edgc.suite.training import stopping
 from edgc.suite.training.failures import Failure, write_failures

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from edgc.core.base import files
-from edgc.core.settings.settings import Settings, validate
+from edgc.core.base.settings import Settings, validate
 from edgc.suite.config import RunSpec, Timing
 
 SESSION = "session.json"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
 from edgc.core.ops import backend
-from edgc.core.settings.settings import validate
 from edgc.suite.config import Cluster, RunSpec
 from edgc.suite.training.failures import ERRORS, log_path
 from edgc.suite.training.node_links import enter

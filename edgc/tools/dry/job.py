@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from edgc.core.base import files
-from edgc.core.settings.settings import Settings, validate
+from edgc.core.base.settings import Settings, validate
 from edgc.suite.config import RunSpec
 from edgc.tools.dry.notes import Refused, innermost, shortened
 from edgc.tools.dry.short import corpus

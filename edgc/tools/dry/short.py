@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgc.core.base import files
+from edgc.core.base.settings import validate
 from edgc.core.policies.accordion import AccordionSettings
 from edgc.core.policies.budget import BudgetSettings
 from edgc.core.policies.edgc_bits import EdgcBitsSettings
@@ -15,7 +16,6 @@ from edgc.core.policies.falling_ratio import FallingRatioSettings
 from edgc.core.policies.fixed import FixedSettings
 from edgc.core.policies.lgreco import LGrecoSettings
 from edgc.core.policies.windowed import SampledSettings, WindowedSettings
-from edgc.core.settings.settings import validate
 from edgc.core.synchronisation.local_steps import OuterSettings
 from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import RunSpec

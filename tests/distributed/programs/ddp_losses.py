@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, STEPS, VOCAB, run_spec, same_everywhere
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import join, leave, seed_everything
 from edgc.suite.backends.plain_engine import PlainEngine
 from edgc.suite.config import Method, RunSpec, load

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, finalize_model_grads
 
 from edgc.core.aggregators import AGGREGATORS
+from edgc.core.base.settings import merge
 from edgc.core.exchange.gradient_exchange import GradientExchange
-from edgc.core.settings.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.gpt_model import is_split
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
+from edgc.core.base.settings import merge
 from edgc.core.exchange.link_codecs import PipelineTraffic
-from edgc.core.settings.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything

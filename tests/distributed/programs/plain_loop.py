@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.backends.memory_owners import sizes
 from edgc.suite.backends.training_engine import build_engine

@@ -13,7 +13,7 @@ import numpy as np
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, replicas_agree, run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
 from edgc.suite.config import Method, RunSpec, load

@@ -14,7 +14,7 @@ from typing import Any
 import engine_losses as losses
 from engine_losses import SETTINGS, STEPS, VOCAB, MegatronEngine, StockEngine, run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Method, RunSpec, load
 

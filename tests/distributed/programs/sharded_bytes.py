@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, MegatronEngine, run_spec
 
+from edgc.core.base.settings import merge
 from edgc.core.comm import TorchCommunicator
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.settings.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Cluster, Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, STEPS, VOCAB, MegatronEngine, run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches

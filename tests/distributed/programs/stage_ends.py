@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from engine_losses import run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
 from edgc.suite.config import Method, RunSpec, load

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Method, RunSpec, load

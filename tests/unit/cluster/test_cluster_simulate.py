@@ -9,7 +9,7 @@ import pytest
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.report.collect import gather
 from edgc.report.frames import frame
 from edgc.report.reference_values import load_reference

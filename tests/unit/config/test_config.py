@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import merge
+from edgc.core.base.settings import merge
 from edgc.suite.config import (
     KINDS,
     Experiment,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import merge, validate
+from edgc.core.base.settings import merge, validate
 from edgc.suite.config import Experiment, Method, available, load, load_experiment, paths, shared_variants
 from tests.fixtures.configs import Edit, write_configs
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import Settings, validate
+from edgc.core.base.settings import Settings, validate
 
 
 class Here(Settings):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgc.core.base.files import canonical_json
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.report import manifests
 from edgc.suite.config import RunSpec, load_experiment
 from tests.fixtures.configs import Edit, put, write_configs

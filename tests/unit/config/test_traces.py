@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.suite.config import Trace, load_experiment
 from tests.fixtures.configs import Edit, both, put, write_configs
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
 from edgc.core.exchange.link_codecs import LinkCodec, LinkCodecSettings, build
-from edgc.core.settings.settings import validate
 from edgc.suite.config import RunSpec
 
 SHAPE = (24, 2, 16)  # sequence, micro-batch, hidden: a matrix of 48×16

@@ -19,6 +19,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.dense import DenseSettings
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_jsonl
+from edgc.core.base.settings import validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.gradient_exchange import GradientExchange
@@ -27,7 +28,6 @@ from edgc.core.policies import POLICIES
 from edgc.core.policies.fixed import FixedSettings
 from edgc.core.policies.policy import Context, Sampling
 from edgc.core.policies.rank_model import error_curve
-from edgc.core.settings.settings import validate
 from edgc.suite.config import Probe, RunSpec, Training
 from edgc.suite.training.recorder import PROBED, ProbeRecords
 from tests.fixtures.studies import tiny_spec

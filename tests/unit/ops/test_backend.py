@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import merge, validate
 from edgc.core.ops import backend
 from edgc.core.ops.lowrank import project
 from edgc.core.ops.lowrank import reference as lowrank
-from edgc.core.settings.settings import merge, validate
 from edgc.suite.config import Cluster, RunSpec, load
 from edgc.suite.config.experiment import load_experiment
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import merge, validate
 from edgc.core.policies.amounts import DENSE, Rank
 from edgc.core.policies.budget import Budget, BudgetSettings
 from edgc.core.policies.policy import Context, Observation
-from edgc.core.settings.settings import merge, validate
 from edgc.suite.config import Method, load
 
 BYTES = (1e5, 2e5, 4e5, 8e5)  #: at ranks 4, 8, 16 and 32

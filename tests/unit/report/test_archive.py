@@ -16,7 +16,7 @@ import zstandard
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.core.settings.settings import validate
+from edgc.core.base.settings import validate
 from edgc.report.archive import KEPT, MARK, archive, archived, restore
 from edgc.suite.config import RunSpec, load_experiment
 from tests.fixtures.synthetic_runs import write_run
