@@ -176,9 +176,9 @@ def by_line(row: Callable[[Line, Study], Mapping[str, object]]) -> Callable[[Stu
     return build
 
 
-def framed(rows: Iterable[Mapping[str, object]], *more: str) -> pd.DataFrame:
+def framed(rows: Iterable[dict[str, object]], *more: str) -> pd.DataFrame:
     """Rows that begin with `Line.identity`, and have these columns even where there is none."""
-    return pd.DataFrame(rows, columns=[*_IDENTITY, *more])
+    return pd.DataFrame([*rows], columns=[*_IDENTITY, *more])
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:

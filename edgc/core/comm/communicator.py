@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm.telemetry import Ledger
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: Tag of everything a method sends for data-parallel gradients. Other tags: `agree` (a policy's observations),
 #: `observe` (measurements that no method needs), `embedding` (tied weights of the first and last stage), `pipeline`

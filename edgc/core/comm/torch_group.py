@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgc.core.base.lazy import dist, torch
+from edgc.core.base.lazy import Tensor, dist, torch
 from edgc.core.comm.communicator import Communicator, ReduceOp, reduced
 from edgc.core.comm.telemetry import Ledger
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: Backends whose own reduce-scatter sends (N − 1)/N of what a rank hands over. Not gloo's, which sends as much as an
 #: all-reduce, twice that: tests/distributed/test_reduce_scatter_bytes.py counts both.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Communicator
 from edgc.core.comm.telemetry import StepClock
 from edgc.core.exchange.observation import WindowObserver
@@ -19,9 +20,6 @@ from edgc.core.exchange.relative_error import OBSERVE
 from edgc.core.exchange.turns import Turns, UnderWay
 from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, Rank, plain
 from edgc.core.policies.policy import Decision, Observation, Policy
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ExchangeProbe(Protocol):

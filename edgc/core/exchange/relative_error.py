@@ -4,13 +4,9 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: Tag and region of the measurement where only the records show it: kept apart from what methods cost.
 OBSERVE = "observe"

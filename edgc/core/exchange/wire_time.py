@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator, ReduceOp, wire_factor
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class WireTime(NamedTuple):

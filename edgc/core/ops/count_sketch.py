@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise.reference import int32
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 #: element: each element is hashed, each hash into a third of the cells, so that no element meets itself.
 #: block: as LHC's and TAGC's code, 1024 elements share the hashes of their block's number and keep their lane; every

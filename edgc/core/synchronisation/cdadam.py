@@ -9,17 +9,15 @@ with error feedback makes of the first term. With `memory: common` ĝᵢ is ĝ.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
+from edgc.core.base.lazy import Tensor
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, zeros
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class DifferencesSettings(InPlaceSettings):

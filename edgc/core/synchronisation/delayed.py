@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.synchronisation import (
@@ -29,9 +29,6 @@ from edgc.core.synchronisation.synchronisation import (
     spare,
     tensors,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EPSILON = 1e-7  #: added to the mean square of correction: taylor, as in arXiv 1609.08326
 

@@ -9,19 +9,16 @@ PowerSGD's P̂ and Q, without error feedback, as M itself keeps what was not sen
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.in_place import InPlace, InPlaceSettings, zeros
 from edgc.core.synchronisation.synchronisation import Replica, tensors
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EPSILON = 1e-8  #: added to a column's length, as in the authors' code
 #: Parts of the names of matrices that are not hidden: the embeddings, and the last stage's copy of the word embedding.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Work
 from edgc.core.synchronisation.synchronisation import Moment, Replica, Synchronisation, SynchronisationSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class EveryStepSettings(SynchronisationSettings):

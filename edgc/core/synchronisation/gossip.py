@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Phase, Workload, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, ReduceOp
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
@@ -34,9 +34,6 @@ from edgc.core.synchronisation.synchronisation import (
     tensors,
     worst,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class GossipSettings(SynchronisationSettings):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Work
 from edgc.core.synchronisation.every_step import EveryStep
 from edgc.core.synchronisation.synchronisation import Moment, Replica, SynchronisationSettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class InPlaceSettings(SynchronisationSettings):

@@ -14,13 +14,13 @@ import math
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.synchronisation.synchronisation import (
     Moment,
@@ -32,9 +32,6 @@ from edgc.core.synchronisation.synchronisation import (
     tensors,
     worst,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class OuterSettings(SynchronisationSettings):

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law
+from edgc.core.base.lazy import Tensor
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.local_steps import Outer, OuterSettings
 from edgc.core.synchronisation.synchronisation import Replica, worst
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class PacedSettings(OuterSettings):

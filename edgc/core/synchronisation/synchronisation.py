@@ -21,11 +21,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, Law, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, Workload
-from edgc.core.base.lazy import torch
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.resumable import Resumable
 from edgc.core.base.settings import Settings
 from edgc.core.comm import Communicator, Layout, ReduceOp, Work
@@ -34,9 +34,6 @@ from edgc.core.exchange.gradient_exchange import ExchangeProbe, GradientExchange
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.rehearsal import rehearse
 from edgc.core.policies.policy import PolicySettings
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Moment(Enum):

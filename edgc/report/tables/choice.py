@@ -112,7 +112,7 @@ def _sentences(row: pd.Series) -> Iterator[str]:
     if pd.isna(row["title"]):
         yield f"{where} nothing was measured that is dense, and nothing pays."
         return
-    others = f" As fast within the noise: {row['as_fast']}." if row["as_fast"] else ""
+    others = f" As fast within the noise: {row['as_fast']}." if _word(row["as_fast"]) != NOTHING else ""
     told = f"{where} take {row['title']}, {milliseconds(row['step_s'])} ms a step"
     if row["sure"] == DENSE:
         yield f"{told}: nothing that is known to keep its loss pays.{others}"
@@ -164,7 +164,9 @@ TABLE = Table(
         "than two standard errors over rounds",
         Column("Faster at a loss", _another("faster")): "the fastest of those with a shorter step and a loss gap that "
         "is not known to be within the margin; – where none is",
-        Column("Lower loss", _another("lower"), when=lambda table: table["lower"].notna().any()): "the fastest of "
+        Column(
+            "Lower loss", _another("lower"), when=lambda table: bool(table["lower"].notna().any())
+        ): "the fastest of "
         "those whose loss gap is lower than the taken one's by more than the margin, with intervals that lie apart; – "
         "where none is. Another optimizer may do that",
     },
