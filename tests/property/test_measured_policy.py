@@ -246,7 +246,7 @@ def test_it_says_what_it_reads() -> None:
         ({"mean_rank": 65}, "mean_rank 65 must be within min_rank 1 and max_rank 64"),
         ({"mean_rank": 3, "min_rank": 4}, "mean_rank 3 must be within min_rank 4 and max_rank 64"),
         ({"mean_rank": 8, "weight": "loss"}, "'elements' or 'energy'"),
-        ({"mean_rank": 8, "alignment": True}, "Extra inputs"),
+        ({"mean_rank": 8, "alignment": True}, "alignment\n  unknown setting"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:

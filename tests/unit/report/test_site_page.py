@@ -22,7 +22,7 @@ from tests.fixtures.site_page import unfolded, words
 pytestmark = pytest.mark.tier("test")
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published"
-SITE = ROOT / "edgc" / "report" / "site"
+REPORT = ROOT / "edgc" / "report"
 
 
 @pytest.fixture(autouse=True)
@@ -114,14 +114,14 @@ def test_a_changed_figure_changes_its_chart(few: Path) -> None:
     assert "4.3217" in re.search(label + r"<script[^>]*>(.*?)</script>", text)[1]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("template", sorted(SITE.glob("templates/*.j2")), ids=lambda path: path.name)
+@pytest.mark.parametrize("template", sorted(REPORT.glob("site/templates/*.j2")), ids=lambda path: path.name)
 def test_no_number_is_typed_into_a_template(template: Path) -> None:
     text = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", "", template.read_text(), flags=re.DOTALL)
     shown = words(re.sub(r"<code>.*?</code>", "", text))
     assert not re.findall(r"\S*\d\S*", shown.replace("Apache-2.0", ""))
 
 
-@pytest.mark.parametrize("script", sorted(SITE.glob("templates/*.js")), ids=lambda path: path.name)
+@pytest.mark.parametrize("script", sorted(REPORT.glob("site/templates/*.js")), ids=lambda path: path.name)
 def test_no_number_is_typed_into_a_sentence_of_a_script(script: Path) -> None:
     told = re.findall(r'"([^"\n]*)"|`([^`]*)`', re.sub(r"\$\{[^}]*\}", "", script.read_text()))
     assert told
@@ -130,7 +130,7 @@ def test_no_number_is_typed_into_a_sentence_of_a_script(script: Path) -> None:
 
 @pytest.mark.parametrize("module", ["site/answers", "site/overviews", "site/form", "site/compare", "recommend"])
 def test_no_number_is_typed_into_a_sentence(module: str) -> None:
-    tree = ast.parse((SITE / f"{module}.py").read_text())
+    tree = ast.parse((REPORT / f"{module}.py").read_text())
     own = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
     documented = {id(node.body[0].value) for node in own if isinstance(node.body[0], ast.Expr)}
     told = [
