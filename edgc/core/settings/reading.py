@@ -75,8 +75,13 @@ def _parts(path: Path, wanted: str) -> Iterable[str]:
     with contextlib.suppress(Exception):
         text = path.read_text(encoding="utf-8")
         if "parts:" in text and wanted in text:
-            return [name for name in parse(text)["parts"] if isinstance(name, str)]
+            return _part_names(text)
     return ()
+
+
+@cache
+def _part_names(text: str) -> Iterable[str]:
+    return [name for name in parse(text)["parts"] if isinstance(name, str)]
 
 
 def load(kind: type[N], name: str, configs: Path = CONFIGS, wanted_by: str = "") -> N:

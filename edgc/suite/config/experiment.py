@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -285,9 +285,9 @@ class Experiment(Named):
 
     def _methods(self, configs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """By name: the method's settings, and what it changes of the training and the loop."""
-        variants = shared_variants(configs) | self.variants
+        variants, known = shared_variants(configs) | self.variants, available(Method, configs)
         for name, plain, layout in self._placed:
-            method = self._method(plain, variants, configs)
+            method = self._method(plain, variants, known, configs)
             changes = {
                 "method": method,
                 "training": {"optimizer": method["optimizer"]} if method.get("optimizer") else {},
@@ -305,8 +305,9 @@ class Experiment(Named):
     def _rate(self, lr: float) -> dict[str, float]:
         return {"lr": lr, "min_lr": self.training.min_lr / self.training.lr * lr}
 
-    def _method(self, name: str, variants: dict[str, dict[str, Any]], configs: Path) -> dict[str, Any]:
-        known = available(Method, configs)
+    def _method(
+        self, name: str, variants: dict[str, dict[str, Any]], known: Sequence[str], configs: Path
+    ) -> dict[str, Any]:
         if name not in variants and name not in known:
             raise UserError(
                 f"experiment {self.name}: method {shown(name)}: no file in configs/methods and no variant; there are: "
