@@ -48,7 +48,7 @@ FAULTS = (
           "dense"),
     Fault(HOST, "core/exchange/relative_error.py", "gaussian.to(residual.device)", "gaussian", "edgc"),
     Fault(HOST, ENGINE, ".to(self.place.device, non_blocking=True)", "", "dense"),
-    Fault(HOST, "core/base/resumable.py", "tensor.to(device)", "tensor", "diloco", resumes=True, shows=OUTER),
+    Fault(HOST, "core/base/resumable.py", "tensor.to(device)", "tensor", "diloco", resumes=True, shows=SYNCHRONISATION),
     Fault(HOST, "core/aggregators/right_factors.py", "self[name].to(like)", "self[name]", "powersgd",
           resumes=True, shows=LOWRANK),
     Fault(HOST, "core/aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",

@@ -104,7 +104,7 @@ def test_factors_are_asked_for_by_every_tile() -> None:
     """At rank 64, a tile of 64×64 asks for 2·64 rows of the factors, beside 3·64 of M, E and G: 5/3 in all."""
     m, n, r = 256, 256, 64
     (one,) = decode(m, n, r)
-    tables = one.launched.programs * (8 + 7 * 8 + 4)  # and a norm
+    tables = one.launched.programs * (8 + 7 * 8)
     asked = one.loads.requested + one.stores.requested - tables
     assert asked == 4 * 3 * m * n * 5 // 3
 
