@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,12 +17,15 @@ def redraw(folder: Path) -> list[Path]:
     """Write every SVG under `folder` again that has a CSV beside it. Returns them.
 
     The last line of its caption, what was measured and on what, is taken from the picture that is there. Raises
-    `UserError` for a picture without one.
+    `UserError` for a picture without one, and for one of no figure.
     """
     drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
     for path in drawn:
         if path.parent.name == "figures":
-            figure = import_module(f"edgc.report.figures.{path.stem}")
+            name = f"edgc.report.figures.{path.stem}"
+            if find_spec(name) is None:
+                raise UserError(f"{path}: there is no figure {path.stem!r}; rename it, or move it out of this folder")
+            figure = import_module(name)
             spec = pictures.picture(figure, pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
             spec = bench_figure.picture(path.with_suffix(".csv"))

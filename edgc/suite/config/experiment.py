@@ -288,10 +288,8 @@ class Experiment(Named):
         variants, known = shared_variants(configs) | self.variants, available(Method, configs)
         for name, plain, layout in self._placed:
             method = self._method(plain, variants, known, configs)
-            changes = {
-                "method": method,
-                "training": {"optimizer": method["optimizer"]} if method.get("optimizer") else {},
-            }
+            training = {"optimizer": method["optimizer"]} if method.get("optimizer") else {}
+            changes: dict[str, Any] = {"method": method, "training": training}
             changes = layout.applied(changes) if layout else changes
             changes["training"] |= self._rate(self.lr_of[name]) if name in self.lr_of else {}
             changes = merge(changes, self.overrides.get(name, {}))

@@ -33,3 +33,11 @@ def test_a_picture_that_says_nothing_of_its_experiment_is_refused(tmp_path: Path
     (tmp_path / "figures/loss_step.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     with pytest.raises(UserError, match="of which experiment"):
         redraw(tmp_path)
+
+
+def test_a_picture_of_no_figure_is_named(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    for ending in ("svg", "csv"):
+        (tmp_path / "figures" / f"unheard_of.{ending}").write_text("")
+    with pytest.raises(UserError, match="there is no figure 'unheard_of'"):
+        redraw(tmp_path)
