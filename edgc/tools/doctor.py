@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edgc.core.base.lazy import dist, torch
-from edgc.core.base.provenance import cpu_count, cpu_model, version
+from edgc.suite.config.provenance import cpu_count, cpu_model, version
 
 SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])  # not in every user's PATH
 SETUP = "make setup"

@@ -1,1 +1,1 @@
-"""What every room may use: errors, files, torch at first use, provenance, and what is installed here."""
+"""What every room may use: errors, files, settings, state that is saved, and torch at first use."""

@@ -12,12 +12,12 @@ import numpy as np
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import pd
-from edgc.core.base.provenance import code_base
 from edgc.report.gaps import published_gaps
 from edgc.report.recommend import NUMBERS
 from edgc.suite.cluster.forecasts import CLEAR, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, Question
 from edgc.suite.config import CONFIGS, Cluster, Method, load
+from edgc.suite.config.provenance import code_base
 from edgc.suite.config.rate import bits_per_second
 
 MODELS = ("gpt2-345m", "gpt2-1.3b", "gpt2-2.5b", "gpt2-12.1b")

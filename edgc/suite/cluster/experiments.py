@@ -11,7 +11,6 @@ from typing import Any
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.core.base.provenance import code_base
 from edgc.core.base.settings import merge, validate
 from edgc.suite.cluster.calibrate import Timed, calibrate, read_session
 from edgc.suite.cluster.forecasts import Forecasts, forecast
@@ -19,6 +18,7 @@ from edgc.suite.cluster.question import Scenario, at_rate, calibration_of, elsew
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.cluster.whole_run import WholeRun
 from edgc.suite.config import CONFIGS, Calibration, Experiment, Method, RunSpec, load, load_experiment
+from edgc.suite.config.provenance import code_base
 from edgc.suite.config.rate import bits_per_second
 from edgc.suite.config.simulation import Assumption, Simulation
 from edgc.suite.config.timing import UNSHAPED

@@ -10,13 +10,13 @@ from typing import Any
 
 from edgc.core.base import files
 from edgc.core.base.errors import Diverged
-from edgc.core.base.provenance import manifest_base
 from edgc.core.exchange.costs import from_plain, link_speed, to_plain
 from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.process import Place, join, leave
 from edgc.suite.backends.training_engine import Engine, build_engine
 from edgc.suite.config import RunSpec
+from edgc.suite.config.provenance import manifest_base
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.followed_links import follow
 from edgc.suite.training.node_links import network_environment

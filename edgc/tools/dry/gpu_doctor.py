@@ -14,8 +14,8 @@ from rich.table import Table
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.core.base.provenance import manifest_base
 from edgc.suite.config import Experiment, RunSpec
+from edgc.suite.config.provenance import manifest_base
 from edgc.tools.dry import device_guard, job, roofline, tables
 from edgc.tools.dry.collectives import disagreements
 from edgc.tools.dry.compilation import CUOBJDUMP

@@ -21,9 +21,9 @@ from rich.table import Table
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json, write_text
-from edgc.core.base.provenance import cpu_model, manifest_base, version
 from edgc.core.ops import backend
 from edgc.suite.config import CONFIGS, Model, load
+from edgc.suite.config.provenance import cpu_model, manifest_base, version
 from edgc.suite.training.bench import cases
 from edgc.suite.training.bench.cases import Case
 from edgc.suite.training.bench.rivals import group_of_one

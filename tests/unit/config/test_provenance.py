@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgc.core.base import provenance
+from edgc.suite.config import provenance
 from tests.fixtures.limits import HANG
 
 IDENTITY = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
