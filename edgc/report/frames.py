@@ -175,7 +175,7 @@ class Frames:
     runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
     done, diverged, failed, timeout; unfinished (started, no status written), not run.
 
-    Two frames are empty unless runs had a probe (see `edgc.core.exchange.probe`).
+    Two frames are empty unless runs had a probe (see `edgc.suite.training.probe`).
     entropies: one row per step, stage, estimator, rate and matrix (nats). A row without a parameter is the stage's: the
     mean over its matrices, the elements that were read, and the seconds that took. Parameter `probed.TIMED` is of
     matrices that were only timed.

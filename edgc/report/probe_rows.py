@@ -1,4 +1,4 @@
-"""A probe's records (see `edgc.core.exchange.probe`) as rows of the frames `entropies` and `spectra`."""
+"""A probe's records (see `edgc.suite.training.probe`) as rows of the frames `entropies` and `spectra`."""
 
 from __future__ import annotations
 

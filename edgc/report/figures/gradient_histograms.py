@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pandas as pd
 
-from edgc.core.exchange.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 from edgc.report import vega
 from edgc.report.figures.shades import LAW, by_time, panels
 from edgc.report.low_rank import moments_of_training
 from edgc.report.study import Study
 from edgc.report.style import Look
 from edgc.report.vega import View
+from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 
 TITLE = "Elements of the gradients"
 NOTE = {

@@ -1,4 +1,4 @@
-"""Colours of what a probe tells apart (see `edgc.core.exchange.probe`); none of them is a method's."""
+"""Colours of what a probe tells apart (see `edgc.suite.training.probe`); none of them is a method's."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ import torch
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.base import files
-from edgc.core.exchange.probe import TIMED, GradientProbe, timed
 from edgc.report.collect import gather
 from edgc.report.frames import Frames
 from edgc.report.study import Study, lines
@@ -18,6 +17,7 @@ from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPO
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import RunSpec
+from edgc.suite.training.probe import TIMED, GradientProbe, timed
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
 

@@ -23,12 +23,12 @@ from edgc.core.base.settings import validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.gradient_exchange import GradientExchange
-from edgc.core.exchange.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
 from edgc.core.policies import POLICIES
 from edgc.core.policies.fixed import FixedSettings
 from edgc.core.policies.policy import Context, Sampling
 from edgc.core.policies.rank_model import error_curve
 from edgc.suite.config import Probe, RunSpec, Training
+from edgc.suite.training.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
 from edgc.suite.training.recorder import PROBED, ProbeRecords
 from tests.fixtures.studies import tiny_spec
 
