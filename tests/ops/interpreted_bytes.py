@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
-from edgc.core.ops.traffic import SECTOR, Launched
+from edgc.tools.dry.traffic import SECTOR, Launched
 
 
 @dataclass

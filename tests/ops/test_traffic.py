@@ -13,7 +13,7 @@ import torch
 from implementation import DEVICE, TRITON, normal
 
 from edgc.core.ops.select import Pool
-from edgc.core.ops.traffic import FORMULAS, Traffic, traffic
+from edgc.tools.dry.traffic import FORMULAS, Traffic, traffic
 
 pytestmark = pytest.mark.skipif(not TRITON or DEVICE != "cpu", reason="counts in the interpreter: TRITON_INTERPRET=1")
 

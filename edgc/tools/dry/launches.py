@@ -10,11 +10,11 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
-from edgc.core.ops.traffic import Launched, traffic
 from edgc.tools.dry.compilation import Source
 from edgc.tools.dry.device_memory import FIRST, DeviceMemory
 from edgc.tools.dry.notes import Launch, Notes
 from edgc.tools.dry.tensors import Tensors, on_device
+from edgc.tools.dry.traffic import Launched, traffic
 
 
 class Driver:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgc.core.ops.traffic import Traffic
     from edgc.tools.dry.compilation import Source
+    from edgc.tools.dry.traffic import Traffic
 
 PACKAGES = Path(__file__).parents[3]
 HERE = str(Path(__file__).parent)

@@ -15,12 +15,12 @@ import pandas as pd
 from triton.backends.compiler import GPUTarget
 
 from edgc.core.ops.kernel_launch import precision_of
-from edgc.core.ops.traffic import Traffic
 from edgc.suite.config import RunSpec
 from edgc.tools.dry import tables
 from edgc.tools.dry.compilation import CUOBJDUMP, Resources, Source, resources
 from edgc.tools.dry.data_sheets import LANES, MODELS, PORT_BYTES_CLOCK, DeviceModel, blocks_of_multiprocessor
 from edgc.tools.dry.job import Records
+from edgc.tools.dry.traffic import Traffic
 
 MEGA, GIGA, TERA, MICRO = 1e6, 1e9, 1e12, 1e-6
 #: Constants that tell a reader which specialisation it is.

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("triton")
 
-from edgc.core.ops.traffic import Traffic
 from edgc.tools.dry.data_sheets import MODELS, blocks_of_multiprocessor
 from edgc.tools.dry.roofline import bounds
+from edgc.tools.dry.traffic import Traffic
 
 V100, A100, H100 = MODELS["V100"], MODELS["A100"], MODELS["H100"]
 

@@ -1,7 +1,7 @@
 """The three matrix products of a PowerSGD step in Triton, each in one pass over M for all matrices of a bucket.
 
 For fp32 and r ≪ m, n: encode reads G and E and writes M; project reads M; decode reads M and writes E and G. That is
-7·4·m·n bytes, and no temporary of the size of a matrix. `edgc.core.ops.traffic` counts them exactly.
+7·4·m·n bytes, and no temporary of the size of a matrix. `tests/ops/test_traffic.py` counts them.
 
 Where a launch of encode or project would have few programs, the side that they sum over is split among more of them.
 """
