@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: Functions in which the algorithm of each part stands: the first that its class, or one that it is made from, has.
 ALGORITHM = {
     "synchronisation": ("update", "after_optimizer", "before_optimizer", "bucket"),
-    "aggregator": ("exchange_coded", "exchange"),
+    "aggregator": ("exchange_coded", "exchange_factors", "exchange"),
     "policy": ("decide",),
 }
 CONTRACTS = {"aggregator", "amounts", "policy", "synchronisation", "workload"}  # the same for all methods

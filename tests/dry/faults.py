@@ -69,9 +69,8 @@ FAULTS = (
     Fault(SIZE, TOPK, "new_empty(comm.size, wire.numel())", "new_empty(1 + comm.size, wire.numel())", "topk"),
     Fault(SIZE, "suite/training/recorder.py", "torch.empty(dist.get_world_size(),", "torch.empty(1,", "dense"),
     Fault(SIZE, OBSERVATION, "own.new_empty(self._stages.size, len(numbers))", "own.new_empty(len(numbers))", "edgc"),
-    Fault(WAIT, "core/aggregators/lowrank.py", "[t.tensor for t in bucket.tensors]\n",
-          "[t.tensor for t in bucket.tensors]\n"
-          "        grads[0].sum().item()\n", "powersgd"),
+    Fault(WAIT, "core/aggregators/lowrank.py", "        starts = self.starts(",
+          "        grads[0].sum().item()\n        starts = self.starts(", "powersgd"),
     Fault(WAIT, "core/aggregators/residuals.py", "        if found is None:",
           "        if found is None or found.isnan().any():", "topk"),
     Fault(WAIT, ENGINE, "self.optimizer.prepare_grads()", "torch.cuda.synchronize(self.optimizer.prepare_grads())",

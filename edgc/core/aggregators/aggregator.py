@@ -148,9 +148,9 @@ class Aggregator(ABC):
     #: What it keeps from step to step, by kind. What is compressed with error feedback has `residuals`.
     state: Mapping[str, StateByName] = MappingProxyType({})
 
-    @abstractmethod
     def __init__(self, settings: Any, seed: int = 0) -> None:
         """`settings`: of its own class. `seed`: of all random numbers, equal on all ranks."""
+        self.settings, self.seed = settings, seed
 
     @property
     @abstractmethod

@@ -6,15 +6,14 @@ code has it (lzhangbv/acpsgd, acpsgd.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending
 from edgc.core.aggregators.factor_means import differences, keep_own
-from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -23,7 +22,6 @@ from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, Rank
-from edgc.core.policies.policy import Decision
 
 
 class AlternatingSettings(AggregatorSettings):
@@ -47,28 +45,21 @@ class Alternating(Ranked):
     cycle = 2
 
     def __init__(self, settings: AlternatingSettings, seed: int = 0) -> None:
-        super().__init__()
-        self._settings = settings
+        super().__init__(settings, seed)
         self.state["factors"] = self._factors = WarmFactors(seed)  # P over Q, (m+n)×r: one of the two is orthonormal
 
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost unless the residual is not kept."""
-        return self._promise(self._settings.error_feedback)
+    def side(self, step: int) -> int:
+        return step % 2
 
-    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+    def exchange_factors(self, bucket: FactorBucket, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; Q̂ ← orthonormalise(Q), Pᵢ ← Mᵢ Q̂, P ← mean Pᵢ; Ĝ ← P Q̂ᵀ; Eᵢ ← Mᵢ − Pᵢ Q̂ᵀ; or
         P̂ ← orthonormalise(P), Qᵢ ← Mᵢᵀ P̂, Q ← mean Qᵢ; Ĝ ← P̂ Qᵀ; Eᵢ ← Mᵢ − P̂ Qᵢᵀ.
         """
-        sends_left = step % 2 == 0
-        bucket = self._split(tensors, decision, comm, side=0 if sends_left else 1)
-        if bucket is None:
-            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
-            return
-        names, grads, sent = [t.name for t in bucket.tensors], [t.tensor for t in bucket.tensors], bucket.factors
-        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
-        kept = self._factors.first(names, [sum(grad.shape) for grad in grads], sent, step)
-        halves = [both.split([*grad.shape]) for both, grad in zip(kept, grads, strict=True)]
+        sends_left = self.side(step) == 0
+        names, grads, errors, sent = bucket.names, bucket.grads, bucket.errors, bucket.factors
+        both = [(sum(grad.shape), factor.shape[1]) for grad, factor in zip(grads, sent, strict=True)]
+        kept = self._factors.first(names, both, step, sent[0])
+        halves = [last.split([*grad.shape]) for last, grad in zip(kept, grads, strict=True)]
         shared = orthonormalise([(right if sends_left else left).contiguous() for left, right in halves])
         if sends_left:
             wholes = encode(grads, errors, shared, sent)
@@ -76,17 +67,17 @@ class Alternating(Ranked):
             wholes = _sums(grads, errors)
             project(wholes, shared, sent)
         own = [factor.clone() for factor in sent]
-        yield LastPending(average(bucket.wire, comm, self._wire_dtype))
+        yield LastPending(average(bucket.wire, comm, self.wire_dtype))
 
         bucket.deliver_dense()
-        if self._settings.error_feedback:
+        if self.settings.error_feedback:
             others = differences(sent, own)
             keep_own(wholes, *((others, shared) if sends_left else (shared, others)))
         lefts, rights = (sent, shared) if sends_left else (shared, sent)
         unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
         decode(lefts, rights, wholes, grads, errors, 0, unused)
-        both = [torch.cat([left, right]) for left, right in zip(lefts, rights, strict=True)]
-        self._factors.keep(dict(zip(names, both, strict=True)))
+        found = [torch.cat([left, right]) for left, right in zip(lefts, rights, strict=True)]
+        self._factors.keep(dict(zip(names, found, strict=True)))
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """`amount` where it is below m and n, else `Uncompressed`."""
@@ -94,33 +85,27 @@ class Alternating(Ranked):
             return DENSE
         return amount
 
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
-        """The kernels of a step that sends P, with the mean payload of the two kinds of steps."""
-        asked, other = (self._of_step(step, matrices, dense, itemsize, ranks) for step in (0, 1))
-        message = _sent((asked.payload + other.payload) // 2)
-        return Workload(tuple(Phase(phase.kernels, (message,)) for phase in asked.phases), asked.decode)
-
-    def workload_at(
-        self, step: int, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
+    def factored(
+        self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int, step: int | None
     ) -> Workload:
-        return self._workload(partial(self._of_step, step), shapes, decision, ranks, itemsize)
-
-    def _of_step(
-        self, step: int, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int
-    ) -> Workload:
+        """Without a step, the kernels of one that sends P, with the mean payload of the two kinds of steps."""
+        if step is None:
+            asked, other = (self.factored(matrices, dense, itemsize, ranks, step) for step in (0, 1))
+            message = _sent((asked.payload + other.payload) // 2)
+            return Workload(tuple(Phase(phase.kernels, (message,)) for phase in asked.phases), asked.decode)
         sent, kept = (0, 1) if step % 2 == 0 else (1, 0)
         whole = sum(m * n for m, n, _ in matrices)
         travels = dense + sum(each[sent] * each[2] for each in matrices)
         shared = orthonormalisations([(each[kept], each[2]) for each in matrices])
-        own = (matmuls(matrices),) if self._settings.error_feedback else ()
+        own = (matmuls(matrices),) if self.settings.error_feedback else ()
         # M ← G + E, the factor, a copy of what is dense; what the mean differs by, Ĝ, E ← M − Ĝ
         kernels = shared, memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
         return Workload(
             (Phase(kernels, (_sent(itemsize * travels),)),), (*own, matmuls(matrices), memory_passes(whole, 3))
         )
 
-    def kept_bytes(self, shape: Shape, rank: Rank, itemsize: int) -> int:
-        return super().kept_bytes(shape, rank, itemsize) + itemsize * sum(shape) * rank
+    def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
+        return super().kept_bytes(shape, amount, itemsize) + itemsize * sum(shape) * amount
 
 
 def _sent(payload: int) -> Message:

@@ -172,8 +172,8 @@ class Batched(Aggregator):
 class _Squares(LowRank):
     """Makes Q orthonormal before P ← M Q, as PyTorch's hooks: Q = 0, after a step of zeros, would find few rows."""
 
-    def _starts(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
-        return orthonormalise(super()._starts(names, rows, lefts, step))
+    def starts(self, names: Sequence[str], shapes: Sequence[tuple[int, int]], like: Tensor, step: int) -> list[Tensor]:
+        return orthonormalise(super().starts(names, shapes, like, step))
 
 
 def _of_squares(settings: BatchedSettings) -> LowRankSettings:

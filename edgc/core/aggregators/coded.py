@@ -1,4 +1,4 @@
-"""What all aggregators share that code some tensors of a bucket and send the others dense beside them."""
+"""What all aggregators share that compress some tensors of a bucket and send the others dense beside them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,60 @@ from edgc.core.aggregators.aggregator import (
     NamedTensor,
     Pending,
     StateByName,
+    forget,
     shapes_of,
 )
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals
+from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload
 from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Communicator
-from edgc.core.policies.amounts import DENSE
+from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
 
 
-class Coded(Aggregator):
-    """Splits a bucket into what is coded and what is dense; a subclass exchanges, counts and remembers the first.
+class Mixed(Aggregator):
+    """Splits a bucket into what is compressed and what is dense. What turns dense takes its residual with it."""
 
-    `self.residuals` is there for error feedback. What turns dense takes its residual with it, and all else that is kept
-    of it is forgotten.
-    """
-
-    def __init__(self, settings: Any, seed: int = 0) -> None:
-        self.settings, self.seed = settings, seed
-        self.residuals = Residuals()
+    def __init__(
+        self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32", *, bf16_errors: bool = False
+    ) -> None:
+        """`wire_dtype`: of what is dense. `self.residuals` is there for error feedback."""
+        super().__init__(settings, seed)
+        self.residuals = Residuals(bf16_errors)
         self.state: dict[str, StateByName] = {"residuals": self.residuals}
-        self._dense = Dense(DenseSettings(name="dense", wire_dtype="fp32"))
+        self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
+
+    def compressed(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Amount]:
+        """The amounts of what does not travel dense."""
+        amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
+        return {name: amount for name, amount in amounts.items() if amount is not DENSE and prod(shapes[name])}
+
+    def split(
+        self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator
+    ) -> tuple[dict[str, Amount], list[NamedTensor]]:
+        """`compressed`, and what is dense, with its residuals added; in a group of one all is."""
+        compressed = self.compressed(shapes_of(tensors), decision) if comm.size > 1 else {}
+        dense = [t for t in tensors if t.name not in compressed]
+        for tensor in dense:
+            self.residuals.flush(tensor)
+        return compressed, dense
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        compressed = self.compressed(shapes, decision).items()
+        return sum(self.kept_bytes(shapes[name], amount, max(4, itemsize)) for name, amount in compressed)
+
+    def kept_bytes(self, shape: Shape, amount: Amount, itemsize: int) -> int:
+        """Bytes that are kept of a compressed tensor; `itemsize`: of what it is computed in."""
+        return itemsize * prod(shape) if self.settings.keeps_residual else 0
+
+
+class Coded(Mixed):
+    """A subclass exchanges, counts and remembers what is compressed, beside a dense exchange of all else.
+
+    All that is kept of what turns dense is forgotten.
+    """
 
     @abstractmethod
     def exchange_coded(
@@ -49,12 +80,8 @@ class Coded(Aggregator):
         """`Aggregator.workload` of the same."""
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        coded = self._coded(shapes_of(tensors), decision) if comm.size > 1 else {}
-        dense = [t for t in tensors if t.name not in coded]
-        for tensor in dense:
-            self.residuals.flush(tensor)
-            for kept in self.state.values():
-                kept.forget(tensor.name)
+        coded, dense = self.split(tensors, decision, comm)
+        forget(self, [t.name for t in dense])
         self._dense.layout = self.layout
         beside = self._dense.exchange(dense, Decision(), comm, step)
         averaged = next(beside)
@@ -69,8 +96,9 @@ class Coded(Aggregator):
             next(beside, None)
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
-        coded = self._coded(shapes, decision)
-        dense = {name: shape for name, shape in shapes.items() if name not in coded}
+        amounts = self.compressed(shapes, decision)
+        coded = {name: shapes[name] for name in amounts}
+        dense = {name: shape for name, shape in shapes.items() if name not in amounts}
         self._dense.layout = self.layout
         beside = self._dense.workload(dense, Decision(), ranks, itemsize)
         if not coded:
@@ -79,18 +107,6 @@ class Coded(Aggregator):
         first, *others = own.phases
         both = Phase((*scaled.kernels, *first.kernels), (*scaled.messages, *first.messages))
         return Workload((both, *others), own.decode)
-
-    def _coded(self, shapes: Mapping[str, Shape], decision: Decision) -> dict[str, Shape]:
-        amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        return {name: shape for name, shape in shapes.items() if amounts[name] is not DENSE and prod(shape)}
-
-    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
-        coded = self._coded(shapes, decision).values()
-        return sum(self.kept_bytes(prod(shape), max(4, itemsize)) for shape in coded)
-
-    def kept_bytes(self, numel: int, itemsize: int) -> int:
-        """Bytes that are kept of a coded tensor; `itemsize`: of what it is computed in."""
-        return itemsize * numel if self.settings.keeps_residual else 0
 
 
 def write(target: Tensor, within: slice, values: Tensor) -> None:

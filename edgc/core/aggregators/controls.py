@@ -37,9 +37,6 @@ class NoExchange(Aggregator):
     payload_formula: ClassVar[str] = "0"
     role = "floor"
 
-    def __init__(self, settings: NoExchangeSettings, seed: int = 0) -> None:
-        pass
-
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is averaged, so nothing is promised."""

@@ -46,15 +46,12 @@ class Dense(Aggregator):
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
     role = "dense"
 
-    def __init__(self, settings: DenseSettings, seed: int = 0) -> None:
-        self._wire_dtype: WireDtype = settings.wire_dtype
-
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """fp32 loses nothing."""
-        tolerance = Tolerance(wire=self._wire_dtype)
+        tolerance = Tolerance(wire=self.settings.wire_dtype)
         exact = {Law.EXACT_AT_FULL_AMOUNT: tolerance}
-        if self._wire_dtype == "bf16":
+        if self.settings.wire_dtype == "bf16":
             return exact
         return exact | dict.fromkeys((Law.CONSERVES, Law.UNBIASED, Law.LINEAR), tolerance)
 
@@ -102,7 +99,7 @@ class Dense(Aggregator):
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Nothing is compressed where the wire is fp32."""
-        return DENSE if self._wire_dtype == "fp32" else amount
+        return DENSE if self.settings.wire_dtype == "fp32" else amount
 
 
 def _part(by_name: Mapping[str, Tensor], piece: Piece) -> Tensor:

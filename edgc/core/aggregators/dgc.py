@@ -7,7 +7,7 @@ after the exchange, as everywhere in this project, not on every rank by N^−½ 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -16,10 +16,11 @@ from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
-from edgc.core.aggregators.workload import Kernel, memory_passes
+from edgc.core.aggregators.workload import Kernel, Shape, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.noise import bits
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
+from edgc.core.policies.amounts import Amount
 
 LEAST = 32  #: elements of a sample that pass, so that the threshold of a small tensor's is not chance
 AIM = 1.5  #: how many times k are meant to pass: of too many the largest are taken, too few are filled up
@@ -96,5 +97,5 @@ class DGC(TopK):
         momentum = (memory_passes(numel, 5, max(4, itemsize)),) if self.settings.momentum else ()
         return *momentum, memory_passes(numel, 4, max(4, itemsize)), memory_passes(numel, 4, 1)
 
-    def kept_bytes(self, numel: int, itemsize: int) -> int:
-        return super().kept_bytes(numel, itemsize) + (itemsize * numel if self.settings.momentum else 0)
+    def kept_bytes(self, shape: Shape, amount: Amount, itemsize: int) -> int:
+        return super().kept_bytes(shape, amount, itemsize) + itemsize * prod(shape) * bool(self.settings.momentum)

@@ -248,8 +248,7 @@ class FewBits(Coded):
         return amount if code.message_bytes(padded(prod(shape), code.block)) < 4 * prod(shape) else DENSE
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        amounts = {name: self.effective(shape, decision.amount(name)) for name, shape in shapes.items()}
-        groups = self._groups(shapes, Decision(DENSE, amounts), ranks)
+        groups = self._groups(shapes, decision, ranks)
         if isinstance(self.layout, Sharded):
             return to_owners_workload(groups, max(4, itemsize))
         if self.settings.shots == "one":

@@ -154,8 +154,8 @@ class GlobalQSGD(Coded):
         """Dense from 32 bits on."""
         return amount if isinstance(amount, Bits) and amount < 32 else DENSE
 
-    def kept_bytes(self, numel: int, itemsize: int) -> int:
-        return super().kept_bytes(numel, itemsize) + 4 * (self.settings.scale == "delayed")
+    def kept_bytes(self, shape: Shape, amount: Amount, itemsize: int) -> int:
+        return super().kept_bytes(shape, amount, itemsize) + 4 * (self.settings.scale == "delayed")
 
 
 def _wire(bits: int) -> torch.dtype:

@@ -7,6 +7,7 @@ averages travel in 16 bits, as the parameters do that the paper gathers. β and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -16,8 +17,10 @@ from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.shots import padded
+from edgc.core.aggregators.workload import Shape
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
+from edgc.core.policies.amounts import Amount
 from edgc.core.policies.policy import Decision
 
 MEMORY = BlockCode(bits=8, block=128)
@@ -76,5 +79,5 @@ class LoCo(FewBits):
         message = self._errors[tensor.name].to(like.device)[None]
         return MEMORY.decode(message, padded(numel, MEMORY.block), compute_dtype(like))[0, :numel]
 
-    def kept_bytes(self, numel: int, itemsize: int) -> int:
-        return MEMORY.message_bytes(padded(numel, MEMORY.block))
+    def kept_bytes(self, shape: Shape, amount: Amount, itemsize: int) -> int:
+        return MEMORY.message_bytes(padded(prod(shape), MEMORY.block))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
-from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -91,8 +91,7 @@ class LowRank(Ranked):
     )
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
-        super().__init__(settings.wire_dtype, settings.error_dtype == "bf16")
-        self._settings, self._seed = settings, seed
+        super().__init__(settings, seed, settings.wire_dtype, bf16_errors=settings.error_dtype == "bf16")
         self.state["factors"] = self._factors = WarmFactors(seed, settings.warm_start)
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
@@ -101,8 +100,8 @@ class LowRank(Ranked):
     @property
     def laws(self) -> Mapping[Law, Tolerance]:
         """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
-        settings = self._settings
-        promised = self._promise(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
+        settings = self.settings
+        promised = self.promised(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
         rounded = self._left.coded or self._right.coded
         lost = {Law.EXACT_AT_FULL_AMOUNT, Law.LINEAR} if rounded else set()
         if settings.error_feedback and settings.error_dtype != "fp32":
@@ -110,43 +109,39 @@ class LowRank(Ranked):
         return {law: within for law, within in promised.items() if law not in lost}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
-        """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
         for tensor in tensors if self.keeps_factors else ():
             self._products.pop(tensor.name, None)
-        bucket = self._split(tensors, decision, comm)
-        if bucket is None:  # dense from the tensors' own memory
-            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
-            return
-        names, grads = [t.name for t in bucket.tensors], [t.tensor for t in bucket.tensors]
-        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
+        yield from super().exchange(tensors, decision, comm, step)
 
-        lefts = bucket.factors
-        starts = self._starts(names, [grad.shape[1] for grad in grads], lefts, step)
+    def exchange_factors(self, bucket: FactorBucket, comm: Communicator, step: int) -> Exchange:
+        """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
+        names, grads, errors, lefts = bucket.names, bucket.grads, bucket.errors, bucket.factors
+        shapes = [(grad.shape[1], left.shape[1]) for grad, left in zip(grads, lefts, strict=True)]  # of Q, n×r
+        starts = self.starts(names, shapes, lefts[0], step)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         yield from self._left.average(lefts, bucket.wire, comm)
 
-        bases = orthonormalise(lefts, self._settings.orthogonalise)
-        shapes = [(grad.shape[1], basis.shape[1]) for grad, basis in zip(grads, bases, strict=True)]
-        wire, rights = self._buffers.matrices(f"right of {names[0]}", shapes, bases[0])
+        bases = orthonormalise(lefts, self.settings.orthogonalise)
+        wire, rights, _ = bucket.buffer("right", shapes, bases[0])
         project(wholes, bases, rights)  # Q ← Mᵀ P̂
         means = self._right.average(rights, wire, comm, LastPending)
         sent = next(means)
         bucket.deliver_dense()  # meanwhile
         yield sent
         told = yield from means
-        if told and self._settings.error_feedback:
+        if told and self.settings.error_feedback:
             keep_own(wholes, bases, differences(rights, told))
 
         # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
-        seed, *streams = map(_crc, (f"{self._seed}/{step}", *names))
+        seed, *streams = map(_crc, (f"{self.seed}/{step}", *names))
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
         self._factors.keep(dict(zip(names, rights, strict=True)))
         if self.keeps_factors:
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 
-    def _starts(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
-        """Q to begin with, `rows[i]`×r each, for left factors m×r."""
-        return self._factors.first(names, rows, lefts, step)
+    def starts(self, names: Sequence[str], shapes: Sequence[tuple[int, int]], like: Tensor, step: int) -> list[Tensor]:
+        """Q to begin with, of these shapes."""
+        return self._factors.first(names, shapes, step, like)
 
     def spectrum(self, name: str) -> Tensor | None:
         q_nr = self._factors.get(name)
@@ -160,7 +155,7 @@ class LowRank(Ranked):
     ) -> Mapping[str, Tensor]:
         """Of the mean over ranks, with Q of the last exchange to begin with (edgc/core/aggregators/rank_errors.py)."""
         ranks = {t.name: [self.effective(tuple(t.tensor.shape), amount) for amount in amounts] for t in tensors}
-        return squared_errors(tensors, ranks, self._factors, self._residuals, (self._seed, step), comm, tag)
+        return squared_errors(tensors, ranks, self._factors, self.residuals, (self.seed, step), comm, tag)
 
     # What it keeps, sends and computes.
 
@@ -169,9 +164,11 @@ class LowRank(Ranked):
         if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:
             return DENSE
         rank = min(*shape, amount)
-        return Rank(rank) if rank * sum(shape) * self._settings.min_compression_ratio < prod(shape) else DENSE
+        return Rank(rank) if rank * sum(shape) * self.settings.min_compression_ratio < prod(shape) else DENSE
 
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+    def factored(
+        self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int, step: int | None
+    ) -> Workload:
         whole = sum(m * n for m, n, _ in matrices)
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
         # M ← G + E, M Q, a copy of what is dense
@@ -179,7 +176,7 @@ class LowRank(Ranked):
         first = self._left.workload(lefts, kernels, dense, itemsize, ranks)
         kernels = *first.decode, orthonormalisations(lefts), matmuls(matrices)
         second = self._right.workload(rights, kernels, 0, itemsize, ranks)
-        own = (matmuls(matrices),) if self._right.coded and self._settings.error_feedback else ()
+        own = (matmuls(matrices),) if self._right.coded and self.settings.error_feedback else ()
         decode = *second.decode, *own, matmuls(matrices), memory_passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
         return Workload((*first.phases, *second.phases), decode)
 
@@ -188,9 +185,9 @@ class LowRank(Ranked):
         ranks = [(shape, [self.effective(shape, amount) for amount in amounts]) for shape in shapes.values()]
         return errors_workload(ranks, max(4, itemsize))
 
-    def kept_bytes(self, shape: Shape, rank: Rank, itemsize: int) -> int:
-        error = 2 if self._settings.error_dtype == "bf16" else itemsize
-        return super().kept_bytes(shape, rank, error) + itemsize * shape[1] * rank
+    def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
+        error = 2 if self.settings.error_dtype == "bf16" else itemsize
+        return super().kept_bytes(shape, amount, error) + itemsize * shape[1] * amount
 
 
 def _crc(text: str) -> int:

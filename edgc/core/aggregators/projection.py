@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.ranked import AS_DENSE, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode
 from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, Rank
-from edgc.core.policies.policy import Decision
 
 
 class ProjectionSettings(AggregatorSettings):
@@ -37,34 +36,20 @@ class Projection(Ranked):
     state_size: ClassVar[str] = "m·n (error feedback) per matrix"
     payload_formula: ClassVar[str] = "4·r·m per matrix, 4·numel for what travels dense"
 
-    def __init__(self, settings: ProjectionSettings, seed: int = 0) -> None:
-        super().__init__()
-        self._settings, self._seed = settings, seed
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost unless the residual is not kept."""
-        return self._promise(self._settings.error_feedback)
-
-    def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
+    def exchange_factors(self, bucket: FactorBucket, comm: Communicator, step: int) -> Exchange:
         """Per matrix: M ← G + E; P ← mean M Q, Q orthonormal and random; Ĝ ← P Qᵀ; E ← M − Ĝ."""
-        bucket = self._split(tensors, decision, comm)
-        if bucket is None:
-            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
-            return
-        grads = [t.tensor for t in bucket.tensors]
-        errors = [self._residuals.memory(t) if self._settings.error_feedback else None for t in bucket.tensors]
+        grads, lefts = bucket.grads, bucket.factors
         drawn = [
-            draw(self._seed, step, t.name, t.tensor.shape[1], p_mr.shape[1], p_mr)
-            for t, p_mr in zip(bucket.tensors, bucket.factors, strict=True)
+            draw(self.seed, step, name, grad.shape[1], p_mr.shape[1], p_mr)
+            for name, grad, p_mr in zip(bucket.names, grads, lefts, strict=True)
         ]
         rights = orthonormalise(drawn)
-        wholes = encode(grads, errors, rights, bucket.factors)
-        yield LastPending(average(bucket.wire, comm, self._wire_dtype))
+        wholes = encode(grads, bucket.errors, rights, lefts)
+        yield LastPending(average(bucket.wire, comm, self.wire_dtype))
 
         bucket.deliver_dense()
         unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
-        decode(bucket.factors, rights, wholes, grads, errors, 0, unused)
+        decode(lefts, rights, wholes, grads, bucket.errors, 0, unused)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """`amount` where it is below n, else `Uncompressed`."""
@@ -72,7 +57,9 @@ class Projection(Ranked):
             return DENSE
         return amount
 
-    def factored(self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int) -> Workload:
+    def factored(
+        self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int, step: int | None
+    ) -> Workload:
         whole, left = sum(m * n for m, n, _ in matrices), sum(m * r for m, _, r in matrices)
         rights = [(n, r) for _, n, r in matrices]
         draws = memory_passes(sum(n * r for n, r in rights), 2), orthonormalisations(rights)

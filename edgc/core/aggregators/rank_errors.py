@@ -53,12 +53,12 @@ def squared_errors(
     told = [t for t in tensors if _highest(amounts[t.name])]
     if not told:
         return {}
-    names, rows = [t.name for t in told], [t.tensor.shape[1] for t in told]
-    widths = [_columns(t.tensor.shape, _highest(amounts[t.name])) for t in told]
+    names = [t.name for t in told]
+    shapes = [(t.tensor.shape[1], _columns(t.tensor.shape, _highest(amounts[t.name]))) for t in told]
     like = torch.empty(0, dtype=compute_dtype(told[0].tensor), device=told[0].tensor.device)
     seed, step = seed_and_step
-    starts = factors.fitted(names, rows, widths, step, like)
-    tests = [draw(seed, step, f"{name}/test", row, TESTS, like) for name, row in zip(names, rows, strict=True)]
+    starts = factors.fitted(names, shapes, step, like)
+    tests = [draw(seed, step, f"{name}/test", rows, TESTS, like) for name, (rows, _) in zip(names, shapes, strict=True)]
     parts = [[t.tensor, *residuals.held(t)] for t in told]
     found = {}
     for name, energies in zip(names, energy_left([*map(Sketched, parts, starts, tests)], comm, tag), strict=True):

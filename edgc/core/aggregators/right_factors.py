@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from edgc.core.aggregators.aggregator import StateByName
 from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.residuals import Buffers
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -17,34 +18,28 @@ class WarmFactors(StateByName):
     def __init__(self, seed: int, warm: bool = True) -> None:
         """`warm`: whether a step begins with the last one's Q."""
         super().__init__()
-        self._seed, self._warm = seed, warm
-        self._memory: dict[str, Tensor] = {}  # flat, as large as the highest rank so far
+        self._seed, self._warm, self._memory = seed, warm, Buffers()
 
-    def first(self, names: Sequence[str], rows: Sequence[int], lefts: Sequence[Tensor], step: int) -> list[Tensor]:
-        """Q to begin a step with, for left factors (m×r): `rows[i]`×r each."""
-        ranks = [left.shape[1] for left in lefts]
+    def first(self, names: Sequence[str], shapes: Sequence[tuple[int, int]], step: int, like: Tensor) -> list[Tensor]:
+        """Q to begin a step with, of these shapes, in the precision and on the device of `like`."""
         if self._warm:
-            return self.fitted(names, rows, ranks, step, lefts[0])
-        return [draw(self._seed, step, *which, lefts[0]) for which in zip(names, rows, ranks, strict=True)]
+            return self.fitted(names, shapes, step, like)
+        return [draw(self._seed, step, name, *shape, like) for name, shape in zip(names, shapes, strict=True)]
 
-    def fitted(
-        self, names: Sequence[str], rows: Sequence[int], ranks: Sequence[int], step: int, like: Tensor
-    ) -> list[Tensor]:
-        """The last Q at another rank, n×r each, in the precision and on the device of `like`; the first time random.
+    def fitted(self, names: Sequence[str], shapes: Sequence[tuple[int, int]], step: int, like: Tensor) -> list[Tensor]:
+        """The last Q of these shapes (n, r), in the precision and on the device of `like`; the first time random.
 
         Of a larger last Q, the leading principal directions of what it sent; a smaller one is extended by random
         columns orthogonal to it. Only the span matters: the left factor that it gives is orthonormalised. One of
         another height is forgotten.
         """
-        heights = dict(zip(names, rows, strict=True))
-        met = [name for name in names if name in self and len(self[name]) == heights[name]]
+        wanted = dict(zip(names, shapes, strict=True))
+        met = [name for name in names if name in self and len(self[name]) == wanted[name][0]]
         lasts = {name: self[name].to(like) for name in met}
-        growing = [
-            name for name, rank in zip(names, ranks, strict=True) if name in lasts and lasts[name].shape[1] < rank
-        ]
+        growing = [name for name, last in lasts.items() if last.shape[1] < wanted[name][1]]
         bases = dict(zip(growing, orthonormalise([lasts[name] for name in growing]), strict=True)) if growing else {}
         found = []
-        for name, height, rank in zip(names, rows, ranks, strict=True):
+        for name, (height, rank) in wanted.items():
             last = lasts.get(name)
             if last is None:
                 found.append(draw(self._seed, step, name, height, rank, like))
@@ -60,11 +55,7 @@ class WarmFactors(StateByName):
     def keep(self, factors: Mapping[str, Tensor]) -> None:
         """Remember copies of the Q of some matrices for the next step."""
         for name, q_nr in factors.items():
-            memory = self._memory.get(name)
-            same = memory is not None and (memory.dtype, memory.device) == (q_nr.dtype, q_nr.device)
-            if memory is None or not same or memory.numel() < q_nr.numel():
-                memory = self._memory[name] = torch.empty_like(q_nr).view(-1)
-            self[name] = memory[: q_nr.numel()].view_as(q_nr)
+            self[name] = self._memory.take(name, q_nr.numel(), q_nr).view_as(q_nr)
         copy_all([self[name] for name in factors], list(factors.values()))
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -74,7 +65,6 @@ class WarmFactors(StateByName):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a copy of what `state_dict` gave."""
         self.clear()
-        self._memory.clear()
         self.keep(state)
 
 

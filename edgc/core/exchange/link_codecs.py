@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.base.lazy import torch
@@ -150,17 +149,18 @@ class LowRankLink(LinkCodec):
     kept = ("messages", "error", "factors")
 
     def __init__(self, rank: int, error_feedback: bool, warm_start: bool, seed: int, name: str) -> None:
-        self._rank, self._feedback, self._warm, self._seed, self._name = rank, error_feedback, warm_start, seed, name
+        self._rank, self._feedback, self._warm, self._name = rank, error_feedback, warm_start, name
         self._messages = 0
         self._error: Tensor | None = None  # rows×columns
-        self._factors = WarmFactors(seed)  # Q of the last message
+        self._factors = WarmFactors(seed, warm_start)  # Q of the last message
 
     def encode(self, tensor: Tensor) -> Tensor:
         whole_mn = tensor.reshape(-1, tensor.shape[-1]).to(compute_dtype(tensor))
         if self._feedback:
             error_mn = torch.zeros_like(whole_mn) if self._error is None else self._error.to(whole_mn)
             whole_mn = self._error = error_mn.add_(whole_mn)
-        basis_mr = orthonormalise([whole_mn @ self._first_factor(whole_mn)])[0]
+        starts = self._factors.first([self._name], [(whole_mn.shape[1], self._rank)], self._messages, whole_mn)
+        basis_mr = orthonormalise([whole_mn @ starts[0]])[0]
         right_nr = whole_mn.mT @ basis_mr
         if self._warm:
             self._factors.keep({self._name: right_nr})
@@ -169,11 +169,6 @@ class LowRankLink(LinkCodec):
         if self._feedback:
             whole_mn.sub_(self.decode(message, whole_mn.shape, tensor.dtype))
         return message
-
-    def _first_factor(self, whole_mn: Tensor) -> Tensor:
-        if self._warm:
-            return self._factors.fitted([self._name], [whole_mn.shape[1]], [self._rank], self._messages, whole_mn)[0]
-        return draw(self._seed, self._messages, self._name, whole_mn.shape[1], self._rank, whole_mn)
 
     def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
         return torch.empty(sum(self._sizes(shape)), dtype=kind, device=on)

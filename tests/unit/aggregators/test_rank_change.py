@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
-from edgc.core.aggregators.ranked import WireBuffers
+from edgc.core.aggregators.residuals import Buffers
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
@@ -30,33 +30,33 @@ def test_a_smaller_rank_keeps_what_carried_most_energy() -> None:
     factors, q = WarmFactors(seed=1), random(40, 8)
     factors.keep({"w": q})
     left, _, _ = torch.linalg.svd(q, full_matrices=False)
-    torch.testing.assert_close(projector(factors.fitted(["w"], [40], [3], 5, LIKE)[0]), projector(left[:, :3]))
+    torch.testing.assert_close(projector(factors.fitted(["w"], [(40, 3)], 5, LIKE)[0]), projector(left[:, :3]))
 
 
 def test_a_larger_rank_keeps_the_factor_and_adds_orthogonal_directions() -> None:
     factors, q = WarmFactors(seed=1), random(40, 5)
     factors.keep({"w": q})
-    larger = factors.fitted(["w"], [40], [9], 5, LIKE)[0]
+    larger = factors.fitted(["w"], [(40, 9)], 5, LIKE)[0]
     torch.testing.assert_close(larger[:, :5], q)
     torch.testing.assert_close(q.mT @ larger[:, 5:], torch.zeros(5, 4, dtype=torch.float64), atol=1e-12, rtol=0)
     assert torch.linalg.matrix_rank(larger) == 9
-    assert torch.equal(larger, factors.fitted(["w"], [40], [9], 5, LIKE)[0]), (
+    assert torch.equal(larger, factors.fitted(["w"], [(40, 9)], 5, LIKE)[0]), (
         "equal on all ranks: it depends on seed and name"
     )
-    assert not torch.equal(larger, factors.fitted(["w"], [40], [9], 6, LIKE)[0])
+    assert not torch.equal(larger, factors.fitted(["w"], [(40, 9)], 6, LIKE)[0])
 
 
 def test_what_is_not_finite_never_raises() -> None:
     factors, q = WarmFactors(seed=1), random(40, 5)
     q[3, 2] = torch.nan
     factors.keep({"w": q})
-    assert factors.fitted(["w"], [40], [3], 0, LIKE)[0].isnan().any()
-    assert factors.fitted(["w"], [40], [7], 0, LIKE)[0].isnan().any()
+    assert factors.fitted(["w"], [(40, 3)], 0, LIKE)[0].isnan().any()
+    assert factors.fitted(["w"], [(40, 7)], 0, LIKE)[0].isnan().any()
     assert singular_values(q).isnan().all()
 
 
 def test_a_buffer_grows_only() -> None:
-    buffers = WireBuffers()
+    buffers = Buffers()
     first = buffers.take("a", 100, LIKE)
     assert buffers.take("a", 30, LIKE).data_ptr() == first.data_ptr()
     assert buffers.take("a", 100, LIKE).data_ptr() == first.data_ptr()
