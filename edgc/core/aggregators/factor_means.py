@@ -46,16 +46,16 @@ class FactorMean:
             yield last(average(buffer, comm, self._wire_dtype))
             return []
         group = self._group([(len(factor), factor.shape[1]) for factor in factors], comm.size)
-        whole = torch.zeros(comm.size * group.part, dtype=compute_dtype(buffer), device=buffer.device)
+        whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
         for factor, place in zip(factors, group.places, strict=True):
             _columns(whole, place, factor).copy_(factor)
-        shots = two_shots([group], [whole.view(comm.size, group.part)], comm, last=last)
+        shots = two_shots([group], [whole], comm, last=last)
         beside = buffer[sum(factor.numel() for factor in factors) :]
         yield Pending(average(beside, comm, self._wire_dtype), next(shots))
         ((mean, error),) = yield from shots
-        told = whole.sub_(error.view(-1))
+        told = whole.sub_(error)
         for factor, place in zip(factors, group.places, strict=True):
-            factor.copy_(_columns(mean.view(-1), place, factor))
+            factor.copy_(_columns(mean, place, factor))
         return [_columns(told, place, factor) for factor, place in zip(factors, group.places, strict=True)]
 
     def workload(

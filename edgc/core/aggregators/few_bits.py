@@ -130,17 +130,16 @@ class FewBits(Coded):
         wholes = [self._whole(group, by_name) for group in groups]
         found = yield from self._averaged(groups, wholes, comm, partial(self._noise, step))
         for group, (mean, error) in zip(groups, found, strict=True):
-            self._take(group, by_name, mean.view(-1), error.view(-1), comm.rank)
+            self._take(group, by_name, mean, error, comm.rank)
 
     def _averaged(
         self, groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
     ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
-        """The mean and this rank's error of each group's buffer."""
+        """The mean, to owners of their own part, and this rank's error of each group's buffer."""
         if isinstance(self.layout, Sharded):
             return (yield from to_owners(groups, wholes, comm, noise))
         average = two_shots if self.settings.shots == "two" else one_shot
-        parts = [whole.view(group.ranks, group.part) for group, whole in zip(groups, wholes, strict=True)]
-        return (yield from average(groups, parts, comm, noise))
+        return (yield from average(groups, wholes, comm, noise))
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int) -> list[Group]:
         """What is coded alike, in one buffer."""
@@ -195,12 +194,14 @@ class FewBits(Coded):
     def _take(
         self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor, rank: int
     ) -> None:
+        """`average` is of the buffer, or of what this rank owns of it."""
         own = own_part(group, rank) if isinstance(self.layout, Sharded) else slice(0, group.numel)
         lost: dict[str, list[Tensor]] = {name: [] for name in group.names}
         for place in group.places:
             lost[place.name].append(error[place.there])
             if own.start <= place.begin < own.stop:
-                write(by_name[place.name].tensor, place.within, average[place.there])
+                begin = place.begin - own.start
+                write(by_name[place.name].tensor, place.within, average[begin : begin + place.stop - place.start])
         for name, parts in lost.items():
             self._keep(by_name[name], parts[0] if len(parts) == 1 else torch.cat(parts))
 

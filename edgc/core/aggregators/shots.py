@@ -105,39 +105,28 @@ def two_shots(
     noise: Noise = lambda *_: None,
     last: type[Pending] = LastPending,
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
-    """The coded mean and this rank's error (see the module) of each group's buffer, all of the buffer's shape.
+    """The coded mean and this rank's error (see the module) of each group's buffer (numel,), in equal parts.
 
     Args:
-        wholes: this rank's buffers, ranks × part, in equal parts.
         last: what the all-gather is yielded as.
     """
-    sent = [
-        group.code.encode(whole, noise(group, whole, str(comm.rank)))
-        for group, whole in zip(groups, wholes, strict=True)
-    ]
-    messages = torch.cat(sent, dim=1)
-    received = torch.empty_like(messages)
-    yield comm.all_to_all(received.view(-1), messages.view(-1))
-
-    errors, means, replies = [], [], []
-    of_all = received.split([message.shape[1] for message in sent], dim=1)
-    for group, whole, message, parts in zip(groups, wholes, sent, of_all, strict=True):
-        errors.append(whole - group.code.decode(message, whole.shape[1], whole.dtype))
-        mean = mean_of(group.code.decode(parts, whole.shape[1], whole.dtype), whole[comm.rank], comm.rank)
-        means.append(mean)
-        drawn = noise(group, whole, "mean")
-        replies.append(group.reply.encode(mean, None if drawn is None else drawn[comm.rank : comm.rank + 1]))
+    found = yield from to_owners(groups, wholes, comm, noise, Pending, even=True)
+    replies = []
+    for group, whole, (mean, _) in zip(groups, wholes, found, strict=True):
+        drawn = noise(group, whole[None], "mean")
+        here = None if drawn is None else drawn[:, own_part(group, comm.rank)]
+        replies.append(group.reply.encode(mean[None], here))
     reply = torch.cat(replies, dim=1)
     everywhere = reply.new_empty(comm.size, reply.shape[1])
     yield last(comm.all_gather(everywhere, reply))
 
-    found = []
-    of_all = everywhere.split([reply.shape[1] for reply in replies], dim=1)
-    for group, parts, error, mean in zip(groups, of_all, errors, means, strict=True):
-        average = group.reply.decode(parts, mean.shape[1], mean.dtype)
-        error[comm.rank] = (mean[0] - average[comm.rank]) * comm.size
-        found.append((average, error))
-    return found
+    of_all, averages = everywhere.split([reply.shape[1] for reply in replies], dim=1), []
+    for group, parts, (mean, error) in zip(groups, of_all, found, strict=True):
+        here = own_part(group, comm.rank)
+        average = group.reply.decode(parts, len(mean), mean.dtype).view(-1)
+        error[here] = (mean - average[here]) * comm.size
+        averages.append((average, error))
+    return averages
 
 
 def two_shots_workload(groups: Sequence[Group], itemsize: int) -> Workload:
@@ -157,23 +146,11 @@ def two_shots_workload(groups: Sequence[Group], itemsize: int) -> Workload:
     return Workload((Phase(encode, (to_owners,)), Phase(mean, (to_all,))), decode)
 
 
-def mean_of(parts: Tensor, own: Tensor, rank: int) -> Tensor:
-    """The mean (1, part) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
-    parts[rank] = own
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total.add_(part)
-    return total.mul_(1 / len(parts))[None]
-
-
 def one_shot(
     groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
-    """The mean of all ranks' coded buffers and this rank's error, of each group's buffer, 1 × part."""
-    sent = [
-        group.code.encode(whole, noise(group, whole, str(comm.rank)))
-        for group, whole in zip(groups, wholes, strict=True)
-    ]
+    """The mean of all ranks' coded buffers and this rank's error, of each group's buffer (numel,)."""
+    sent = _encoded(groups, wholes, noise, comm.rank)
     message = torch.cat(sent, dim=1)
     everywhere = message.new_empty(comm.size, message.shape[1])
     yield LastPending(comm.all_gather(everywhere, message))
@@ -183,7 +160,7 @@ def one_shot(
     for group, whole, parts in zip(groups, wholes, of_all, strict=True):
         total, error = torch.zeros_like(whole), whole
         for rank, part in enumerate(parts.split(1)):  # in rank order: equal bits everywhere
-            decoded = group.code.decode(part, group.part, whole.dtype)
+            decoded = group.code.decode(part, group.numel, whole.dtype)[0]
             total.add_(decoded)
             if rank == comm.rank:
                 error = whole - decoded
@@ -223,22 +200,27 @@ def own_part(group: Group, rank: int) -> slice:
 
 
 def to_owners(
-    groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
+    groups: Sequence[Group],
+    wholes: Sequence[Tensor],
+    comm: Communicator,
+    noise: Noise,
+    last: type[Pending] = LastPending,
+    *,
+    even: bool = False,
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
-    """The mean and this rank's error of each group's buffer (numel,); a mean is defined on its owner only.
+    """The mean of what this rank owns (part,), and its error (numel,), of each group's buffer (numel,).
 
-    The means take the place of `wholes`.
+    Args:
+        last: what the all-to-all is yielded as.
+        even: whether all parts are equal.
     """
-    coded = [
-        group.code.encode(whole[None], noise(group, whole[None], str(comm.rank)))
-        for group, whole in zip(groups, wholes, strict=True)
-    ]
+    coded = _encoded(groups, wholes, noise, comm.rank)
     messages = [group.code.cut(message[0], group.parts) for group, message in zip(groups, coded, strict=True)]
     by_owner = [torch.cat(parts) for parts in zip(*messages, strict=True)]
     own = len(by_owner[comm.rank])
     received = by_owner[0].new_empty(comm.size * own)
-    sent = [len(each) for each in by_owner]
-    yield LastPending(comm.all_to_all(received, torch.cat(by_owner), sent=sent, received=[own] * comm.size))
+    sizes = {} if even else {"sent": [len(each) for each in by_owner], "received": [own] * comm.size}
+    yield last(comm.all_to_all(received, torch.cat(by_owner), **sizes))
 
     found = []
     of_all = received.view(comm.size, own).split([len(message[comm.rank]) for message in messages], dim=1)
@@ -247,9 +229,23 @@ def to_owners(
         error = whole - group.code.decode(message, group.numel, whole.dtype)[0]
         error[here] = 0
         decoded = group.code.decode(parts, group.parts[comm.rank], whole.dtype)
-        whole[here] = mean_of(decoded, whole[here], comm.rank)[0]
-        found.append((whole, error))
+        found.append((_mean(decoded, whole[here], comm.rank), error))
     return found
+
+
+def _encoded(groups: Sequence[Group], wholes: Sequence[Tensor], noise: Noise, rank: int) -> list[Tensor]:
+    """This rank's messages, 1 × bytes."""
+    by_group = zip(groups, wholes, strict=True)
+    return [group.code.encode(whole[None], noise(group, whole[None], str(rank))) for group, whole in by_group]
+
+
+def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:
+    """The mean (part,) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
+    parts[rank] = own
+    total = parts[0].clone()
+    for part in parts[1:]:
+        total.add_(part)
+    return total.mul_(1 / len(parts))
 
 
 def to_owners_workload(groups: Sequence[Group], itemsize: int) -> Workload:
