@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law
 from edgc.core.comm import Sharded
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE
@@ -27,6 +27,7 @@ from tests.fixtures.aggregator_cases import (
     random_values,
     residuals,
     step_once,
+    tolerance,
 )
 
 
@@ -81,7 +82,7 @@ def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettin
         return seen
 
     ranks = run_ranks(3, body)
-    exact = make(settings).laws.get(Law.EXACT_AT_FULL_AMOUNT, Tolerance())
+    within = tolerance(settings, torch.float64)
     for step, steps in enumerate(zip(*ranks, strict=True)):
         values, before, outputs, after = zip(*steps, strict=True)
         for name in SHAPES:
@@ -90,9 +91,9 @@ def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettin
                 for piece in layout.owned(owner, [name]):
                     out.view(-1)[piece.start : piece.stop] = output[name].reshape(-1)[piece.start : piece.stop]
             came_in = mean_over_ranks(values, name) + mean_over_ranks(before, name)
-            if law := make(settings).laws.get(Law.CONSERVES):
+            if Law.CONSERVES in settings.laws:
                 went_out = out + mean_over_ranks(after, name)
-                torch.testing.assert_close(went_out, came_in, rtol=0, atol=law.within(torch.float64))
+                torch.testing.assert_close(went_out, came_in, rtol=0, atol=within)
             elif amounts[step] is DENSE:
-                torch.testing.assert_close(out, came_in, rtol=0, atol=exact.within(torch.float64))
+                torch.testing.assert_close(out, came_in, rtol=0, atol=within)
             assert out.isfinite().all(), "each element has an owner"

@@ -9,7 +9,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.settings import Settings
@@ -18,8 +17,30 @@ from edgc.core.policies.amounts import Amount, AmountKind
 from edgc.core.policies.policy import Decision
 
 
+class Law(Enum):
+    """What an aggregator may promise of every exchange, beside what all must keep (see `Aggregator`)."""
+
+    #: mean over ranks of (tensor + residual before) = output + mean over ranks of the residual after
+    CONSERVES = "conserves"
+    #: the expectation of the output, over the random numbers drawn, is the mean of the tensors and residuals
+    UNBIASED = "unbiased"
+    #: what ranks hold enters by its mean only: the output is that of ranks which all hold the mean
+    LINEAR = "linear"
+    #: at the full amount (any full rank, ratio 1) the output is the mean of the tensors and residuals
+    EXACT_AT_FULL_AMOUNT = "exact at full amount"
+
+
 class AggregatorSettings(Settings):
     """Base of every aggregator's settings: subclasses add `name: Literal[...]` and describe every field."""
+
+    #: By how many ε of computing (fp32, or fp64 for fp64) a law may be off, for elements of size 1; beside 8 ε of the
+    #: narrowest type that is stored or sent.
+    tolerance: ClassVar[float] = 8.0
+
+    @property
+    def laws(self) -> set[Law]:
+        """What it promises with these settings; unless it says otherwise, that error feedback loses nothing."""
+        return {Law.CONSERVES} if self.keeps_residual else set()
 
     @property
     def keeps_residual(self) -> bool:
@@ -47,36 +68,6 @@ class NamedTensor:
     tensor: Tensor
 
 
-class Law(Enum):
-    """What an aggregator may promise of every exchange, beside what all must keep (see `Aggregator`)."""
-
-    #: mean over ranks of (tensor + residual before) = output + mean over ranks of the residual after
-    CONSERVES = "conserves"
-    #: the expectation of the output, over the random numbers drawn, is the mean of the tensors and residuals
-    UNBIASED = "unbiased"
-    #: what ranks hold enters by its mean only: the output is that of ranks which all hold the mean
-    LINEAR = "linear"
-    #: at the full amount (any full rank, ratio 1) the output is the mean of the tensors and residuals
-    EXACT_AT_FULL_AMOUNT = "exact at full amount"
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far rounding may take a law, for elements of size 1: `stored`·ε₁ + `computed`·ε₂.
-
-    ε₁ is the rounding of what is stored or sent in the fewest bits, ε₂ that of computing (fp32, or fp64 for fp64).
-    """
-
-    stored: float = 8.0
-    computed: float = 8.0
-    wire: WireDtype = "fp32"  #: what is sent is at least this precise
-
-    def within(self, kind: torch.dtype) -> float:
-        """The tolerance for tensors of this type."""
-        stored = torch.finfo(torch.bfloat16 if self.wire == "bf16" else kind).eps
-        return self.stored * stored + self.computed * torch.finfo(torch.promote_types(torch.float32, kind)).eps
-
-
 class Pending:
     """Several collectives to wait for."""
 
@@ -100,10 +91,6 @@ Exchange = Generator[Work, None, None]
 
 class StateByName(dict[str, Any]):
     """Tensors that an aggregator keeps, by the names of parameters."""
-
-    def forget(self, name: str) -> None:
-        """Drop what is kept of a parameter, if there is anything."""
-        self.pop(name, None)
 
     def state_dict(self) -> dict[str, Tensor]:
         """By name; not copied."""
@@ -151,11 +138,6 @@ class Aggregator(ABC):
     def __init__(self, settings: Any, seed: int = 0) -> None:
         """`settings`: of its own class. `seed`: of all random numbers, equal on all ranks."""
         self.settings, self.seed = settings, seed
-
-    @property
-    @abstractmethod
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """What it promises with these settings."""
 
     @abstractmethod
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
@@ -233,7 +215,7 @@ def forget(aggregator: Aggregator, names: Collection[str]) -> None:
     """Make `aggregator` as if it had never met the parameters `names`."""
     for kept in aggregator.state.values():
         for name in names:
-            kept.forget(name)
+            kept.pop(name, None)
 
 
 def shapes_of(tensors: Sequence[NamedTensor]) -> dict[str, Shape]:

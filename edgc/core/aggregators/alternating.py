@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending
+from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.aggregators.factor_means import differences, keep_own
-from edgc.core.aggregators.ranked import FactorBucket, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -24,7 +24,7 @@ from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, Rank
 
 
-class AlternatingSettings(AggregatorSettings):
+class AlternatingSettings(RankedSettings):
     """The rank comes from the policy."""
 
     name: Literal["alternating"]

@@ -16,14 +16,12 @@ from pydantic import Field
 
 from edgc.core.aggregators.aggregator import (
     Aggregator,
-    AggregatorSettings,
     Exchange,
-    Law,
     NamedTensor,
-    Tolerance,
     shapes_of,
 )
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
+from edgc.core.aggregators.ranked import RankedSettings
 from edgc.core.aggregators.residuals import Residuals, compute_dtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
@@ -33,7 +31,7 @@ from edgc.core.policies.amounts import DENSE, Amount, Rank
 from edgc.core.policies.policy import Decision
 
 
-class BatchedSettings(AggregatorSettings):
+class BatchedSettings(RankedSettings):
     """Options of PyTorch's `PowerSGDState`; the rank comes from the policy."""
 
     name: Literal["batched"]
@@ -90,15 +88,10 @@ class Batched(Aggregator):
     payload_formula: ClassVar[str] = "8·r·√(Σ numel) per bucket + 4 per tensor, 4·numel for what travels dense"
 
     def __init__(self, settings: BatchedSettings, seed: int = 0) -> None:
-        self._settings, self._residuals = settings, Residuals()
+        super().__init__(settings, seed)
+        self._residuals = Residuals()
         self._squares = _Squares(_of_squares(settings), seed)
         self.state = {"residuals": self._residuals, "factors": self._squares.state["factors"]}
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost unless the residual is not kept."""
-        conserves = {Law.CONSERVES: Tolerance()} if self._settings.error_feedback else {}
-        return dict(self._squares.laws) | conserves
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         """Per square: M ← G + E of its tensors; Ĝ ← PowerSGD's average of M; E ← M − Ĝ."""
@@ -136,11 +129,11 @@ class Batched(Aggregator):
     def _whole(self, tensor: NamedTensor) -> Tensor:
         """M, flat."""
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
-        return whole + self._residuals.memory(tensor).reshape(-1) if self._settings.error_feedback else whole
+        return whole + self._residuals.memory(tensor).reshape(-1) if self.settings.error_feedback else whole
 
     def _take(self, tensor: NamedTensor, whole: Tensor, average: Tensor) -> None:
         tensor.tensor.copy_(average.view(tensor.tensor.shape))
-        if self._settings.error_feedback:
+        if self.settings.error_feedback:
             self._residuals.memory(tensor).copy_(whole.view(tensor.tensor.shape) - tensor.tensor)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
@@ -164,7 +157,7 @@ class Batched(Aggregator):
 
     def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
         size = max(4, itemsize)
-        error = size if self._settings.error_feedback else 0
+        error = size if self.settings.error_feedback else 0
         squares = self._split(shapes, decision)
         return sum(error * sum(square.numels.values()) + size * square.side * square.rank for square in squares)
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor
 from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.residuals import compute_dtype
@@ -50,6 +50,12 @@ class ChunkTopKSettings(AggregatorSettings):
     def keeps_residual(self) -> bool:
         return self.decay > 0
 
+    @property
+    def laws(self) -> set[Law]:
+        """Decay forgets, clipping loses, and a mean over senders is larger than the mean."""
+        conserves = self.decay == 1 and self.mean == "ranks" and self.clip == "none"
+        return {Law.CONSERVES} if conserves else set()
+
 
 class ChunkTopK(Coded):
     """E ← β E + G; the largest of E's chunks are sent, and leave E as they are decoded; all ranks decode their mean.
@@ -61,13 +67,6 @@ class ChunkTopK(Coded):
     amount = On
     state_size: ClassVar[str] = "numel (decaying error feedback) per tensor"
     payload_formula: ClassVar[str] = "k·(12 bits + value) per chunk of at most chunk² elements"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Decay forgets, clipping loses, and a mean over senders is larger than the mean."""
-        s = self.settings
-        conserves = s.decay == 1 and s.mean == "ranks" and s.clip == "none"
-        return {Law.CONSERVES: Tolerance()} if conserves else {}
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

@@ -12,9 +12,7 @@ from edgc.core.aggregators.aggregator import (
     AggregatorSettings,
     Exchange,
     LastPending,
-    Law,
     NamedTensor,
-    Tolerance,
 )
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.comm import Communicator
@@ -36,11 +34,6 @@ class NoExchange(Aggregator):
     state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "0"
     role = "floor"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is averaged, so nothing is promised."""
-        return {}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         yield LastPending()

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law
 from edgc.core.aggregators.chunk_topk import ChunkTopK
 from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
@@ -34,9 +34,16 @@ class DctSettings(AggregatorSettings):
     )
     mean: Mean = Field("senders", description="A coefficient's mean is over the ranks that sent it, or over all")
 
+    tolerance: ClassVar[float] = 64.0
+
     @property
     def keeps_residual(self) -> bool:
         return self.decay > 0
+
+    @property
+    def laws(self) -> set[Law]:
+        """Decay forgets, and a mean over senders is larger than the mean."""
+        return {Law.CONSERVES} if self.decay == 1 and self.mean == "ranks" else set()
 
 
 class Dct(ChunkTopK):
@@ -47,12 +54,6 @@ class Dct(ChunkTopK):
 
     Settings = DctSettings
     payload_formula: ClassVar[str] = "6·k per chunk of at most chunk² elements"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Decay forgets, and a mean over senders is larger than the mean."""
-        conserves = self.settings.decay == 1 and self.settings.mean == "ranks"
-        return {Law.CONSERVES: Tolerance(computed=64)} if conserves else {}
 
     def forward(self, chunks: Chunks, tensor: Tensor) -> Tensor:
         (a, b), kind, where = chunks.sides, tensor.dtype, tensor.device

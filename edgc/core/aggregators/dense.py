@@ -14,7 +14,6 @@ from edgc.core.aggregators.aggregator import (
     LastPending,
     Law,
     NamedTensor,
-    Tolerance,
     adjacent_view,
 )
 from edgc.core.aggregators.wire import WireDtype, average, scatter_average
@@ -33,6 +32,11 @@ class DenseSettings(AggregatorSettings):
         "fp32", description="fp32: the gradients as they are; bf16: half the bytes, the sum rounded to bf16"
     )
 
+    @property
+    def laws(self) -> set[Law]:
+        """fp32 loses nothing."""
+        return {Law.EXACT_AT_FULL_AMOUNT} if self.wire_dtype == "bf16" else {*Law}
+
 
 class Dense(Aggregator):
     """One all-reduce a bucket, or a reduce-scatter to owners. Loses nothing in fp32; bf16 rounds and keeps no residual.
@@ -45,15 +49,6 @@ class Dense(Aggregator):
     state_size: ClassVar[str] = "none"
     payload_formula: ClassVar[str] = "4·Σ numel (fp32), 2·Σ numel (bf16)"
     role = "dense"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """fp32 loses nothing."""
-        tolerance = Tolerance(wire=self.settings.wire_dtype)
-        exact = {Law.EXACT_AT_FULL_AMOUNT: tolerance}
-        if self.settings.wire_dtype == "bf16":
-            return exact
-        return exact | dict.fromkeys((Law.CONSERVES, Law.UNBIASED, Law.LINEAR), tolerance)
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         by_name = {t.name: t.tensor for t in tensors}

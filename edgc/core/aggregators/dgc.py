@@ -6,13 +6,13 @@ after the exchange, as everywhere in this project, not on every rank by N^−½ 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import Law, NamedTensor
 from edgc.core.aggregators.draws import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
@@ -39,6 +39,11 @@ class DGCSettings(SparseSettings):
         "It replaces that of an SGD optimizer; Adam has its own, so leave it 0 with Adam",
     )
 
+    @property
+    def laws(self) -> set[Law]:
+        """What was sent before is sent again as momentum, so with momentum nothing is conserved."""
+        return set() if self.momentum else super().laws
+
 
 class DGC(TopK):
     """As Top-K, among elements above the sample's threshold; with momentum U: U ← momentum·U + G, M ← U + E.
@@ -52,11 +57,6 @@ class DGC(TopK):
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
         self.state["momenta"] = self._momenta = Residuals()
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """What was sent before is sent again as momentum, so with momentum nothing is conserved."""
-        return {} if self.settings.momentum else super().laws
 
     def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
         pool = super()._pool(gradients, k)

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, Tolerance, shapes_of
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, shapes_of
 from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.core.aggregators.coded import Coded, write
 from edgc.core.aggregators.draws import stream
@@ -80,6 +80,12 @@ class FewBitsSettings(AggregatorSettings):
     def tells_errors(self) -> bool:
         return True
 
+    @property
+    def laws(self) -> set[Law]:
+        """What is rounded at random in both shots is right on average."""
+        unbiased = self.rounding == "stochastic" and self.second_shot != "bf16"
+        return super().laws | {Law.EXACT_AT_FULL_AMOUNT} | ({Law.UNBIASED} if unbiased else set())
+
     @model_validator(mode="after")
     def _rounds(self) -> FewBitsSettings:
         if self.rounding == "stochastic" and self.format != "int":
@@ -111,16 +117,6 @@ class FewBits(Coded):
     amount = Bits
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost while error feedback is on; what is rounded at random in both shots is right on average."""
-        s, found = self.settings, {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
-        if s.error_feedback:
-            found[Law.CONSERVES] = Tolerance()
-        if s.rounding == "stochastic" and s.second_shot != "bf16":
-            found[Law.UNBIASED] = Tolerance()
-        return found
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

@@ -23,7 +23,6 @@ from edgc.core.aggregators.aggregator import (
     Law,
     NamedTensor,
     StateByName,
-    Tolerance,
 )
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.draws import stream
@@ -48,6 +47,11 @@ class GlobalQSGDSettings(AggregatorSettings):
         "now", description="now: a reduction of maxima comes first; delayed: the exchange before's maxima, times two"
     )
     error_feedback: bool = Field(False, description="Keep what rounding loses for the next step")
+
+    @property
+    def laws(self) -> set[Law]:
+        """Right on average; with error feedback nothing is lost."""
+        return {Law.CONSERVES if self.error_feedback else Law.UNBIASED, Law.EXACT_AT_FULL_AMOUNT}
 
     @model_validator(mode="after")
     def _nothing_is_lost(self) -> GlobalQSGDSettings:
@@ -75,13 +79,6 @@ class GlobalQSGD(Coded):
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
         self.state["maxima"] = self._maxima = StateByName()
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Right on average; with error feedback nothing is lost."""
-        return {Law.CONSERVES if self.settings.error_feedback else Law.UNBIASED: Tolerance()} | {
-            Law.EXACT_AT_FULL_AMOUNT: Tolerance()
-        }
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

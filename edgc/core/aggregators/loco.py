@@ -6,13 +6,13 @@ averages travel in 16 bits, as the parameters do that the paper gathers. β and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, StateByName, Tolerance
+from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, StateByName
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.residuals import compute_dtype
@@ -39,6 +39,11 @@ class LoCoSettings(FewBitsSettings):
     def tells_errors(self) -> bool:
         return False
 
+    @property
+    def laws(self) -> set[Law]:
+        """A moving average does not keep all that is lost."""
+        return {Law.EXACT_AT_FULL_AMOUNT}
+
 
 class LoCo(FewBits):
     """As `FewBits`, with a moving average of errors in the place of error feedback."""
@@ -49,11 +54,6 @@ class LoCo(FewBits):
     def __init__(self, settings: Any, seed: int = 0) -> None:
         super().__init__(settings, seed)
         self.state["lost"] = self._errors = StateByName()  # messages of MEMORY
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """A moving average does not keep all that is lost."""
-        return {Law.EXACT_AT_FULL_AMOUNT: Tolerance()}
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
-from edgc.core.aggregators.ranked import FactorBucket, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -26,7 +26,7 @@ from edgc.core.policies.policy import Decision
 BLOCK = 128
 
 
-class LowRankSettings(AggregatorSettings):
+class LowRankSettings(RankedSettings):
     """PowerSGD's options; the rank itself comes from the policy."""
 
     name: Literal["lowrank"]
@@ -72,6 +72,18 @@ class LowRankSettings(AggregatorSettings):
     def tells_errors(self) -> bool:
         return True
 
+    @property
+    def laws(self) -> set[Law]:
+        """Fewer where the residual, what travels dense or a factor is rounded."""
+        rounded = bool(self.left_wire or self.right_wire)
+        exact_errors = not self.error_feedback or self.error_dtype == "fp32"
+        lost = {
+            Law.EXACT_AT_FULL_AMOUNT: rounded,
+            Law.LINEAR: rounded or self.wire_dtype != "fp32" or not exact_errors,
+            Law.CONSERVES: self.wire_dtype != "fp32" or not exact_errors,
+        }
+        return {law for law in super().laws if not lost[law]}
+
 
 class LowRank(Ranked):
     """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
@@ -96,17 +108,6 @@ class LowRank(Ranked):
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
         self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost unless the residual or what travels dense is rounded, or the residual is not kept."""
-        settings = self.settings
-        promised = self.promised(settings.error_feedback and settings.error_dtype == settings.wire_dtype == "fp32")
-        rounded = self._left.coded or self._right.coded
-        lost = {Law.EXACT_AT_FULL_AMOUNT, Law.LINEAR} if rounded else set()
-        if settings.error_feedback and settings.error_dtype != "fp32":
-            lost.add(Law.LINEAR)
-        return {law: within for law, within in promised.items() if law not in lost}
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         for tensor in tensors if self.keeps_factors else ():

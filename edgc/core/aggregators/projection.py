@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending
+from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.ranked import FactorBucket, Ranked
+from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
@@ -18,7 +18,7 @@ from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, Rank
 
 
-class ProjectionSettings(AggregatorSettings):
+class ProjectionSettings(RankedSettings):
     """The rank comes from the policy."""
 
     name: Literal["projection"]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.draws import stream
@@ -39,6 +39,11 @@ class RandomKSettings(AggregatorSettings):
     )
     wire_dtype: WireDtype = Field("fp32", description="What a value travels in")
 
+    @property
+    def laws(self) -> set[Law]:
+        """Nothing is lost with error feedback; without it the mean over places is right."""
+        return {Law.CONSERVES if self.error_feedback else Law.UNBIASED, Law.EXACT_AT_FULL_AMOUNT}
+
 
 class RandomK(Coded):
     """Per tensor: M ← G + E; mean of M at k = ⌈ratio·numel⌉ places; E ← M, 0 at the places.
@@ -51,13 +56,6 @@ class RandomK(Coded):
     amount = Ratio
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "4·k per tensor (bf16: 2·k), 4·numel for what travels dense"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost with error feedback; without it the mean over places is right."""
-        tolerance = Tolerance(wire=self.settings.wire_dtype)
-        own = Law.CONSERVES if self.settings.error_feedback else Law.UNBIASED
-        return {own: tolerance, Law.EXACT_AT_FULL_AMOUNT: tolerance}
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
-from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, Tolerance
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor
 from edgc.core.aggregators.coded import Mixed
 from edgc.core.aggregators.residuals import Buffers
 from edgc.core.aggregators.wire import WireDtype
@@ -21,6 +21,17 @@ from edgc.core.policies.policy import Decision
 AS_DENSE = Decision(ON)  # what travels dense travels in the factors' wire format
 
 
+class RankedSettings(AggregatorSettings):
+    """Base of their settings."""
+
+    tolerance: ClassVar[float] = 1000.0  #: a random first factor amplifies rounding by its condition number
+
+    @property
+    def laws(self) -> set[Law]:
+        """Nothing is lost unless the residual is not kept."""
+        return {Law.EXACT_AT_FULL_AMOUNT, Law.LINEAR} | super().laws
+
+
 class Ranked(Mixed):
     """Splits a bucket into what is ranked and what is dense, and counts both; a subclass exchanges the factors."""
 
@@ -32,18 +43,6 @@ class Ranked(Mixed):
         super().__init__(settings, seed, wire_dtype, bf16_errors=bf16_errors)
         self.wire_dtype: WireDtype = wire_dtype
         self.buffers = Buffers()
-
-    def promised(self, conserves: bool) -> Mapping[Law, Tolerance]:
-        """Laws. A random first factor amplifies the rounding of computing by its condition number."""
-        found = {Law.EXACT_AT_FULL_AMOUNT: Tolerance(computed=1000, wire=self.wire_dtype)}
-        if self.wire_dtype == "fp32":
-            found[Law.LINEAR] = Tolerance(computed=1000)
-        return found | {Law.CONSERVES: Tolerance(computed=1000)} if conserves else found
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost unless the residual is not kept."""
-        return self.promised(self.settings.error_feedback)
 
     @abstractmethod
     def exchange_factors(self, bucket: FactorBucket, comm: Communicator, step: int) -> Exchange:

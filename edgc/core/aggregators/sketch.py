@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar, NamedTuple
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, Pending, Tolerance, shapes_of
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, Pending, shapes_of
 from edgc.core.aggregators.coded import Coded, write
 from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings, plans, told_bytes, workload
@@ -42,15 +42,6 @@ class Sketch(Coded):
         "numel·(1 + 1/N)/8 + 4·cells per bucket, cells = 1.3·min(N·k, numel) or numel / elements_per_cell"
     )
     settings: SketchSettings
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """An element is exact, or stays on every rank that sent it. A long chain of peeled cells adds up rounding."""
-        s, rounding = self.settings, Tolerance(computed=1000)
-        exact = s.elements_per_cell is None and s.cells_per_kept >= 1
-        return {
-            law: rounding for law, holds in ((Law.CONSERVES, s.conserves), (Law.EXACT_AT_FULL_AMOUNT, exact)) if holds
-        }
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Dense below `min_numel`, and where a rank's own elements alone ask for a cell each."""

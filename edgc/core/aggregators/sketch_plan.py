@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.aggregators.aggregator import AggregatorSettings
+from edgc.core.aggregators.aggregator import AggregatorSettings, Law
 from edgc.core.aggregators.topk import kept_of
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.errors import UserError
@@ -65,10 +65,15 @@ class SketchSettings(AggregatorSettings):
     def keeps_residual(self) -> bool:
         return self.error_feedback != "none"
 
+    tolerance: ClassVar[float] = 1000.0  #: a long chain of peeled cells adds up rounding
+
     @property
-    def conserves(self) -> bool:
-        """Whether what an average lacks stays on some rank."""
-        return self.error_feedback == "all" and self.summed_bits is None
+    def laws(self) -> set[Law]:
+        """An element is exact, or stays on every rank that sent it."""
+        conserves = self.error_feedback == "all" and self.summed_bits is None
+        exact = self.elements_per_cell is None and self.cells_per_kept >= 1
+        holds = {Law.CONSERVES: conserves, Law.EXACT_AT_FULL_AMOUNT: exact}
+        return {law for law, kept in holds.items() if kept}
 
     @model_validator(mode="after")
     def _table_fits(self) -> SketchSettings:

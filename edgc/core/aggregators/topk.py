@@ -20,7 +20,6 @@ from edgc.core.aggregators.aggregator import (
     LastPending,
     Law,
     NamedTensor,
-    Tolerance,
     shapes_of,
 )
 from edgc.core.aggregators.coded import Coded
@@ -62,6 +61,12 @@ class SparseSettings(AggregatorSettings):
     def leaves(self) -> float:
         """What a step leaves of what was not sent before."""
         return 1.0
+
+    @property
+    def laws(self) -> set[Law]:
+        """Nothing is lost while error feedback is on, and does not decay."""
+        exact = {Law.EXACT_AT_FULL_AMOUNT} if self.values == "fp32" else set()
+        return exact | (super().laws if self.leaves == 1 else set())
 
 
 class TopKSettings(SparseSettings):
@@ -121,13 +126,6 @@ class TopK(Coded):
     amount = Ratio
     state_size: ClassVar[str] = "numel (error feedback) per tensor"
     payload_formula: ClassVar[str] = "k·(index + value) per tensor: 8·k unless set; 4·numel for what travels dense"
-
-    @property
-    def laws(self) -> Mapping[Law, Tolerance]:
-        """Nothing is lost while error feedback is on."""
-        exact = {Law.EXACT_AT_FULL_AMOUNT: Tolerance()} if self.settings.values == "fp32" else {}
-        conserves = self.settings.error_feedback and self.settings.leaves == 1
-        return exact | ({Law.CONSERVES: Tolerance()} if conserves else {})
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int

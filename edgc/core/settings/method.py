@@ -178,6 +178,5 @@ class Method(Named):
                 f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "  # type: ignore[attr-defined]
                 f"{chosen.name}; use synchronisation: {{name: every_step}}"  # type: ignore[attr-defined]
             )
-        laws = MECHANISMS[self.aggregator.name](self.aggregator).laws  # type: ignore[attr-defined]
-        if why := chosen.refuses(self.aggregator, laws, self.policy):  # type: ignore[attr-defined]
+        if why := chosen.refuses(self.aggregator, self.policy):  # type: ignore[attr-defined]
             yield f"synchronisation {chosen.name} {why}"  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ with error feedback makes of the first term. With `memory: common` ĝᵢ is ĝ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -31,8 +31,8 @@ class DifferencesSettings(InPlaceSettings):
     )
     no_hook: ClassVar[str] = "keeps gradients from step to step, which no hook does"
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
-        if self.memory == "own" and Law.CONSERVES not in laws:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
+        if self.memory == "own" and Law.CONSERVES not in aggregator.laws:
             return "with memory: own adds up what an aggregator loses; use error_feedback: true, or memory: common"
         if self.memory == "common" and aggregator.keeps_residual:
             return "with memory: common makes up for what is lost itself; use error_feedback: false, or memory: own"

@@ -9,12 +9,12 @@ corrects lateness here reads averages only, not a rank's own fresh gradient.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.exchange.gradient_exchange import Bucket
@@ -65,7 +65,7 @@ class DelayedSettings(SynchronisationSettings):
     moment: ClassVar[Moment] = Moment.NEXT_STEP
     no_hook: ClassVar[str] = "gives back the average of a step before, when DDP's buckets were others"
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if self.delay > 1 and policy.adapts:
             return (
                 f"with delay: {self.delay} has exchanges under way that a policy has not seen when it decides; use a "

@@ -8,12 +8,12 @@ PowerSGD's P̂ and Q, without error feedback, as M itself keeps what was not sen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.policies.policy import PolicySettings
@@ -43,7 +43,7 @@ class DionSettings(InPlaceSettings):
     whole_matrices: ClassVar[bool] = True
     no_hook: ClassVar[str] = "updates parameters itself, and a hook sees gradients only"
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if aggregator.keeps_residual:
             return "keeps what was not sent in the momentum; use an aggregator without error feedback"
         return None

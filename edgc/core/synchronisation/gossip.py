@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -48,13 +48,13 @@ class GossipSettings(SynchronisationSettings):
     local: ClassVar[bool] = True
     no_hook: ClassVar[str] = "changes parameters after the optimizer, and a hook sees gradients only"
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if aggregator.keeps_residual:
             return (
                 "finds what an exchange lost in the parameters' next difference, and error feedback would add it "
                 "twice; use error_feedback: false"
             )
-        if Law.LINEAR not in laws:
+        if Law.LINEAR not in aggregator.laws:
             return (
                 "sends differences of parameters by linear codes only; use aggregator alternating, lowrank, projection "
                 "or dense, all in fp32"

@@ -7,10 +7,10 @@ is averaged as it is compressed, and θ ← (1 − η λ) θ − η m̂ / (√v�
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, NamedTensor
 from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.policies.policy import PolicySettings
@@ -25,7 +25,7 @@ class FrozenVarianceSettings(InPlaceSettings):
     updates: ClassVar[bool] = True
     no_hook: ClassVar[str] = "updates parameters itself, and a hook sees gradients only"
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if not policy.dense_before or policy.adapts:
             return (
                 "freezes the variance where the policy begins to compress: on all stages at once, and after dense "

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Law
+from edgc.core.aggregators.aggregator import AggregatorSettings
 from edgc.core.base.lazy import Tensor
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.local_steps import Outer, OuterSettings
@@ -41,13 +41,13 @@ class PacedSettings(OuterSettings):
             )
         return self
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if policy.adapts:
             return (
                 f"makes as many exchanges as links let it, and policy {policy.name} has to know how many there "  # type: ignore[attr-defined]
                 "will be; use policy fixed, or synchronisation: {name: outer}"
             )
-        return super().refuses(aggregator, laws, policy)
+        return super().refuses(aggregator, policy)
 
     def local_steps(self, exchange: float, step: float) -> int:
         """H after an exchange of so many seconds between local steps of so many."""

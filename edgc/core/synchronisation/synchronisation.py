@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, LastPending, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.resumable import Resumable
@@ -66,8 +66,8 @@ class SynchronisationSettings(Settings):
     #: Why it cannot be a DDP communication hook; empty: it can.
     no_hook: ClassVar[str] = ""
 
-    def refuses(self, aggregator: AggregatorSettings, laws: Collection[Law], policy: PolicySettings) -> str | None:
-        """Why it cannot work with these, and what it works with; None: it can. `laws`: the aggregator's."""
+    def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
+        """Why it cannot work with these, and what it works with; None: it can."""
         return None
 
     @property
