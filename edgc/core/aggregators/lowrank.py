@@ -17,6 +17,7 @@ from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor
+from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
@@ -49,17 +50,13 @@ class LowRankSettings(RankedSettings):
         description="Precision of all that is sent. fp32: never below the gradient's own; bf16: half the bytes; what "
         "a matrix loses by it stays in the error feedback memory, what travels dense is rounded for good",
     )
-    left_wire: FactorWire | None = Field(
+    left_wire: FactorWire | None = younger(
         None,
-        exclude_if=lambda wire: wire is None,
         description="Integers with block scales for P, averaged in two shots; null: P travels in wire_dtype",
     )
-    right_wire: FactorWire | None = Field(
-        None, exclude_if=lambda wire: wire is None, description="The same for Q; its rounding stays in the residual"
-    )
-    block: PositiveInt = Field(
+    right_wire: FactorWire | None = younger(None, description="The same for Q; its rounding stays in the residual")
+    block: PositiveInt = younger(
         BLOCK,
-        exclude_if=lambda block: block == BLOCK,
         description="Elements of a factor's column that share a scale, for left_wire and right_wire",
     )
     orthogonalise: Literal["cholesky", "householder"] = Field(

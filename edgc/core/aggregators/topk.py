@@ -29,6 +29,7 @@ from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Valu
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
 from edgc.core.ops.select import Pool, Selection, largest, select
 from edgc.core.policies.amounts import Amount, Ratio
@@ -39,15 +40,13 @@ class SparseSettings(AggregatorSettings):
     """How chosen elements travel."""
 
     error_feedback: bool = Field(True, description="Keep what was not sent for the next step")
-    index: Index = Field(
+    index: Index = younger(
         "int32",
-        exclude_if=lambda index: index == "int32",
         description="How an element's place travels. int32: 4 bytes; blocks: 12 bits, and 2 bytes for every 4096 "
         "elements; bitmap: a bit for every element; smallest: whichever is smallest",
     )
-    values: Values = Field(
+    values: Values = younger(
         "fp32",
-        exclude_if=lambda values: values == "fp32",
         description="What an element's value travels in. fp32: as it is; int8, int4: with a scale for 64 values; "
         "stat2: two bits, each of four bins decoded to its mean",
     )
@@ -78,11 +77,10 @@ class TopKSettings(SparseSettings):
         description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
     )
 
-    decay: float = Field(
+    decay: float = younger(
         1.0,
         gt=0,
         le=1,
-        exclude_if=lambda decay: decay == 1,
         description="What a step leaves of what was not sent before: M ← G + decay·E, as MuLoCo has it",
     )
 

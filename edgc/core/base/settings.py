@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from edgc.core.base.errors import UserError
@@ -38,6 +38,14 @@ class Settings(BaseModel):
         for why in self.refusals():
             raise ValueError(why)
         return self
+
+
+def younger(default: Any, **rest: Any) -> Any:
+    """A `Field` that is younger than published runs: at its default it is left out of what is saved.
+
+    A run is found by what it was asked for, so that its name stays when a setting is added.
+    """
+    return Field(default, exclude_if=lambda value: value == default, **rest)
 
 
 def validate(kind: type[S], values: Any, where: str) -> S:

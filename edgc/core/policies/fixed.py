@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from edgc.core.base.settings import younger
 from edgc.core.policies.amounts import ON, AmountKind, Bits, On, Rank, Ratio
 from edgc.core.policies.policy import Context, Decision, Policy, PolicySettings
 
@@ -16,9 +17,7 @@ class FixedSettings(PolicySettings):
     name: Literal["fixed"]
     rank: int | None = Field(None, ge=1, description="Rank of every matrix")
     ratio: float | None = Field(None, gt=0, le=1, description="Share of the elements that travel")
-    bits: int | None = Field(
-        None, ge=1, le=32, exclude_if=lambda bits: bits is None, description="Bits of every element; 32 travels dense"
-    )
+    bits: int | None = younger(None, ge=1, le=32, description="Bits of every element; 32 travels dense")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
     adapts: ClassVar[bool] = False
 

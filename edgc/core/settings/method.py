@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt
 
 from edgc.core.aggregators import AGGREGATORS, CONTROLS
 from edgc.core.aggregators.aggregator import Aggregator, Role
-from edgc.core.base.settings import Settings
+from edgc.core.base.settings import Settings, younger
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import IN_WORDS
@@ -59,9 +59,8 @@ class Method(Named):
         EVERY_STEP, description="What is exchanged, and when, relative to the optimizer"
     )
     placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
-    optimizer: Literal["adamw", "muon"] | None = Field(
+    optimizer: Literal["adamw", "muon"] | None = younger(
         None,
-        exclude_if=lambda optimizer: optimizer is None,
         description="The training.optimizer that it is made for, and trained with; null: any",
     )
     overlap: bool = Field(False, description="Start a bucket's exchange while backward still runs")

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import younger
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.policies.policy import PolicySettings
 from edgc.core.synchronisation.synchronisation import (
@@ -37,28 +38,23 @@ class DelayedSettings(SynchronisationSettings):
     """How late, and what makes up for it."""
 
     name: Literal["delayed"]
-    delay: int = Field(
+    delay: int = younger(
         1,
         ge=1,
         le=2,
-        exclude_if=lambda delay: delay == 1,
         description="τ: steps that an average is late; so many exchanges are under way at once, each with an error "
         "feedback of its own",
     )
-    correction: Literal["none", "taylor", "prediction"] = Field(
+    correction: Literal["none", "taylor", "prediction"] = younger(
         "none",
-        exclude_if=lambda correction: correction == "none",
         description="What makes up for lateness. taylor: g + λ g ⊙ g ⊙ (θ now − θ then), as DC-ASGD; prediction: "
         "gradients are taken at θ − τ η m̂ / (√v̂ + ε), where AdamW's moments lead to",
     )
-    strength: PositiveFloat = Field(
-        2.0, exclude_if=lambda strength: strength == 2.0, description="λ₀ of correction: taylor"
-    )
-    mean_square: float | None = Field(
+    strength: PositiveFloat = younger(2.0, description="λ₀ of correction: taylor")
+    mean_square: float | None = younger(
         0.95,
         ge=0,
         lt=1,
-        exclude_if=lambda m: m == 0.95,
         description="m of correction: taylor: λ = λ₀ / √v with v ← m v + (1 − m) g ⊙ g (DC-ASGD-a); null: λ = λ₀ "
         "(DC-ASGD-c)",
     )

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import younger
 from edgc.core.exchange.gradient_exchange import Bucket
 from edgc.core.synchronisation.synchronisation import (
     Moment,
@@ -45,29 +46,25 @@ class OuterSettings(SynchronisationSettings):
     every: int = Field(500, ge=1, description="H: local steps between two exchanges")
     lr: float = Field(0.7, gt=0, description="η: learning rate of the outer SGD")
     momentum: float = Field(0.9, ge=0, lt=1, description="μ: its Nesterov momentum; 0: none")
-    scaled_by_lr: bool = Field(
+    scaled_by_lr: bool = younger(
         False,
-        exclude_if=lambda scaled: not scaled,
         description="Exchange η Δ in the place of Δ, as MuLoCo has it with error feedback: η then acts twice",
     )
-    fragments: int = Field(
+    fragments: int = younger(
         1,
         ge=1,
-        exclude_if=lambda fragments: fragments == 1,
         description="P: parts of the model that are exchanged at different steps, each every H: layer i belongs to "
         "part i mod P, what is in no layer (embeddings, last norm) to the first",
     )
-    delay: int = Field(
+    delay: int = younger(
         0,
         ge=0,
-        exclude_if=lambda delay: delay == 0,
         description="τ: local steps in which an exchange is under way; fewer than from one fragment to the next",
     )
-    mixing: float = Field(
+    mixing: float = younger(
         0.0,
         ge=0,
         lt=1,
-        exclude_if=lambda mixing: mixing == 0,
         description="α: share of its own parameters that a replica keeps when it takes over θ_global",
     )
     moment: ClassVar[Moment] = Moment.OPTIMIZER

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.base.settings import Settings
+from edgc.core.base.settings import Settings, younger
 from edgc.core.ops.backend import Backend
 from edgc.core.settings.reading import Named
 from edgc.suite.config.rate import Rate
@@ -18,9 +18,8 @@ class Links(Settings):
     """Links between the processes of one machine: each process gets a network namespace of its own (root only)."""
 
     rate: Rate | None = Field(None, description="What a process can send and receive, e.g. 200mbit; null: not limited")
-    trace: Trace | None = Field(
+    trace: Trace | None = younger(
         None,
-        exclude_if=lambda trace: trace is None,
         description="What the links' rates follow in the place of `rate`; an experiment's `traces` names files of them",
     )
 
@@ -62,9 +61,8 @@ class Cluster(Named):
     device_model: str = Field(description="What the device is, as printed, e.g. V100-SXM2-32GB")
     nodes: PositiveInt = Field(description="Machines")
     processes_per_node: PositiveInt = Field(description="Processes on a machine, one per GPU unless they share one")
-    processes_per_gpu: PositiveInt = Field(
+    processes_per_gpu: PositiveInt = younger(
         1,
-        exclude_if=lambda processes: processes == 1,
         description="Processes that share a GPU. More than 1 shows on one GPU that an exchange is right, not how long "
         "it takes: NCCL takes one process per GPU, so these exchange over gloo, through the host's memory",
     )

@@ -185,7 +185,7 @@ class RunSpec(Settings):
         """What the result depends on, as plain values: without descriptions, the batch system's settings, and what has
         no effect: the options of a probe that looks at nothing, a choice of kernels that follows from the device.
 
-        Defaults of settings that are younger than published runs are left out, here or by the field's own `exclude_if`:
+        Defaults of settings that are younger than published runs are left out, here or by `younger`:
         finished runs are found by their id."""
         exclude: dict[str, Any] = {
             "method": dict.fromkeys(("title", "source", "summary"), True),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from edgc.core.base.settings import Settings
+from edgc.core.base.settings import Settings, younger
 from edgc.core.exchange.parameter_gather import ParameterWire
 from edgc.core.policies.windowed import Estimator
 
@@ -79,28 +79,25 @@ class Training(Settings):
     beta1: float = Field(0.9, ge=0, lt=1, description="AdamW β₁")
     beta2: float = Field(0.999, ge=0, lt=1, description="AdamW β₂")
     eps: float = Field(1e-8, gt=0, description="AdamW ε")
-    optimizer: Literal["adamw", "muon"] = Field(
+    optimizer: Literal["adamw", "muon"] = younger(
         "adamw",
-        exclude_if=lambda optimizer: optimizer == "adamw",
         description="adamw: of all parameters; muon: Muon of hidden matrices, AdamW of vectors and embeddings",
     )
-    muon: Muon = Field(Muon(), exclude_if=lambda muon: muon == Muon(), description="Muon's settings")  # type: ignore[call-arg]
+    muon: Muon = younger(Muon(), description="Muon's settings")  # type: ignore[call-arg]
     clip: NonNegativeFloat = Field(1.0, description="Global gradient norm limit; 0: none")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="Precision of compute; gradients are fp32")
     bucket_parameters: PositiveInt | None = Field(
         None, description="Parameters in a gradient bucket; null: megatron's default"
     )
-    shard: Literal["none", "optimizer", "full"] = Field(
+    shard: Literal["none", "optimizer", "full"] = younger(
         "none",
-        exclude_if=lambda shard: shard == "none",
         description="none: every data-parallel rank updates all parameters; optimizer: each updates its share, keeps "
         "the optimizer's state of that share only, and gathers the others' (ZeRO-1, megatron-core's distributed "
         "optimizer); full: each also keeps only its share of parameters and gradients, and gathers every layer's for "
         "forward and backward (ZeRO-3, PyTorch's FSDP2; needs loop: ddp)",
     )
-    parameter_wire: ParameterWire = Field(
+    parameter_wire: ParameterWire = younger(
         "exact",
-        exclude_if=lambda wire: wire == "exact",
         description="How updated parameters travel where they are sharded. exact: in their own precision; bf16; int8 "
         "in blocks of 256 with a scale (ZeRO++'s qwZ). Owners keep what they round",
     )
