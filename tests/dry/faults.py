@@ -57,8 +57,6 @@ FAULTS = (
     Fault(LAYOUT, "suite/backends/megatron/ddp.py", "embedding.all_reduce(gradient,",
           "embedding.all_reduce(gradient.t(),",
           "dense"),
-    Fault(LAYOUT, "core/exchange/costs.py", "stages.all_gather(everywhere,", "stages.all_gather(everywhere.t(),",
-          "edgc"),
     Fault(EVENT, TELEMETRY, "torch.cuda.Event(enable_timing=True)", "torch.cuda.Event()", "dense"),
     Fault(EVENT, TELEMETRY, "event.record()", "event.query()", "dense"),
     Fault(EVENT, TELEMETRY, "            torch.cuda.synchronize()", "            torch.cuda.current_stream()", "dense"),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 ROUNDS, REPETITIONS = 3, 3  # rounds over all ranks, so that drift meets them alike; timed exchanges in each
-SLOTS = 16  # ranks 2, 4, … 2¹⁶: more than any matrix here has
 
 
 def measure(
@@ -105,28 +104,6 @@ def link_speed(group: dist.ProcessGroup, on: device, numel: int = 2**20, repetit
 def _finish(tensor: Tensor) -> None:
     if tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)
-
-
-def share(cost: ExchangeCost | None, stages: Communicator | None, on: device) -> list[ExchangeCost | None]:
-    """Every stage's cost, by stage, equal on all ranks of `stages` (None: there is one stage). Collective."""
-    if stages is None:
-        return [cost]
-    own = torch.full((4 + 2 * SLOTS,), math.nan, dtype=torch.float64)
-    if cost is not None:
-        points = [number for point in cost.points for number in point]
-        own[: 4 + len(points)] = torch.tensor(
-            [cost.intercept, cost.slope, cost.r_squared, cost.dense, *points], dtype=torch.float64
-        )
-    everywhere = torch.empty(stages.size, len(own), dtype=torch.float64, device=on)
-    stages.all_gather(everywhere, own.to(on), tag=AGREE).wait()
-    return [_cost(row) for row in everywhere.tolist()]
-
-
-def _cost(row: list[float]) -> ExchangeCost | None:
-    if math.isnan(row[0]):
-        return None
-    points = [(int(rank), seconds) for rank, seconds in zip(row[4::2], row[5::2], strict=True) if not math.isnan(rank)]
-    return ExchangeCost(*row[:4], points=tuple(points))
 
 
 def to_plain(costs: list[ExchangeCost | None]) -> list[dict[str, Any] | None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgc.core.base.lazy import dist
 from edgc.core.comm import Communicator, TorchCommunicator
-from edgc.core.exchange.costs import measure, share
+from edgc.core.exchange.costs import measure
 from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.core.policies import POLICIES
 from edgc.core.policies.policy import Context
@@ -42,19 +42,21 @@ def assemble(
         costs: of an earlier start of the same run; none: exchanges are timed where the policy needs it.
         stages: this rank's peers on all pipeline stages, by stage; None: there is one stage.
     """
-    kind, agreement, known = MECHANISMS[method.aggregator.name], agreement or comm, list(costs or ())  # type: ignore[attr-defined]
+    kind, agreement = MECHANISMS[method.aggregator.name], agreement or comm  # type: ignore[attr-defined]
     may = compressible(shapes, kind.amount, method.placement.exclude)
-    if method.policy.needs_costs and not known:  # type: ignore[attr-defined]
-        cost = measure(kind(method.aggregator, seed=seed), shapes, may, comm, agreement, device)
-        known = share(cost, stages, device)
+    own: tuple[Any, ExchangeCost | None] = may, None
+    timed = method.policy.needs_costs and not costs  # type: ignore[attr-defined]
+    if timed:
+        own = may, measure(kind(method.aggregator, seed=seed), shapes, may, comm, agreement, device)
         comm.ledger.forget()  # not a step's traffic
-    by_stage: list[Any] = [may]
+    by_stage: list[Any] = [own]
     if stages is not None:
         by_stage *= stages.size
-        dist.all_gather_object(by_stage, may, group=stages.group)
+        dist.all_gather_object(by_stage, own, group=stages.group)
+    known = [cost for _, cost in by_stage] if timed else list(costs or ())
     settings = method.synchronisation
     rounds = settings.exchanges(iterations)  # type: ignore[attr-defined]
-    context = Context(stage, len(by_stage), rounds, may, by_stage[0], known)
+    context = Context(stage, len(by_stage), rounds, may, by_stage[0][0], known)
     policy = POLICIES[method.policy.name](method.policy, context)  # type: ignore[attr-defined]
     compresses = stage in (method.placement.stages or (stage,))
     aggregator = kind(method.aggregator, seed=seed)

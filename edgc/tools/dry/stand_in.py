@@ -99,12 +99,13 @@ class StandIn:
         from edgc.core.settings import assembly
 
         costs.ROUNDS = costs.REPETITIONS = 1
-        plain = assembly.share
+        plain = assembly.measure
 
-        def share(cost: Any, stages: Any, on: Any) -> list[ExchangeCost | None]:
-            return [_cost(self.engine.spec.model.hidden_size) for _ in plain(cost, stages, on)]
+        def measure(*arguments: Any) -> ExchangeCost:
+            plain(*arguments)
+            return _cost(self.engine.spec.model.hidden_size)
 
-        assembly.share = share
+        assembly.measure = measure
 
     def _keep_own_checkpoint(self) -> None:
         """This process has its checkpoint for itself, as if it were the only rank; the first of a run is kept. The
