@@ -8,20 +8,18 @@ with the union of all ranks' choices. Where the average is needed whole, this is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, shapes_of
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor
+from edgc.core.aggregators.coded import write
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.sparse_code import SparseCode
-from edgc.core.aggregators.topk import SparseSettings, TopK, kept_of
+from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.comm import Communicator, Piece, Sharded
-from edgc.core.ops.select import Pool, Selection, select
+from edgc.core.comm import Communicator, Sharded
 from edgc.core.policies.amounts import Ratio
 from edgc.core.policies.policy import Decision
 
@@ -32,19 +30,6 @@ class BitmapValuesSettings(SparseSettings):
     name: Literal["bitmap_values"]
     index: Literal["bitmap"] = Field("bitmap", description="A bit for every element says whether it is chosen")
     values: Literal["bf16", "int8"] = Field("int8", description="int8: with a scale for 64 values")  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What one rank owns: pieces of tensors, and how many elements of each are chosen."""
-
-    pieces: Sequence[Piece]
-    ks: Sequence[int]
-    code: SparseCode
-
-    @property
-    def message_bytes(self) -> int:
-        return self.code.message_bytes if self.pieces else 0
 
 
 class BitmapValues(TopK):
@@ -64,71 +49,46 @@ class BitmapValues(TopK):
             yield from super().exchange_coded(tensors, decision, comm, step)
             return
         by_name, kind = {t.name: t for t in tensors}, compute_dtype(tensors[0].tensor)
-        parts = self._parts(shapes_of(tensors), decision, self.layout, kind.itemsize)
-        own = parts[comm.rank]
-        wholes = [self._whole(by_name[piece.name], piece) for piece in own.pieces]
-        messages = [self._encoded(part, by_name) for part in parts]
-        received = messages[0].new_empty(comm.size, own.message_bytes)
+        parts = self._parts([t.name for t in tensors], decision, self.layout)
+        own, code = parts[comm.rank], self.code(parts[comm.rank], kind.itemsize)
+        wholes = [self._whole(group, by_name) for group in own]
+        none = torch.empty(0, dtype=torch.uint8, device=tensors[0].tensor.device)
+        messages = [self.message(groups, by_name, step) if groups else none for groups in parts]
+        received = none.new_empty(comm.size, code.message_bytes)
         sizes = [len(message) for message in messages]
-        of_each = [own.message_bytes] * comm.size
+        of_each = [code.message_bytes] * comm.size
         yield LastPending(comm.all_to_all(received.view(-1), torch.cat(messages), sent=sizes, received=of_each))
 
-        if own.pieces:
-            values, places = own.code.decode(received, kind)
-            by_piece = zip(own.pieces, wholes, values.split([*own.ks], 1), places.split([*own.ks], 1), strict=True)
-            for piece, whole, sent, where in by_piece:
-                self._take(by_name[piece.name], piece, _mean(sent, where, whole, comm.rank))
+        if own:
+            ks = [group.k for group in own]
+            values, places = code.decode(received, kind)
+            for group, whole, sent, at in zip(own, wholes, values.split(ks, 1), places.split(ks, 1), strict=True):
+                self._take(group, by_name, _mean(sent, at, whole, comm.rank))
 
-    def _parts(self, shapes: Mapping[str, Shape], decision: Decision, layout: Sharded, itemsize: int) -> list[_Part]:
-        """What each rank owns of what is coded."""
-        found = []
-        for pieces in layout.by_owner([*shapes]):
-            ks = [kept_of(ratio, p.numel) for p in pieces if isinstance(ratio := decision.amount(p.name), Ratio)]
-            numels = tuple(piece.numel for piece in pieces)
-            found.append(
-                _Part(pieces, ks, SparseCode(numels, tuple(ks), self.settings.index, self.settings.values, itemsize))
-            )
-        return found
+    def _parts(self, names: Sequence[str], decision: Decision, layout: Sharded) -> list[list[TopKGroup]]:
+        """What each rank owns of what is coded, piece by piece."""
+        ratios = {name: ratio for name in names if isinstance(ratio := decision.amount(name), Ratio)}
+        return [[TopKGroup([p], ratios[p.name]) for p in pieces] for pieces in layout.by_owner([*ratios])]
 
-    def _whole(self, tensor: NamedTensor, piece: Piece) -> Tensor:
+    def _whole(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Tensor:
         """A piece of M (numel,), a copy."""
-        whole = tensor.tensor.view(-1)[piece.start : piece.stop].to(compute_dtype(tensor.tensor), copy=True)
-        return whole.add_(self._error(tensor, piece)) if self.settings.error_feedback else whole
+        (grad,), errors = self.pieces(group.pieces, by_name)
+        whole = grad.to(compute_dtype(grad), copy=True)
+        return whole.add_(errors[0]) if errors else whole
 
-    def _error(self, tensor: NamedTensor, piece: Piece) -> Tensor:
-        """A view of a piece of E."""
-        return self.residuals.memory(tensor).view(-1)[piece.start : piece.stop]
-
-    def _encoded(self, part: _Part, by_name: Mapping[str, NamedTensor]) -> Tensor:
-        """The message (bytes,) for an owner; what it lacks stays in E."""
-        if not part.pieces:
-            return torch.empty(0, dtype=torch.uint8, device=next(iter(by_name.values())).tensor.device)
-        pools = [
-            Pool(
-                [by_name[p.name].tensor.view(-1)[p.start : p.stop]],
-                [self._error(by_name[p.name], p)] if self.settings.error_feedback else None,
-                k,
-            )
-            for p, k in zip(part.pieces, part.ks, strict=True)
-        ]
-        chosen: list[Selection] = select(pools)
-        message, sent = part.code.encode(chosen)
-        if self.settings.error_feedback and self.settings.values != "fp32":
-            self._keep_rounding(pools, chosen, sent)
-        return message
-
-    def _take(self, tensor: NamedTensor, piece: Piece, mean: Tensor) -> None:
-        tensor.tensor.view(-1)[piece.start : piece.stop] = mean
-        if self.settings.error_feedback:
-            self._error(tensor, piece).zero_()
+    def _take(self, group: TopKGroup, by_name: Mapping[str, NamedTensor], mean: Tensor) -> None:
+        (piece,) = group.pieces
+        write(by_name[piece.name].tensor, slice(piece.start, piece.stop), mean)
+        for error in self.pieces(group.pieces, by_name)[1] or ():
+            error.zero_()
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         if not isinstance(self.layout, Sharded):
             return super().workload_coded(shapes, decision, ranks, itemsize)
         size = max(4, itemsize)
-        parts = self._parts(shapes, decision, self.layout, size)
-        numel, chosen = sum(map(prod, shapes.values())), sum(sum(part.ks) for part in parts)
-        message = sum(part.message_bytes for part in parts)
+        parts = self._parts([*shapes], decision, self.layout)
+        numel, chosen = sum(map(prod, shapes.values())), sum(group.k for part in parts for group in part)
+        message = sum(self.code(part, size).message_bytes for part in parts)
         # selection as Top-K's; marks written and packed, values rounded, and what is lost added to the errors
         encode = (
             memory_passes(numel, 3, itemsize),

@@ -22,7 +22,7 @@ from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload
 from edgc.core.base.lazy import Tensor
-from edgc.core.comm import Communicator
+from edgc.core.comm import Communicator, Piece
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
 
@@ -74,6 +74,16 @@ class Coded(Mixed):
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
     ) -> Exchange:
         """`Aggregator.exchange` of at least one tensor, none of them dense or empty, in a group of several."""
+
+    def pieces(
+        self, pieces: Sequence[Piece], by_name: Mapping[str, NamedTensor]
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """Pieces of tensors, and views of what is kept of them; None without error feedback. Flat."""
+        owners = [(by_name[piece.name], slice(piece.start, piece.stop)) for piece in pieces]
+        grads = [t.tensor.reshape(-1)[within] for t, within in owners]
+        if not self.settings.keeps_residual:
+            return grads, None
+        return grads, [self.residuals.memory(t).view(-1)[within] for t, within in owners]
 
     @abstractmethod
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:

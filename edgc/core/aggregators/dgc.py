@@ -6,7 +6,7 @@ after the exchange, as everywhere in this project, not on every rank by N^−½ 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
@@ -58,19 +58,19 @@ class DGC(TopK):
         super().__init__(settings, seed)
         self.state["momenta"] = self._momenta = Residuals()
 
-    def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
-        pool = super()._pool(gradients, k)
+    def pool(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Pool:
+        pool = super().pool(group, by_name)
         if not self.settings.momentum:
             return pool
-        momenta = [self._momenta.memory(g) for g in gradients]
+        momenta = [self._momenta.memory(by_name[piece.name]).view(-1) for piece in group.pieces]
         for momentum, gradient in zip(momenta, pool.grads, strict=True):
             momentum.mul_(self.settings.momentum).add_(gradient)
-        return Pool(momenta, pool.errors, k)
+        return Pool(momenta, pool.errors, group.k)
 
     def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         chosen = []
         for pool, group in zip(pools, groups, strict=True):
-            drawn = stream(f"{'/'.join(group.names)}/{step}")
+            drawn = stream(f"{'/'.join(piece.name for piece in group.pieces)}/{step}")
             selection = chosen_by(pool, lambda whole, k=group.k, drawn=drawn: self._largest(whole, k, drawn))
             if self.settings.momentum:
                 kept = selection.values.new_ones(group.numel)

@@ -7,7 +7,7 @@ Random-k is in Stich et al. 2018 (arXiv 1809.07599, section 2.2), a block of nei
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, prod
+from math import prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -83,7 +83,8 @@ class RandomK(Coded):
     def _places(self, tensor: NamedTensor, decision: Decision, step: int) -> tuple[Tensor, Tensor | float]:
         """Places (k,) int64, and the probability of each."""
         numel, device = tensor.tensor.numel(), tensor.tensor.device
-        k, drawn = _count(tuple(tensor.tensor.shape), decision.amount(tensor.name)), stream(f"{tensor.name}/{step}")
+        amount: Any = decision.amount(tensor.name)
+        k, drawn = amount.of(numel), stream(f"{tensor.name}/{step}")
         if self.settings.pattern == "block":
             first = uniform(self.seed, drawn, 1).double().mul_(numel).long().to(device)
             return (first + torch.arange(k, device=device)) % numel, k / numel
@@ -93,14 +94,11 @@ class RandomK(Coded):
         return edges[:-1] + within, 1 / widths
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
-        numel, chosen = elements([*shapes.values()]), sum(_count(s, decision.amount(n)) for n, s in shapes.items())
+        amounts: Any = {name: decision.amount(name) for name in shapes}
+        numel, chosen = elements([*shapes.values()]), sum(amounts[name].of(prod(s)) for name, s in shapes.items())
         size = max(4, itemsize)
         # M is made and looked through for what is not finite; places found, values taken, scaled and put back
         encode = memory_passes(numel, 4, size), memory_passes(chosen, 8, size)
         decode = memory_passes(numel, 3, size), memory_passes(chosen, 2, size)
         sent = 2 if self.settings.wire_dtype == "bf16" else size
         return Workload((Phase(encode, (Message("all_reduce", sent * chosen),)),), decode)
-
-
-def _count(shape: Shape, amount: Any) -> int:
-    return max(1, ceil(round(amount * prod(shape), 6)))  # 0.07·100 is 7.000000000000001 in binary

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law
-from edgc.core.aggregators.topk import kept_of
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.comm import Layout, Piece, Sharded
@@ -127,7 +126,7 @@ def _plan(s: SketchSettings, pieces: Sequence[Piece], decision: Decision, ranks:
     """`parts`: equal ones that the bitmap is cut into."""
     sizes = [piece.numel for piece in pieces]
     ratios = [r if isinstance(r := decision.amount(piece.name), Ratio) else Ratio(1.0) for piece in pieces]
-    ks = [kept_of(ratio, size) for ratio, size in zip(ratios, sizes, strict=True)]
+    ks = [ratio.of(size) for ratio, size in zip(ratios, sizes, strict=True)]
     union = sum(min(ranks * k, size) for k, size in zip(ks, sizes, strict=True))
     elements, bits = sum(sizes), s.summed_bits or 1
     if elements > WORD:

@@ -6,10 +6,10 @@ How places and values travel is in `edgc.core.aggregators.sparse_code`. Who find
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil, prod
+from math import prod
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -30,7 +30,7 @@ from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Worklo
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.settings import younger
-from edgc.core.comm import Communicator
+from edgc.core.comm import Communicator, Piece
 from edgc.core.ops.select import Pool, Selection, largest, select
 from edgc.core.policies.amounts import Amount, Ratio
 from edgc.core.policies.policy import Decision
@@ -129,24 +129,29 @@ class TopK(Coded):
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
     ) -> Exchange:
         groups, by_name = self._groups(shapes_of(tensors), decision), {t.name: t for t in tensors}
-        pools = [self._pool([by_name[name] for name in group.names], group.k) for group in groups]
-        chosen = self.choose(pools, groups, step)
-        code = self._code(groups, chosen[0].values.element_size())
-        wire, sent = code.encode(chosen)
-        if self.settings.error_feedback and self.settings.values != "fp32":
-            self._keep_rounding(pools, chosen, sent)
+        wire = self.message(groups, by_name, step)
         received = wire.new_empty(comm.size, wire.numel())
         yield LastPending(comm.all_gather(received, wire))
 
-        values, places = code.decode(received, chosen[0].values.dtype)
-        targets = [[by_name[name].tensor for name in group.names] for group in groups]
+        kind = compute_dtype(tensors[0].tensor)
+        values, places = self.code(groups, kind.itemsize).decode(received, kind)
+        targets = [[by_name[piece.name].tensor for piece in group.pieces] for group in groups]
         _add_up(values, places, [group.k for group in groups], targets)
+
+    def message(self, groups: Sequence[TopKGroup], by_name: Mapping[str, NamedTensor], step: int) -> Tensor:
+        """What is chosen of each group, as bytes; what it lacks stays in E."""
+        pools = [self.pool(group, by_name) for group in groups]
+        chosen = self.choose(pools, groups, step)
+        wire, sent = self.code(groups, chosen[0].values.element_size()).encode(chosen)
+        if self.settings.error_feedback and self.settings.values != "fp32":
+            self._keep_rounding(pools, chosen, sent)
+        return wire
 
     def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         """k elements of each pool, all different; they become 0 in its errors, all others M = G + E."""
         return select(pools)
 
-    def _code(self, groups: Sequence[TopKGroup], itemsize: int) -> SparseCode:
+    def code(self, groups: Sequence[TopKGroup], itemsize: int) -> SparseCode:
         numels, ks = tuple(group.numel for group in groups), tuple(group.k for group in groups)
         return SparseCode(numels, ks, self.settings.index, self.settings.values, itemsize)
 
@@ -174,42 +179,41 @@ class TopK(Coded):
         for residual in self.residuals.held(tensor):
             whole = whole + self.settings.leaves * residual.reshape(-1)
         numel = len(whole)
-        ks = [_group([tensor.name], a, numel).k if isinstance(a, Ratio) else numel for a in amounts]
+        ks = [a.of(numel) if isinstance(a, Ratio) else numel for a in amounts]
         squares = whole[largest(whole, max(ks))].double().square().sort(descending=True).values
         kept = torch.cat([squares.new_zeros(1), squares.cumsum(0)])
         total = whole.double().square().sum()
         lost = (total - kept[torch.tensor([0, *ks], device=kept.device)]).clamp_(min=0)
         return lost.masked_fill(torch.tensor([False, *(k == numel for k in ks)]).to(lost.device), 0.0)
 
-    def _pool(self, gradients: Sequence[NamedTensor], k: int) -> Pool:
-        errors = [self.residuals.memory(g) for g in gradients] if self.settings.error_feedback else None
-        if errors and self.settings.leaves < 1:
-            for error in errors:
-                error.mul_(self.settings.leaves)
-        return Pool([g.tensor for g in gradients], errors, k)
+    def pool(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Pool:
+        """What is selected from."""
+        grads, errors = self.pieces(group.pieces, by_name)
+        for error in errors or () if self.settings.leaves < 1 else ():
+            error.mul_(self.settings.leaves)
+        return Pool(grads, errors, group.k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[TopKGroup]:
         """The tensors among whose elements one selection is made, each with its k."""
         ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
         if not self.settings.pooled:
-            pools = [([name], ratio) for name, ratio in ratios.items()]
+            pools: Iterable[tuple[Ratio, Iterable[str]]] = [(ratio, [name]) for name, ratio in ratios.items()]
         else:
-            ordered = sorted(ratios, key=lambda name: ratios[name])
-            pools = [(list(names), ratio) for ratio, names in groupby(ordered, key=lambda name: ratios[name])]
-        found = [_group(names, ratio, sum(prod(shapes[name]) for name in names)) for names, ratio in pools]
+            pools = groupby(sorted(ratios, key=ratios.__getitem__), key=ratios.__getitem__)
+        found = [TopKGroup([Piece(n, 0, prod(shapes[n])) for n in names], ratio) for ratio, names in pools]
         for group in found if self.settings.index == "int32" else ():
             if group.numel > MAX_INDEX:
+                names = ", ".join(piece.name for piece in group.pieces)
                 raise UserError(
-                    f"index int32: {', '.join(group.names)}: {group.numel} elements, but an int32 counts at most "
-                    f"{MAX_INDEX}; use index: smallest or granularity: tensor, or exclude the parameter "
-                    "(placement.exclude)"
+                    f"index int32: {names}: {group.numel} elements, but an int32 counts at most {MAX_INDEX}; use "
+                    "index: smallest or granularity: tensor, or exclude the parameter (placement.exclude)"
                 )
         return found
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         groups, sparse = self._groups(shapes, decision), elements([*shapes.values()])
         pairs, size = sum(group.k for group in groups), max(4, itemsize)
-        code = self._code(groups, size)
+        code = self.code(groups, size)
         # M ← G + E, which the selection's first look is part of; what was chosen coded and its M zeroed
         encode = memory_passes(sparse, 3, itemsize), *self.looks(sparse, itemsize), memory_passes(pairs, 3, 4 + size)
         if self.settings.leaves < 1:
@@ -229,20 +233,20 @@ class TopK(Coded):
 
 @dataclass(frozen=True)
 class TopKGroup:
-    """Tensors among whose elements one selection is made."""
+    """Tensors, or pieces of some, among whose elements one selection is made."""
 
-    names: list[str]
-    numel: int  #: of all of them
-    k: int  #: how many are chosen
+    pieces: Sequence[Piece]
+    ratio: Ratio
 
+    @property
+    def numel(self) -> int:
+        """Elements of all of them."""
+        return sum(piece.numel for piece in self.pieces)
 
-def _group(names: list[str], ratio: Ratio, numel: int) -> TopKGroup:
-    return TopKGroup(names, numel, kept_of(ratio, numel))
-
-
-def kept_of(ratio: Ratio, numel: int) -> int:
-    """k = ⌈ratio·numel⌉, at least 1."""
-    return max(1, ceil(round(ratio * numel, 6)))  # 0.07·100 is 7.000000000000001 in binary
+    @property
+    def k(self) -> int:
+        """How many are chosen."""
+        return self.ratio.of(self.numel)
 
 
 def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from math import ceil
 
 
 class Rank(int):
@@ -25,6 +26,10 @@ class Ratio(float):
         if not 0 < value <= 1:
             raise ValueError(f"a ratio is in (0, 1], not {value}")
         return super().__new__(cls, value)
+
+    def of(self, numel: int) -> int:
+        """k = ⌈ratio·numel⌉, at least 1."""
+        return max(1, ceil(round(self * numel, 6)))  # 0.07·100 is 7.000000000000001 in binary
 
 
 class Bits(int):
