@@ -10,6 +10,7 @@ import torch
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import Aggregator, AggregatorSettings, LastPending
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.candidate_errors import errors_workload, squared_errors
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
 from tests.fixtures.aggregator_cases import (
@@ -104,10 +105,10 @@ def test_it_tells_what_amounts_lose_and_leaves_no_trace(settings: AggregatorSett
             values = random_values(comm.rank, step, dtype)
             for bucket in buckets_of(values):
                 comm.ledger.take()
-                told = looking.squared_errors(bucket, amounts, comm, step, "agree")
+                told = squared_errors(looking, bucket, amounts, comm, step, "agree")
                 charged = comm.ledger.take()
                 shapes = {t.name: tuple(t.tensor.shape) for t in bucket}
-                workload = looking.errors_workload(shapes, amounts, values["wide"].element_size())
+                workload = errors_workload(looking, shapes, amounts, values["wide"].element_size())
                 assert sum(account.payload_bytes for account in charged.values()) == workload.payload
                 assert set(charged) <= {"agree"}
                 for name, table in told.items():

@@ -49,7 +49,7 @@ class AggregatorSettings(Settings):
 
     @property
     def tells_errors(self) -> bool:
-        """Whether `Aggregator.squared_errors` tells what an amount would lose."""
+        """Whether it is known what an amount would lose (`edgc.core.exchange.candidate_errors`)."""
         return False
 
     def refuses(self, amount: Amount) -> str | None:
@@ -186,18 +186,16 @@ class Aggregator(ABC):
         """
         return None
 
-    def squared_errors(
-        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
-    ) -> Mapping[str, Tensor]:
-        """‖M‖², then ‖M − C(M)‖² at each amount, float64 on the tensors' device, by name: before `exchange` of them.
+    def own_errors(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+        """‖M‖², then ‖M − C(M)‖² at each amount, float64, (1 + amounts,): of what this rank would compress next.
 
-        M is tensor + residual: its mean over ranks if that is what is compressed, else this rank's own. What is not
-        compressed at any amount may be left out. Changes nothing. Collective over `comm`, charged to `tag`.
+        M is tensor + residual. Changes nothing. `drawn`: the name of random numbers. Low rank compresses a mean of all
+        ranks, so it is not asked (`edgc.core.exchange.candidate_errors`).
         """
         raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 
-    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
-        """What `squared_errors` of tensors of these shapes asks of a device and of the links, as `workload` does."""
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int) -> Workload:
+        """What `own_errors` of tensors of these shapes asks of a device, as `workload` does."""
         raise NotImplementedError(f"{type(self).__name__} does not tell errors")
 
     def state_dict(self) -> dict[str, Any]:

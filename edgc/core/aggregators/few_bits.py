@@ -206,18 +206,13 @@ class FewBits(Coded):
         if self.settings.error_feedback:
             self.residuals.memory(tensor).copy_(error.view(tensor.tensor.shape))
 
-    def squared_errors(
-        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
-    ) -> Mapping[str, Tensor]:
-        """Of this rank's own M, coded once: the second shot's rounding of the mean is not in it."""
-        return {t.name: self._lost(t, amounts, f"{comm.rank}/{step}") for t in tensors if t.tensor.numel()}
-
-    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int) -> Workload:
         """M is made; coded, decoded and compared for each amount."""
         numel = sum(map(prod, shapes.values()))
         return Workload((), (memory_passes(numel, 4 + 8 * len(amounts), max(4, itemsize)),))
 
-    def _lost(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+    def own_errors(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+        """Of M coded once: the second shot's rounding of the mean is not in it."""
         shape = tuple(tensor.tensor.shape)
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
         for residual in self.residuals.held(tensor):

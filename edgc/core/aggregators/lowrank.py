@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +11,6 @@ from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
-from edgc.core.aggregators.rank_errors import errors_workload, squared_errors
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.wire import WireDtype
@@ -148,13 +147,6 @@ class LowRank(Ranked):
     def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
         return self._products.get(name)
 
-    def squared_errors(
-        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
-    ) -> Mapping[str, Tensor]:
-        """Of the mean over ranks, with Q of the last exchange to begin with (edgc/core/aggregators/rank_errors.py)."""
-        ranks = {t.name: [self.effective(tuple(t.tensor.shape), amount) for amount in amounts] for t in tensors}
-        return squared_errors(tensors, ranks, self._factors, self.residuals, (self.seed, step), comm, tag)
-
     # What it keeps, sends and computes.
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
@@ -177,11 +169,6 @@ class LowRank(Ranked):
         own = (matmuls(matrices),) if self._right.coded and self.settings.error_feedback else ()
         decode = *second.decode, *own, matmuls(matrices), memory_passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
         return Workload((*first.phases, *second.phases), decode)
-
-    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
-        """Each of three products reads the gradient and the residual."""
-        ranks = [(shape, [self.effective(shape, amount) for amount in amounts]) for shape in shapes.values()]
-        return errors_workload(ranks, max(4, itemsize))
 
     def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
         error = 2 if self.settings.error_dtype == "bf16" else itemsize

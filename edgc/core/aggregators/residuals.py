@@ -1,4 +1,4 @@
-"""Memory from step to step: error feedback, what compression lost so far and later steps must add; and buffers."""
+"""Error feedback memory by parameter name: what compression lost so far and later steps must add."""
 
 from __future__ import annotations
 
@@ -32,27 +32,6 @@ class Residuals(StateByName):
         found = self.pop(gradient.name, None)
         if found is not None:
             gradient.tensor.add_(found.to(gradient.tensor.device))
-
-
-class Buffers:
-    """Flat buffers that only grow: a changed rank takes a shorter or longer piece of the same memory.
-
-    EDGC's first rank is its highest, so its buffers are made once.
-    """
-
-    def __init__(self) -> None:
-        self._memory: dict[str, Tensor] = {}
-
-    def take(self, key: str, numel: int, like: Tensor) -> Tensor:
-        """`numel` elements of the buffer `key`, whatever is in them, in `like`'s precision and on its device.
-
-        The same memory as at the last call: nobody may still read what that gave.
-        """
-        kind = compute_dtype(like)
-        found = self._memory.get(key)
-        if found is None or found.numel() < numel or found.dtype != kind or found.device != like.device:
-            found = self._memory[key] = torch.empty(numel, dtype=kind, device=like.device)
-        return found[:numel]
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""Right factors Q (n×r) by parameter name: warm from step to step, fitted to a new rank."""
+"""Right factors Q (n×r) by parameter name: warm from step to step, fitted to a new rank; and memory for factors."""
 
 from __future__ import annotations
 
@@ -6,10 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from edgc.core.aggregators.aggregator import StateByName
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.residuals import Buffers
+from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.orthonormalise import orthonormalise
+
+
+class Buffers:
+    """Flat buffers that only grow: a changed rank takes a shorter or longer piece of the same memory.
+
+    EDGC's first rank is its highest, so its buffers are made once.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def take(self, key: str, numel: int, like: Tensor) -> Tensor:
+        """`numel` elements of the buffer `key`, whatever is in them, in `like`'s precision and on its device.
+
+        The same memory as at the last call: nobody may still read what that gave.
+        """
+        kind = compute_dtype(like)
+        found = self._memory.get(key)
+        if found is None or found.numel() < numel or found.dtype != kind or found.device != like.device:
+            found = self._memory[key] = torch.empty(numel, dtype=kind, device=like.device)
+        return found[:numel]
 
 
 class WarmFactors(StateByName):

@@ -164,17 +164,12 @@ class TopK(Coded):
             for error, part in zip(pool.errors or (), lost.split([g.numel() for g in pool.grads]), strict=True):
                 error.add_(part.view_as(error))
 
-    def squared_errors(
-        self, tensors: Sequence[NamedTensor], amounts: Sequence[Amount], comm: Communicator, step: int, tag: str
-    ) -> Mapping[str, Tensor]:
-        """Of this rank's own M, from its largest elements in falling order: as many as the largest amount takes."""
-        return {t.name: self._left(t, amounts) for t in tensors if t.tensor.numel()}
-
-    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int = 4) -> Workload:
+    def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int) -> Workload:
         """M is made, and read three times: for the selection, the largest, and the sum."""
         return Workload((), (memory_passes(elements([*shapes.values()]), 6, itemsize),))
 
-    def _left(self, tensor: NamedTensor, amounts: Sequence[Amount]) -> Tensor:
+    def own_errors(self, tensor: NamedTensor, amounts: Sequence[Amount], drawn: str) -> Tensor:
+        """From M's largest elements in falling order: as many as the largest amount takes."""
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
         for residual in self.residuals.held(tensor):
             whole = whole + self.settings.leaves * residual.reshape(-1)

@@ -14,6 +14,7 @@ from edgc.core.base.lazy import torch
 from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator, Sharded
 from edgc.core.comm.telemetry import Region
+from edgc.core.exchange.candidate_errors import squared_errors
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.relative_error import OBSERVE, RelativeErrors
 from edgc.core.exchange.wire_time import WireTimes
@@ -80,7 +81,7 @@ class WindowObserver(Resumable):
         """What each of them would lose of this rank's gradients. Collective where a mean is compressed."""
         amounts = self._policy.candidates
         with self._comm.ledger.clock.region(ENTROPY):
-            self._tables |= self._aggregator.squared_errors(gradients, amounts, self._comm, round, AGREE)
+            self._tables |= squared_errors(self._aggregator, gradients, amounts, self._comm, round, AGREE)
         for gradient in gradients:
             if gradient.name not in self._payload:
                 shapes, itemsize = {gradient.name: tuple(gradient.tensor.shape)}, gradient.tensor.element_size()

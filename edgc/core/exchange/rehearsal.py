@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm import Communicator
+from edgc.core.exchange.candidate_errors import squared_errors
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.turns import UnderWay
@@ -46,7 +47,7 @@ def rehearse(
         if policy.sampling is not None:
             sampled_entropy(observed, policy.sampling)
         if policy.candidates and observed:
-            aggregator.squared_errors(observed, policy.candidates, comm, 0, AGREE)
+            squared_errors(aggregator, observed, policy.candidates, comm, 0, AGREE)
 
 
 def decisions(policy: Policy, rounds: Sequence[int]) -> Iterator[Decision]:

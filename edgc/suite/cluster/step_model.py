@@ -10,6 +10,7 @@ from typing import Any
 
 from edgc.core.aggregators.workload import Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Layout
+from edgc.core.exchange.candidate_errors import errors_workload
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.exchange.link_codecs import LinkCodecSettings
 from edgc.core.policies.amounts import DENSE, Amount
@@ -171,7 +172,7 @@ class StepModel:
 
     def look_seconds(self, stage: int, amounts: Sequence[Amount]) -> float:
         """One look at what each of `amounts` would lose of a stage's tensors."""
-        return self._alone(stage, self._aggregator.errors_workload(self.compressible[stage], amounts))
+        return self._alone(stage, errors_workload(self._aggregator, self.compressible[stage], amounts))
 
     def _alone(self, stage: int, workload: Workload) -> float:
         timeline = self._timeline(stage, 0.0)

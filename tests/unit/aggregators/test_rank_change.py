@@ -7,8 +7,7 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
-from edgc.core.aggregators.residuals import Buffers
-from edgc.core.aggregators.right_factors import WarmFactors, singular_values
+from edgc.core.aggregators.right_factors import Buffers, WarmFactors, singular_values
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Amount, Rank

@@ -12,6 +12,7 @@ from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.comm import Sharded
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.candidate_errors import errors_workload
 from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import plain
@@ -212,7 +213,7 @@ def test_only_its_own_traffic_is_charged_and_only_at_a_windows_end(compresses: b
     aggregator = AGGREGATORS["lowrank"](AGGREGATORS["lowrank"].Settings(name="lowrank"))
     candidates = POLICIES["lgreco"].Settings(name="lgreco", rank=4, choices=7).amounts
     by_bucket = [{n: s for n, s in SHAPES.items() if n.startswith(p)} for p in ("layer.weight", "embedding")]
-    look = sum(aggregator.errors_workload(shapes, candidates).payload for shapes in by_bucket)
+    look = sum(errors_workload(aggregator, shapes, candidates).payload for shapes in by_bucket)
     tables = 2 * 8 * 2 * (1 + len(candidates))
     errors = 8 * 2  # the relative errors of the records, broadcast with the rest
     assert end == look + scalars + tables + errors

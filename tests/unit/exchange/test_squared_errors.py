@@ -11,6 +11,7 @@ from torch import Tensor
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.exchange.candidate_errors import errors_workload, squared_errors
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
 from edgc.core.policies.policy import Decision
@@ -42,7 +43,7 @@ def look(
     aggregator: Aggregator, of: dict[str, Tensor], amounts: list[Amount], comm: Any, step: int
 ) -> dict[str, Tensor]:
     tensors = [NamedTensor(name, tensor) for name, tensor in of.items()]
-    return dict(aggregator.squared_errors(tensors, amounts, comm, step, "agree"))
+    return squared_errors(aggregator, tensors, amounts, comm, step, "agree")
 
 
 def exchange(aggregator: Aggregator, of: dict[str, Tensor], amount: Amount, comm: Any, step: int) -> dict[str, Tensor]:
@@ -174,5 +175,5 @@ def test_it_sends_what_its_workload_says(name: str, amounts: list[Amount]) -> No
         assert set(charged) <= {"agree"}
         return sum(account.payload_bytes for account in charged.values())
 
-    workload = make(name).errors_workload(SHAPES, amounts)
+    workload = errors_workload(make(name), SHAPES, amounts)
     assert run_ranks(2, body) == [workload.payload] * 2
