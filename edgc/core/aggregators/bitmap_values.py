@@ -78,7 +78,7 @@ class BitmapValues(TopK):
 
     def _take(self, group: TopKGroup, by_name: Mapping[str, NamedTensor], mean: Tensor) -> None:
         (piece,) = group.pieces
-        write(by_name[piece.name].tensor, slice(piece.start, piece.stop), mean)
+        write(by_name[piece.name].tensor, piece.within, mean)
         for error in self.pieces(group.pieces, by_name)[1] or ():
             error.zero_()
 

@@ -79,7 +79,7 @@ class Coded(Mixed):
         self, pieces: Sequence[Piece], by_name: Mapping[str, NamedTensor]
     ) -> tuple[list[Tensor], list[Tensor] | None]:
         """Pieces of tensors, and views of what is kept of them; None without error feedback. Flat."""
-        owners = [(by_name[piece.name], slice(piece.start, piece.stop)) for piece in pieces]
+        owners = [(by_name[piece.name], piece.within) for piece in pieces]
         grads = [t.tensor.reshape(-1)[within] for t, within in owners]
         if not self.settings.keeps_residual:
             return grads, None

@@ -19,7 +19,7 @@ from edgc.core.aggregators.aggregator import (
 from edgc.core.aggregators.wire import WireDtype, average, scatter_average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.comm import Communicator, Piece, Sharded
+from edgc.core.comm import Communicator, Sharded
 from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
 
@@ -56,7 +56,8 @@ class Dense(Aggregator):
         for wire, names in self._by_wire(by_name, decision).items():
             something = any(by_name[name].numel() for name in names)
             if isinstance(self.layout, Sharded) and comm.size > 1 and something:
-                pieces = [[_part(by_name, piece) for piece in own] for own in self.layout.by_owner(names)]
+                owners = self.layout.by_owner(names)
+                pieces = [[by_name[piece.name].view(-1)[piece.within] for piece in own] for own in owners]
                 buffer = torch.cat([part for own in pieces for part in own])
                 average_of_own, work = scatter_average(buffer, comm, wire, self.layout.sizes(names))
                 copies.append((average_of_own, pieces[comm.rank]))
@@ -95,11 +96,6 @@ class Dense(Aggregator):
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """Nothing is compressed where the wire is fp32."""
         return DENSE if self.settings.wire_dtype == "fp32" else amount
-
-
-def _part(by_name: Mapping[str, Tensor], piece: Piece) -> Tensor:
-    """A view of a piece of a contiguous tensor."""
-    return by_name[piece.name].view(-1)[piece.start : piece.stop]
 
 
 def pack(tensors: Sequence[Tensor]) -> tuple[Tensor, bool]:

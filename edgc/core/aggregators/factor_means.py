@@ -8,7 +8,7 @@ from typing import Literal
 from edgc.core.aggregators.aggregator import Pending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.residuals import compute_dtype
-from edgc.core.aggregators.shots import BufferPlace, Group, grouped, two_shots, two_shots_workload
+from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
 from edgc.core.aggregators.wire import WireDtype, average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.core.base.lazy import Tensor, torch
@@ -47,16 +47,17 @@ class FactorMean:
             return []
         group = self._group([(len(factor), factor.shape[1]) for factor in factors], comm.size)
         whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
-        for factor, place in zip(factors, group.places, strict=True):
-            _columns(whole, place, factor).copy_(factor)
+        places = [there for _, there in group.places]
+        for factor, there in zip(factors, places, strict=True):
+            _columns(whole, there, factor).copy_(factor)
         shots = two_shots([group], [whole], comm, last=last)
         beside = buffer[sum(factor.numel() for factor in factors) :]
         yield Pending(average(beside, comm, self._wire_dtype), next(shots))
         ((mean, error),) = yield from shots
         told = whole.sub_(error)
-        for factor, place in zip(factors, group.places, strict=True):
-            factor.copy_(_columns(mean, place, factor))
-        return [_columns(told, place, factor) for factor, place in zip(factors, group.places, strict=True)]
+        for factor, there in zip(factors, places, strict=True):
+            factor.copy_(_columns(mean, there, factor))
+        return [_columns(told, there, factor) for factor, there in zip(factors, places, strict=True)]
 
     def workload(
         self, factors: Sequence[tuple[int, int]], kernels: Sequence[Kernel], beside: int, itemsize: int, ranks: int
@@ -76,9 +77,9 @@ class FactorMean:
         return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
 
 
-def _columns(flat: Tensor, place: BufferPlace, like: Tensor) -> Tensor:
-    """A view of a factor (rows×rank) that lies at `place` of a buffer column by column."""
-    return flat[place.there].view(like.shape[1], len(like)).mT
+def _columns(flat: Tensor, there: slice, like: Tensor) -> Tensor:
+    """A view of a factor (rows×rank) that lies `there` in a buffer column by column."""
+    return flat[there].view(like.shape[1], len(like)).mT
 
 
 def keep_own(wholes: Sequence[Tensor], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:

@@ -163,11 +163,10 @@ class FewBits(Coded):
         first = by_name[group.names[0]].tensor
         whole = torch.zeros(group.numel, dtype=compute_dtype(first), device=first.device)
         kept = {name: self._kept(by_name[name]) for name in group.names}
-        for place in group.places:
-            own = whole[place.there]
-            own.copy_(by_name[place.name].tensor.reshape(-1)[place.within])
-            if (lost := kept[place.name]) is not None:
-                own.add_(lost[place.within])
+        for piece, there in group.places:
+            own = whole[there].copy_(by_name[piece.name].tensor.reshape(-1)[piece.within])
+            if (lost := kept[piece.name]) is not None:
+                own.add_(lost[piece.within])
         return whole
 
     def _kept(self, tensor: NamedTensor) -> Tensor | None:
@@ -180,11 +179,11 @@ class FewBits(Coded):
             return None
         noise = torch.zeros_like(whole).view(-1)
         for name in group.names:
-            places = [place for place in group.places if place.name == name]
-            end = max(place.stop for place in places)
+            places = [(piece, there) for piece, there in group.places if piece.name == name]
+            end = max(piece.stop for piece, _ in places)
             drawn = uniform(self.seed, stream(f"{name}/{whose}/{step}"), end, whole.device)
-            for place in places:
-                noise[place.there] = drawn[place.within]
+            for piece, there in places:
+                noise[there] = drawn[piece.within]
         return noise.view_as(whole)
 
     def _take(
@@ -193,11 +192,10 @@ class FewBits(Coded):
         """`average` is of the buffer, or of what this rank owns of it."""
         own = own_part(group, rank) if isinstance(self.layout, Sharded) else slice(0, group.numel)
         lost: dict[str, list[Tensor]] = {name: [] for name in group.names}
-        for place in group.places:
-            lost[place.name].append(error[place.there])
-            if own.start <= place.begin < own.stop:
-                begin = place.begin - own.start
-                write(by_name[place.name].tensor, place.within, average[begin : begin + place.stop - place.start])
+        for piece, there in group.places:
+            lost[piece.name].append(error[there])
+            if own.start <= there.start < own.stop:
+                write(by_name[piece.name].tensor, piece.within, average[there.start - own.start :][: piece.numel])
         for name, parts in lost.items():
             self._keep(by_name[name], parts[0] if len(parts) == 1 else torch.cat(parts))
 

@@ -13,32 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 from edgc.core.aggregators.aggregator import LastPending, Pending
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.comm import Communicator, Sharded, Work
-
-
-class BufferPlace(NamedTuple):
-    """Elements start to stop (exclusive) of the flattened tensor `name`, in a buffer from its element `begin` on."""
-
-    name: str
-    start: int
-    stop: int
-    begin: int
-
-    @property
-    def within(self) -> slice:
-        """Of the flattened tensor."""
-        return slice(self.start, self.stop)
-
-    @property
-    def there(self) -> slice:
-        """Of the buffer."""
-        return slice(self.begin, self.begin + self.stop - self.start)
+from edgc.core.comm import Communicator, Piece, Sharded, Work
 
 
 @dataclass(frozen=True)
@@ -47,12 +27,12 @@ class Group:
 
     code: BlockCode
     reply: BlockCode  #: of the mean
-    places: tuple[BufferPlace, ...]  #: a tensor's own in rising order
+    places: tuple[tuple[Piece, slice], ...]  #: a piece of a tensor, in rising order, and where it is in the buffer
     parts: tuple[int, ...]  #: elements by owner, multiples of the block
 
     @property
     def names(self) -> list[str]:
-        return [*dict.fromkeys(place.name for place in self.places)]
+        return [*dict.fromkeys(piece.name for piece, _ in self.places)]
 
     @property
     def ranks(self) -> int:
@@ -82,9 +62,9 @@ class Group:
 def grouped(code: BlockCode, reply: BlockCode, shapes: Mapping[str, Shape], ranks: int) -> Group:
     """Where tensors of these shapes lie in a buffer for so many ranks, in equal parts."""
     places, end = [], 0
-    for name, shape in shapes.items():
-        places.append(BufferPlace(name, 0, prod(shape), end))
-        end += padded(prod(shape), code.block)
+    for name, numel in ((name, prod(shape)) for name, shape in shapes.items()):
+        places.append((Piece(name, 0, numel), slice(end, end + numel)))
+        end += padded(numel, code.block)
     part = padded(end, ranks * code.block) // ranks
     return Group(code, reply, tuple(places), (part,) * ranks)
 
@@ -186,10 +166,10 @@ def owned(code: BlockCode, shapes: Mapping[str, Shape], layout: Sharded) -> Grou
     for pieces in layout.by_owner([*shapes]):
         first = end
         for piece in pieces:
-            places.append(BufferPlace(*piece, end))
+            places.append((piece, slice(end, end + piece.numel)))
             end += padded(piece.numel, code.block)
         parts.append(end - first)
-    assert sum(place.stop - place.start for place in places) == sum(map(prod, shapes.values())), "the layout has all"
+    assert sum(piece.numel for piece, _ in places) == sum(map(prod, shapes.values())), "the layout has all"
     return Group(code, code, tuple(places), tuple(parts))
 
 

@@ -157,13 +157,13 @@ class Sketch(Coded):
         lost = sent.values.new_zeros(sent.plan.elements).index_add_(0, sent.positions, sent.values)
         lost = (lost if average is None else lost.sub_(average)).masked_fill_(exact, 0)
         for piece, part in zip(sent.plan.pieces, lost.split(sent.plan.sizes), strict=True):
-            self.residuals.memory(by_name[piece.name]).view(-1)[piece.start : piece.stop].add_(part)
+            self.residuals.memory(by_name[piece.name]).view(-1)[piece.within].add_(part)
 
     def _take(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor], peeled: _Recovered) -> None:
         sizes = torch.tensor(plan.sizes, dtype=torch.int64).to(peeled.broken.device)
         peeled.total.masked_fill_(peeled.broken.repeat_interleave(sizes), torch.nan)
         for piece, part in zip(plan.pieces, peeled.total.split(plan.sizes), strict=True):
-            write(by_name[piece.name].tensor, slice(piece.start, piece.stop), part)
+            write(by_name[piece.name].tensor, piece.within, part)
 
     def _shape(self, plan: SketchPlan, seed: int) -> SketchShape:
         return SketchShape(plan.cells, self.settings.hashing, seed)

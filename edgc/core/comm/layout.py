@@ -19,6 +19,11 @@ class Piece(NamedTuple):
     def numel(self) -> int:
         return self.stop - self.start
 
+    @property
+    def within(self) -> slice:
+        """Its place in the flattened tensor."""
+        return slice(self.start, self.stop)
+
 
 @dataclass(frozen=True)
 class Replicated:

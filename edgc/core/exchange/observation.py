@@ -127,7 +127,7 @@ class WindowObserver(Resumable):
             return average.tensor
         flat = average.tensor.view(-1)
         for piece in layout.owned(self._comm.rank, [average.name]):
-            return flat[piece.start : piece.stop]
+            return flat[piece.within]
         return flat[:0]
 
     def timed(self, backward_seconds: float, seconds: Mapping[str, float] | None) -> None:
