@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor, forget
-from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.aggregator import NamedTensor, compute_dtype, forget
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator

@@ -68,6 +68,15 @@ class NamedTensor:
     tensor: Tensor
 
 
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """The precision that a method computes and sends in: the gradient's, but at least fp32."""
+    return torch.promote_types(torch.float32, tensor.dtype)
+
+
+#: What a buffer travels in. fp32: as it is; bf16: rounded before the sum, and the sum is rounded.
+WireDtype = Literal["fp32", "bf16"]
+
+
 class Pending:
     """Several collectives to wait for."""
 

@@ -18,11 +18,12 @@ from edgc.core.aggregators.aggregator import (
     Aggregator,
     Exchange,
     NamedTensor,
+    compute_dtype,
     shapes_of,
 )
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.ranked import RankedSettings
-from edgc.core.aggregators.residuals import Residuals, compute_dtype
+from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.workload import Phase, Shape, Workload, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator

@@ -13,9 +13,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, compute_dtype
 from edgc.core.aggregators.coded import write
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch

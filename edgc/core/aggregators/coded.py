@@ -14,12 +14,12 @@ from edgc.core.aggregators.aggregator import (
     NamedTensor,
     Pending,
     StateByName,
+    WireDtype,
     forget,
     shapes_of,
 )
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.residuals import Residuals
-from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Phase, Shape, Workload
 from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Communicator, Piece

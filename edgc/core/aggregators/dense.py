@@ -14,9 +14,10 @@ from edgc.core.aggregators.aggregator import (
     LastPending,
     Law,
     NamedTensor,
+    WireDtype,
     adjacent_view,
 )
-from edgc.core.aggregators.wire import WireDtype, average, scatter_average
+from edgc.core.aggregators.wire import average, scatter_average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded

@@ -13,11 +13,6 @@ def generator(seed: int, step: int, name: str) -> torch.Generator:
     return torch.Generator("cpu").manual_seed(int.from_bytes(digest[:7], "big"))
 
 
-def stream(name: str) -> int:
-    """The number of a stream of `edgc.core.ops.noise`'s bits, by name."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-
-
 def draw(seed: int, step: int, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
     """N(0, 1), rows×columns, in the precision and on the device of `like`."""
     drawn = torch.randn(rows, columns, generator=generator(seed, step, name), dtype=like.dtype, device="cpu")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Literal
 
-from edgc.core.aggregators.aggregator import Pending
+from edgc.core.aggregators.aggregator import Pending, WireDtype, compute_dtype
 from edgc.core.aggregators.block_code import BlockCode
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
-from edgc.core.aggregators.wire import WireDtype, average
+from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work

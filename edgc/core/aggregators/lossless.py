@@ -20,10 +20,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, WireDtype
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
-from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor
+from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, WireDtype
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
-from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor
 from edgc.core.base.settings import younger

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
-from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor
+from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, WireDtype
 from edgc.core.aggregators.coded import Mixed
 from edgc.core.aggregators.right_factors import Buffers
-from edgc.core.aggregators.wire import WireDtype
 from edgc.core.aggregators.workload import Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import Tensor
 from edgc.core.comm import Communicator

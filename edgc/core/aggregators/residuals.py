@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgc.core.aggregators.aggregator import NamedTensor, StateByName
+from edgc.core.aggregators.aggregator import NamedTensor, StateByName, compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 
 
@@ -32,8 +32,3 @@ class Residuals(StateByName):
         found = self.pop(gradient.name, None)
         if found is not None:
             gradient.tensor.add_(found.to(gradient.tensor.device))
-
-
-def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """The precision that a method computes and sends in: the gradient's, but at least fp32."""
-    return torch.promote_types(torch.float32, tensor.dtype)

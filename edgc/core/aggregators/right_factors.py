@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgc.core.aggregators.aggregator import StateByName
+from edgc.core.aggregators.aggregator import StateByName, compute_dtype
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.orthonormalise import orthonormalise

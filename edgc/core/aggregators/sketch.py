@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar, NamedTuple
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, Pending, shapes_of
+from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, Pending, compute_dtype, shapes_of
 from edgc.core.aggregators.coded import Coded, write
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings, plans, told_bytes, workload
 from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import Tensor, torch

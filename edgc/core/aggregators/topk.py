@@ -20,11 +20,11 @@ from edgc.core.aggregators.aggregator import (
     LastPending,
     Law,
     NamedTensor,
+    compute_dtype,
     shapes_of,
 )
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.dense import unpack
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.sparse_code import MAX_INDEX, Index, SparseCode, Values
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError

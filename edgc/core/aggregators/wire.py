@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
+from edgc.core.aggregators.aggregator import WireDtype
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
-
-#: fp32: a buffer travels as it is. bf16: rounded before the sum, and the sum is rounded.
-WireDtype = Literal["fp32", "bf16"]
 
 
 def average(buffer: Tensor, comm: Communicator, wire_dtype: WireDtype) -> Work:

@@ -14,9 +14,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.aggregators.aggregator import Aggregator, NamedTensor, compute_dtype
 from edgc.core.aggregators.draws import draw
-from edgc.core.aggregators.residuals import compute_dtype
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from edgc.core.aggregators.residuals import compute_dtype
+from edgc.core.aggregators.aggregator import compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.base.lazy import torch
 from edgc.core.base.resumable import Resumable
