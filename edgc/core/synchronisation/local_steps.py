@@ -133,14 +133,9 @@ class OuterSettings(SynchronisationSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """Δ; v ← μ v + Δ; θ_global ← θ_global − η (Δ + μ v); the parameters. Late averages are copied."""
-        found = [memory_passes(elements, 3), memory_passes(elements, 6 if self.momentum else 3)]
-        found += [memory_passes(elements, 5)] if self.momentum else []
-        found += [memory_passes(elements, 2)] if self.scaled_by_lr else []
-        return (
-            *found,
-            memory_passes(elements, 4 if self.mixing else 2),
-            *([memory_passes(elements, 2)] if self.delay else []),
-        )
+        step = [6, 5] if self.momentum else [3]
+        scaled, mixed, late = [2] * self.scaled_by_lr, [4 if self.mixing else 2], [2] * bool(self.delay)
+        return tuple(memory_passes(elements, times) for times in (3, *step, *scaled, *mixed, *late))
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """θ_global and v; the largest fragment while it is under way."""
