@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, LastPending, Law, NamedTensor, compute_dtype
-from edgc.core.aggregators.chunks import Chunks, Mean
 from edgc.core.aggregators.coded import Coded
 from edgc.core.aggregators.sparse_code import SparseCode, Values, pack12, unpack12
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
@@ -20,6 +19,9 @@ from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.policies.amounts import DENSE, Amount, On
 from edgc.core.policies.policy import Decision
+
+#: Over whom a number's mean is taken: the ranks that sent it, or all.
+Mean = Literal["senders", "ranks"]
 
 
 class ChunkTopKSettings(AggregatorSettings):
@@ -159,3 +161,51 @@ class ChunkTopK(Coded):
     def _kept(self, chunks: Chunks) -> int:
         """How many elements of a chunk are sent: rounded as in the authors' code, at least one."""
         return min(chunks.size, max(1, round(chunks.size * self.settings.k / self.settings.chunk**2)))
+
+
+class Chunks:
+    """How a tensor of a shape is cut: `count` chunks of `size` elements, `sides` long.
+
+    A matrix is cut into chunks of at most `largest`×`largest`, anything else into rows of at most `largest`: by the
+    largest divisors of its dimensions, as in SparseLoCo's published code, which has it of DeMo's.
+    """
+
+    def __init__(self, shape: Shape, largest: int) -> None:
+        self._shape = shape
+        # rows and columns; of what is no matrix, chunks of one row
+        self._grid = shape if len(shape) == 2 else (1, prod(shape))
+        self.sides = tuple(max(d for d in range(1, min(n, largest) + 1) if n % d == 0) for n in self._grid)
+        self.size = prod(self.sides)
+        self.count = prod(shape) // self.size
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        """Chunks as matrices, rows / a × columns / b × a × b."""
+        (rows, columns), (a, b) = self._grid, self.sides
+        return tensor.reshape(rows // a, a, columns // b, b).transpose(1, 2)
+
+    def join(self, chunks: Tensor) -> Tensor:
+        """A tensor of the shape, of chunks as `cut` gives them, or count × size."""
+        (rows, columns), (a, b) = self._grid, self.sides
+        return chunks.reshape(rows // a, columns // b, a, b).transpose(1, 2).reshape(self._shape)
+
+    def largest(self, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k elements of each chunk that are largest in magnitude, and their places in it (int64): count × k.
+
+        `values`: count × size.
+        """
+        places = values.abs().topk(k, dim=1, sorted=False).indices
+        return values.gather(1, places), places
+
+    def spread(self, values: Tensor, places: Tensor) -> Tensor:
+        """Count × size: values at their places, zero elsewhere."""
+        return values.new_zeros(self.count, self.size).scatter_(1, places, values)
+
+    def mean(self, values: Tensor, places: Tensor, over: Mean) -> Tensor:
+        """Count × size, of the values and places that ranks sent (ranks × count·k), added in rank order."""
+        total = values.new_zeros(self.count, self.size)
+        senders = torch.zeros_like(total)
+        for own, at in zip(values, places, strict=True):
+            at = at.view(self.count, -1)
+            total.scatter_add_(1, at, own.view_as(at))
+            senders.scatter_add_(1, at, torch.ones_like(own).view_as(at))
+        return total / (senders.clamp_(min=1) if over == "senders" else len(values))

@@ -1,7 +1,7 @@
 """DeMo's code: the largest DCT coefficients of every chunk; the rest waits, and decays (arXiv 2411.19870).
 
-The transform is the orthonormal DCT-II of both dimensions of every chunk. Chunks are cut as in chunks.py; the paper's
-own choice of them is unconfirmed.
+The transform is the orthonormal DCT-II of both dimensions of every chunk. Chunks are cut as in chunk_topk.py; the
+paper's own choice of them is unconfirmed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Law
-from edgc.core.aggregators.chunk_topk import ChunkTopK
-from edgc.core.aggregators.chunks import Chunks, Mean
+from edgc.core.aggregators.chunk_topk import Chunks, ChunkTopK, Mean
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.policies.policy import Decision

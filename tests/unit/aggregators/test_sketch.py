@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import Law, NamedTensor
-from edgc.core.aggregators.sketch import STEPS, Sketch, from_table
-from edgc.core.aggregators.sketch_plan import SketchPlan, SketchSettings
+from edgc.core.aggregators.sketch import STEPS, Sketch, SketchPlan, SketchSettings, from_table
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
