@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -94,16 +95,14 @@ class Coded(Mixed):
         forget(self, [t.name for t in dense])
         self._dense.layout = self.layout
         beside = self._dense.exchange(dense, Decision(), comm, step)
-        averaged = next(beside)
-        if coded:
-            own = self.exchange_coded([t for t in tensors if t.name in coded], decision, comm, step)
-            first = next(own)
-            yield LastPending(averaged, first) if isinstance(first, LastPending) else Pending(averaged, first)
-            next(beside, None)
-            yield from own
-        else:
-            yield averaged
-            next(beside, None)
+        if not coded:
+            yield from beside
+            return
+        own = self.exchange_coded([t for t in tensors if t.name in coded], decision, comm, step)
+        averaged, first = next(beside), next(own)
+        yield LastPending(averaged, first) if isinstance(first, LastPending) else Pending(averaged, first)
+        next(beside, None)
+        yield from own
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
         amounts = self.compressed(shapes, decision)
@@ -117,6 +116,11 @@ class Coded(Mixed):
         first, *others = own.phases
         both = Phase((*scaled.kernels, *first.kernels), (*scaled.messages, *first.messages))
         return Workload((both, *others), own.decode)
+
+
+def stream(name: str) -> int:
+    """The number of a stream of `edgc.core.ops.noise`'s bits, by name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def write(target: Tensor, within: slice, values: Tensor) -> None:

@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Law, NamedTensor
+from edgc.core.aggregators.coded import stream
 from edgc.core.aggregators.residuals import Residuals
 from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
 from edgc.core.aggregators.workload import Kernel, Shape, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.ops.noise import bits, stream
+from edgc.core.ops.noise import bits
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
 from edgc.core.policies.amounts import Amount
 

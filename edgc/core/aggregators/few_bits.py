@@ -18,7 +18,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, compute_dtype, shapes_of
 from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
-from edgc.core.aggregators.coded import Coded, write
+from edgc.core.aggregators.coded import Coded, stream, write
 from edgc.core.aggregators.shots import (
     Group,
     Noise,
@@ -36,7 +36,7 @@ from edgc.core.aggregators.shots import (
 from edgc.core.aggregators.workload import Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded, Work
-from edgc.core.ops.noise import stream, uniform
+from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.core.policies.policy import Decision
 

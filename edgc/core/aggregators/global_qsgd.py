@@ -25,12 +25,12 @@ from edgc.core.aggregators.aggregator import (
     StateByName,
     compute_dtype,
 )
-from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.coded import Coded, stream
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, ReduceOp
-from edgc.core.ops.noise import stream, uniform
+from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.core.policies.policy import Decision
 

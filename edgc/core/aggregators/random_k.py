@@ -21,13 +21,13 @@ from edgc.core.aggregators.aggregator import (
     WireDtype,
     compute_dtype,
 )
-from edgc.core.aggregators.coded import Coded
+from edgc.core.aggregators.coded import Coded, stream
 from edgc.core.aggregators.dense import unpack
 from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
-from edgc.core.ops.noise import stream, uniform
+from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import Ratio
 from edgc.core.policies.policy import Decision
 

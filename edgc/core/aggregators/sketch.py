@@ -20,13 +20,12 @@ from edgc.core.aggregators.aggregator import (
     compute_dtype,
     shapes_of,
 )
-from edgc.core.aggregators.coded import Coded, write
+from edgc.core.aggregators.coded import Coded, stream, write
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Piece, Sharded
 from edgc.core.ops.count_sketch import HASHES, WORD, Hashing, SketchShape, cells_for, encode, estimate, peel
-from edgc.core.ops.noise import stream
 from edgc.core.ops.packing import pack, packed_size, unpack
 from edgc.core.ops.select import Pool, Selection, chosen_by, select
 from edgc.core.policies.amounts import DENSE, Amount, Ratio

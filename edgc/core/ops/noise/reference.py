@@ -7,8 +7,6 @@ correlations.
 
 from __future__ import annotations
 
-import hashlib
-
 from edgc.core.base.lazy import Tensor, torch
 
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B - (1 << 32)  # lowbias32's factors, as int32
@@ -23,11 +21,6 @@ def bits(seed: int, stream: int, count: int, device: object = "cpu") -> Tensor:
 def uniform(seed: int, stream: int, count: int, device: object = "cpu") -> Tensor:
     """`count` numbers (fp32) in [0, 1), of 24 bits each."""
     return (bits(seed, stream, count, device) >> 8 & 0xFFFFFF).float() * 2.0**-24
-
-
-def stream(name: str) -> int:
-    """The number of the stream of this name."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def int32(number: int) -> int:
