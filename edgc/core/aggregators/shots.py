@@ -35,15 +35,6 @@ class Group:
         return [*dict.fromkeys(piece.name for piece, _ in self.places)]
 
     @property
-    def ranks(self) -> int:
-        return len(self.parts)
-
-    @property
-    def part(self) -> int:
-        """Elements of an owner, where all have as many."""
-        return self.parts[0]
-
-    @property
     def numel(self) -> int:
         """Elements of the buffer."""
         return sum(self.parts)
@@ -55,8 +46,8 @@ class Group:
 
     @property
     def reply_bytes(self) -> int:
-        """Of one owner's mean."""
-        return self.reply.message_bytes(self.part)
+        """Of one owner's mean, where all own as much."""
+        return self.reply.message_bytes(self.parts[0])
 
 
 def grouped(code: BlockCode, reply: BlockCode, shapes: Mapping[str, Shape], ranks: int) -> Group:
@@ -116,7 +107,7 @@ def two_shots_workload(groups: Sequence[Group], itemsize: int) -> Workload:
     """
     numel = sum(group.numel for group in groups)
     message, reply = sum(group.message_bytes for group in groups), sum(group.reply_bytes for group in groups)
-    ranks = groups[0].ranks
+    ranks = len(groups[0].parts)
     # a buffer is made, looked at for its scales, coded; its code is decoded for the error
     encode = memory_passes(numel, 8, itemsize), memory_passes(message, 2, 1)
     # N messages decoded and added, in parts of 1/N; the mean coded
@@ -150,7 +141,7 @@ def one_shot(
 
 def one_shot_workload(groups: Sequence[Group], ranks: int, itemsize: int) -> Workload:
     """What `one_shot` asks of a device and of the links, with making the buffers and reading the means."""
-    numel, message = sum(group.part for group in groups), sum(group.message_bytes for group in groups)
+    numel, message = sum(group.numel for group in groups), sum(group.message_bytes for group in groups)
     encode = memory_passes(numel, 5, itemsize), memory_passes(message, 2, 1)
     decode = (
         memory_passes(ranks * numel, 3, itemsize),
