@@ -28,7 +28,7 @@ TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/obser
 ENGINE, PROCESS = "suite/backends/megatron/engine.py", "suite/backends/megatron/process.py"
 OUTER, SYNCHRONISATION = "core/synchronisation/local_steps.py", "core/synchronisation/synchronisation.py"
 OPTIMIZER = "suite/backends/megatron/optimizer.py"
-TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/wire.py"
+TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/dense.py"
 
 HOST = "a tensor is left on the host"
 LAYOUT = "memory is not contiguous"

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending
+from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.factor_means import differences, keep_own
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors
-from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator

@@ -7,8 +7,8 @@ from typing import Literal
 
 from edgc.core.aggregators.aggregator import Pending, WireDtype, compute_dtype
 from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
-from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending
+from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
-from edgc.core.aggregators.wire import average
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode

@@ -22,8 +22,7 @@ from edgc.core.aggregators.aggregator import (
     compute_dtype,
 )
 from edgc.core.aggregators.coded import Coded, stream
-from edgc.core.aggregators.dense import unpack
-from edgc.core.aggregators.wire import average
+from edgc.core.aggregators.dense import average, unpack
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, elements, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
