@@ -121,7 +121,7 @@ def one_shot(
     groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The mean of all ranks' coded buffers and this rank's error, of each group's buffer (numel,)."""
-    sent = _encoded(groups, wholes, noise, comm.rank)
+    sent = _encoded(groups, [whole[None] for whole in wholes], noise, comm.rank)
     message = torch.cat(sent, dim=1)
     everywhere = message.new_empty(comm.size, message.shape[1])
     yield LastPending(comm.all_gather(everywhere, message))
@@ -183,31 +183,36 @@ def to_owners(
 
     Args:
         last: what the all-to-all is yielded as.
-        even: whether all parts are equal.
+        even: whether all parts are equal: they are coded as rows, and lie in the message as they are sent.
     """
-    coded = _encoded(groups, wholes, noise, comm.rank)
-    messages = [group.code.cut(message[0], group.parts) for group, message in zip(groups, coded, strict=True)]
-    by_owner = [torch.cat(parts) for parts in zip(*messages, strict=True)]
-    own = len(by_owner[comm.rank])
-    received = by_owner[0].new_empty(comm.size * own)
-    sizes = {} if even else {"sent": [len(each) for each in by_owner], "received": [own] * comm.size}
-    yield last(comm.all_to_all(received, torch.cat(by_owner), **sizes))
+    rows = [whole.view(comm.size, -1) if even else whole[None] for whole in wholes]
+    coded = _encoded(groups, rows, noise, comm.rank)
+    if even:
+        message, sizes = torch.cat(coded, dim=1), {}
+        lengths = [own.shape[1] for own in coded]
+    else:
+        parts = [group.code.cut(own[0], group.parts) for group, own in zip(groups, coded, strict=True)]
+        by_owner = [torch.cat(each) for each in zip(*parts, strict=True)]
+        lengths = [len(own[comm.rank]) for own in parts]
+        sizes = {"sent": [len(each) for each in by_owner], "received": [sum(lengths)] * comm.size}
+        message = torch.cat(by_owner)
+    received = message.new_empty(comm.size, sum(lengths))
+    yield last(comm.all_to_all(received.view(-1), message.view(-1), **sizes))
 
     found = []
-    of_all = received.view(comm.size, own).split([len(message[comm.rank]) for message in messages], dim=1)
-    for group, whole, message, parts in zip(groups, wholes, coded, of_all, strict=True):
+    for group, whole, own, of_all in zip(groups, wholes, coded, received.split(lengths, dim=1), strict=True):
         here = own_part(group, comm.rank)
-        error = whole - group.code.decode(message, group.numel, whole.dtype)[0]
+        error = whole - group.code.decode(own, group.numel // len(own), whole.dtype).view(-1)
         error[here] = 0
-        decoded = group.code.decode(parts, group.parts[comm.rank], whole.dtype)
+        decoded = group.code.decode(of_all, group.parts[comm.rank], whole.dtype)
         found.append((_mean(decoded, whole[here], comm.rank), error))
     return found
 
 
-def _encoded(groups: Sequence[Group], wholes: Sequence[Tensor], noise: Noise, rank: int) -> list[Tensor]:
-    """This rank's messages, 1 × bytes."""
-    by_group = zip(groups, wholes, strict=True)
-    return [group.code.encode(whole[None], noise(group, whole[None], str(rank))) for group, whole in by_group]
+def _encoded(groups: Sequence[Group], rows: Sequence[Tensor], noise: Noise, rank: int) -> list[Tensor]:
+    """This rank's messages, rows × bytes."""
+    by_group = zip(groups, rows, strict=True)
+    return [group.code.encode(own, noise(group, own, str(rank))) for group, own in by_group]
 
 
 def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:
