@@ -176,25 +176,8 @@ class Outer(Synchronisation):
             if self.settings.momentum:
                 self._momentum = {name: torch.zeros_like(value) for name, value in self._global.items()}
 
-    def forward_done(self) -> None:
-        middle = 1 + self.settings.delay // 2
-        if self._under_way and self._launched(self._step - middle):
-            for bucket in self._under_way:
-                bucket.advance()
-
-    def agreed_norm(self, step: int, norm: float) -> float:
-        """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.
-
-        Ranks that would stop alone would leave the others waiting.
-        """
-        norm = norm if math.isfinite(norm) else math.inf
-        self._worst = max(self._worst, norm)
-        if not self._launched(step):
-            return min(norm, sys.float_info.max)
-        own, self._worst = self._worst, 0.0
-        return worst([own], self.exchange.comm, next(iter(self._global.values())).device)[0]
-
     def after_optimizer(self, step: int, replica: Replica) -> None:
+        """Use what was late until now, and send what is due."""
         if self._late and self._launched(step - self.settings.delay):
             self.drain()
             averages = [t for t in tensors(replica) if t.name in self._late]
@@ -241,6 +224,24 @@ class Outer(Synchronisation):
                 else:
                     replica.parameters[name].copy_(theta)
             replica.changed()
+
+    def forward_done(self) -> None:
+        middle = 1 + self.settings.delay // 2
+        if self._under_way and self._launched(self._step - middle):
+            for bucket in self._under_way:
+                bucket.advance()
+
+    def agreed_norm(self, step: int, norm: float) -> float:
+        """This rank's own between exchanges, however large; with an exchange, the worst of all ranks since the last.
+
+        Ranks that would stop alone would leave the others waiting.
+        """
+        norm = norm if math.isfinite(norm) else math.inf
+        self._worst = max(self._worst, norm)
+        if not self._launched(step):
+            return min(norm, sys.float_info.max)
+        own, self._worst = self._worst, 0.0
+        return worst([own], self.exchange.comm, next(iter(self._global.values())).device)[0]
 
     def end_step(self, step: int, loss: Tensor | None) -> list[dict[str, Any]]:
         """The policy sees the mean loss of the local steps. Its records count training steps."""
