@@ -22,7 +22,9 @@ PARTS = {
         "CONTRIBUTING.md", "tests/unit/", "tests/property/", "tests/ops/", "tests/distributed/", "tests/workflow/",
     ),
     "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
-    "kernels": ("edgc/core/ops/", "edgc/tools/dry/compilation.py", "tests/ops/", "tests/compiled/"),
+    "kernels": (
+        "edgc/core/ops/", "edgc/tools/dry/compilation.py", "edgc/tools/dry/traffic.py", "tests/ops/", "tests/compiled/",
+    ),
     "test-lab": (*RUNS, *LAB),
 }  # fmt: skip
 DAY = 24 * 60 * 60
