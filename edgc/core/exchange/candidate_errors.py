@@ -10,7 +10,6 @@ what is outside of all k is measured, not subtracted: with Gaussian columns Ω t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matm
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.orthonormalise import orthonormalise
+from edgc.core.ops.orthonormalise.reference import of_equal_rank
 from edgc.core.policies.amounts import Amount, Rank
 
 MORE = 8  #: columns beyond the highest rank: its direction is found less well than those before it
@@ -136,11 +136,8 @@ def _means(own: Sequence[Tensor], comm: Communicator, tag: str) -> list[Tensor]:
 
 def _squared_singular_values(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Falling, float64; of those of one width together, as a GPU's host waits for each call."""
-    by_width = defaultdict(list)
-    for i, matrix in enumerate(matrices):
-        by_width[matrix.shape[1]].append(i)
     found: dict[int, Tensor] = {}
-    for places in by_width.values():
+    for places in of_equal_rank(matrices):
         grams = torch.stack([(matrices[i].mT @ matrices[i]).double() for i in places])
         values = torch.linalg.eigvalsh(torch.nan_to_num(grams)).flip(1).clamp(min=0)
         finite = grams.isfinite().all(dim=(1, 2))
