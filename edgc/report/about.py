@@ -29,9 +29,9 @@ def about(method: Method, published: Path) -> dict[str, Any]:
     of the exchange that it imports, with their lines. `published`: the folder of published results.
     """
     parts = {
-        "synchronisation": SYNCHRONISATIONS[method.synchronisation.name],  # type: ignore[attr-defined]
-        "aggregator": MECHANISMS[method.aggregator.name],  # type: ignore[attr-defined]
-        "policy": POLICIES[method.policy.name],  # type: ignore[attr-defined]
+        "synchronisation": SYNCHRONISATIONS[method.synchronisation.name],
+        "aggregator": MECHANISMS[method.aggregator.name],
+        "policy": POLICIES[method.policy.name],
     }
     shown: dict[str, Any] = {
         "name": method.name,

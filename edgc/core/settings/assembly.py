@@ -42,10 +42,10 @@ def assemble(
         costs: of an earlier start of the same run; none: exchanges are timed where the policy needs it.
         stages: this rank's peers on all pipeline stages, by stage; None: there is one stage.
     """
-    kind, agreement = MECHANISMS[method.aggregator.name], agreement or comm  # type: ignore[attr-defined]
+    kind, agreement = MECHANISMS[method.aggregator.name], agreement or comm
     may = compressible(shapes, kind.amount, method.placement.exclude)
     own: tuple[Any, ExchangeCost | None] = may, None
-    timed = method.policy.needs_costs and not costs  # type: ignore[attr-defined]
+    timed = method.policy.needs_costs and not costs
     if timed:
         own = may, measure(kind(method.aggregator, seed=seed), shapes, may, comm, agreement, device)
         comm.ledger.forget()  # not a step's traffic
@@ -55,10 +55,10 @@ def assemble(
         dist.all_gather_object(by_stage, own, group=stages.group)
     known = [cost for _, cost in by_stage] if timed else list(costs or ())
     settings = method.synchronisation
-    rounds = settings.exchanges(iterations)  # type: ignore[attr-defined]
+    rounds = settings.exchanges(iterations)
     context = Context(stage, len(by_stage), rounds, may, by_stage[0][0], known)
-    policy = POLICIES[method.policy.name](method.policy, context)  # type: ignore[attr-defined]
+    policy = POLICIES[method.policy.name](method.policy, context)
     compresses = stage in (method.placement.stages or (stage,))
     aggregator = kind(method.aggregator, seed=seed)
     exchange = GradientExchange(aggregator, policy, comm, agreement, may, stage, stages, compresses)
-    return SYNCHRONISATIONS[settings.name](settings, exchange, iterations), known  # type: ignore[attr-defined]
+    return SYNCHRONISATIONS[settings.name](settings, exchange, iterations), known

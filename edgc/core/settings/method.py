@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt
 
@@ -21,13 +21,14 @@ from edgc.core.synchronisation.every_step import EveryStepSettings
 from edgc.core.synchronisation.synchronisation import Moment
 
 MECHANISMS = AGGREGATORS | CONTROLS
-AggregatorUnion = Annotated[reduce(or_, (m.Settings for m in MECHANISMS.values())), Field(discriminator="name")]  # type: ignore[valid-type]
-PolicyUnion = Annotated[reduce(or_, (p.Settings for p in POLICIES.values())), Field(discriminator="name")]  # type: ignore[valid-type]
+if TYPE_CHECKING:
+    AggregatorUnion = PolicyUnion = SynchronisationUnion = Any  # only pydantic knows which of the settings it is
+else:
 
-SynchronisationUnion = Annotated[
-    reduce(or_, (s.Settings for s in SYNCHRONISATIONS.values())),  # type: ignore[valid-type]
-    Field(discriminator="name"),
-]
+    def _union(of: Mapping[str, Any]) -> Any:
+        return Annotated[reduce(or_, (each.Settings for each in of.values())), Field(discriminator="name")]
+
+    AggregatorUnion, PolicyUnion, SynchronisationUnion = map(_union, (MECHANISMS, POLICIES, SYNCHRONISATIONS))
 EVERY_STEP = EveryStepSettings(name="every_step")
 
 
@@ -53,9 +54,9 @@ class Method(Named):
     title: str = Field(description="As printed in tables and figures")
     source: str = Field(description="Paper or code that defines it")
     summary: str = Field(description="What it does, in a sentence")
-    aggregator: AggregatorUnion = Field(description="How a gradient crosses the network")  # type: ignore[valid-type]
-    policy: PolicyUnion = Field(description="How much and when to compress")  # type: ignore[valid-type]
-    synchronisation: SynchronisationUnion = Field(  # type: ignore[valid-type]
+    aggregator: AggregatorUnion = Field(description="How a gradient crosses the network")
+    policy: PolicyUnion = Field(description="How much and when to compress")
+    synchronisation: SynchronisationUnion = Field(
         EVERY_STEP, description="What is exchanged, and when, relative to the optimizer"
     )
     placement: Placement = Field(Placement(), description="Which gradients may be compressed")  # type: ignore[call-arg]
@@ -77,22 +78,22 @@ class Method(Named):
     @property
     def control(self) -> bool:
         """Whether it is there to be timed only: nothing can be trained with it."""
-        return self.aggregator.name in CONTROLS  # type: ignore[attr-defined]
+        return self.aggregator.name in CONTROLS
 
     @property
     def floor(self) -> bool:
         """Whether nothing is exchanged at all: what is left of a step's time."""
-        return MECHANISMS[self.aggregator.name].role == "floor"  # type: ignore[attr-defined]
+        return MECHANISMS[self.aggregator.name].role == "floor"
 
     @property
     def adapts(self) -> bool:
         """Whether how much it sends, or when, depends on what it observes: nobody knows it beforehand."""
-        return self.policy.adapts or self.synchronisation.paced  # type: ignore[attr-defined]
+        return self.policy.adapts or self.synchronisation.paced
 
     @property
     def baseline(self) -> bool:
         """Whether it averages everything in every step, uncompressed: others are held against it."""
-        return MECHANISMS[self.aggregator.name].role == "dense" and self.synchronisation == EVERY_STEP  # type: ignore[attr-defined]
+        return MECHANISMS[self.aggregator.name].role == "dense" and self.synchronisation == EVERY_STEP
 
     @property
     def role(self) -> Role:
@@ -103,8 +104,8 @@ class Method(Named):
     def in_every_step(self) -> bool:
         """Whether every step ends in an exchange whose average that step uses."""
         when = self.synchronisation
-        late = when.late or when.moment is Moment.NEXT_STEP  # type: ignore[attr-defined]
-        return not (self.floor or late or when.paced or when.period > 1)  # type: ignore[attr-defined]
+        late = when.late or when.moment is Moment.NEXT_STEP
+        return not (self.floor or late or when.paced or when.period > 1)
 
     def refusals(self) -> Iterator[str]:
         """Which parts do not fit together, and why."""
@@ -114,57 +115,57 @@ class Method(Named):
         yield from self._parts_refused()
 
     def _policy_refused(self) -> Iterator[str]:
-        wants = MECHANISMS[self.aggregator.name].amount  # type: ignore[attr-defined]
-        gives = self.policy.decides  # type: ignore[attr-defined]
+        wants = MECHANISMS[self.aggregator.name].amount
+        gives = self.policy.decides
         if wants is not gives:
             yield (
-                f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "  # type: ignore[attr-defined]
-                f"but policy {self.policy.name} decides {IN_WORDS[gives]}"  # type: ignore[attr-defined]
+                f"aggregator {self.aggregator.name} needs a policy that decides {IN_WORDS[wants]}, "
+                f"but policy {self.policy.name} decides {IN_WORDS[gives]}"
             )
-        for amount in self.policy.amounts:  # type: ignore[attr-defined]
-            if why := self.aggregator.refuses(amount):  # type: ignore[attr-defined]
+        for amount in self.policy.amounts:
+            if why := self.aggregator.refuses(amount):
                 yield why
-        if self.policy.reads_errors and not self.aggregator.tells_errors:  # type: ignore[attr-defined]
+        if self.policy.reads_errors and not self.aggregator.tells_errors:
             yield (
-                f"policy {self.policy.name} decides by what each amount would lose, which aggregator "  # type: ignore[attr-defined]
-                f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "  # type: ignore[attr-defined]
+                f"policy {self.policy.name} decides by what each amount would lose, which aggregator "
+                f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "
                 "granularity: tensor do"
             )
-        if self.policy.reads_spectrum:  # type: ignore[attr-defined]
+        if self.policy.reads_spectrum:
             telling = [name for name, kind in AGGREGATORS.items() if kind.spectrum is not Aggregator.spectrum]
-            if self.aggregator.name not in telling or not self.aggregator.keeps_residual:  # type: ignore[attr-defined]
+            if self.aggregator.name not in telling or not self.aggregator.keeps_residual:
                 yield (
-                    f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "  # type: ignore[attr-defined]
+                    f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "
                     f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
                 )
-        if self.policy.aligned and 0 not in (self.placement.stages or (0,)):  # type: ignore[attr-defined]
+        if self.policy.aligned and 0 not in (self.placement.stages or (0,)):
             yield (
-                f"policy {self.policy.name} aligns all stages with the first one, "  # type: ignore[attr-defined]
+                f"policy {self.policy.name} aligns all stages with the first one, "
                 f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
             )
 
     def _synchronisation_refused(self) -> Iterator[str]:
         chosen = self.synchronisation
-        during_backward = chosen.moment is Moment.BACKWARD  # type: ignore[attr-defined]
+        during_backward = chosen.moment is Moment.BACKWARD
         for setting, wrong, why in (
             ("aggregator", self.control, "is a control: timed as it is, or not at all"),
             ("overlap: true", self.overlap, "starts exchanges during backward"),
             ("fused_embedding: true", self.fused_embedding, "sums the tied embedding's gradient in the same step"),
-            ("policy.alignment: true", self.policy.aligned, "aligns exchanges with the ends of stages' backward"),  # type: ignore[attr-defined]
+            ("policy.alignment: true", self.policy.aligned, "aligns exchanges with the ends of stages' backward"),
         ):
             if wrong and not during_backward:
                 yield (
-                    f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "  # type: ignore[attr-defined]
+                    f"synchronisation {chosen.name} exchanges at another time, but {setting} {why}; leave it out, "
                     "or use synchronisation: {name: every_step}"
                 )
 
     def _seconds_refused(self) -> Iterator[str]:
         policy, chosen = self.policy, self.synchronisation
-        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}  # type: ignore[attr-defined]
+        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}
         for how, hides in hidden.items():
-            if policy.reads_seconds and hides:  # type: ignore[attr-defined]
+            if policy.reads_seconds and hides:
                 yield (
-                    f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "  # type: ignore[attr-defined]
+                    f"policy {policy.name} times what steps wait for, but {how} hides a part of it; use overlap: "
                     "false and an exchange within the step, or another policy"
                 )
 
@@ -174,8 +175,8 @@ class Method(Named):
             return
         if self.control:
             yield (
-                f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "  # type: ignore[attr-defined]
-                f"{chosen.name}; use synchronisation: {{name: every_step}}"  # type: ignore[attr-defined]
+                f"aggregator {self.aggregator.name} is a control, timed as it is: it has no synchronisation "
+                f"{chosen.name}; use synchronisation: {{name: every_step}}"
             )
-        if why := chosen.refuses(self.aggregator, self.policy):  # type: ignore[attr-defined]
-            yield f"synchronisation {chosen.name} {why}"  # type: ignore[attr-defined]
+        if why := chosen.refuses(self.aggregator, self.policy):
+            yield f"synchronisation {chosen.name} {why}"
