@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from edgc.core.aggregators.aggregator import LastPending, Pending
 from edgc.core.aggregators.block_code import BlockCode
@@ -186,9 +187,9 @@ def to_owners(
         even: whether all parts are equal: they are coded as rows, and lie in the message as they are sent.
     """
     rows = [whole.view(comm.size, -1) if even else whole[None] for whole in wholes]
-    coded = _encoded(groups, rows, noise, comm.rank)
+    coded, sizes = _encoded(groups, rows, noise, comm.rank), dict[str, Any]()
     if even:
-        message, sizes = torch.cat(coded, dim=1), {}
+        message = torch.cat(coded, dim=1)
         lengths = [own.shape[1] for own in coded]
     else:
         parts = [group.code.cut(own[0], group.parts) for group, own in zip(groups, coded, strict=True)]
