@@ -16,16 +16,16 @@ section 5.3. The order of work is torch 2.13's
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from edgc.core.aggregators.workload import Workload
 from edgc.core.comm import Layout, Replicated, cut_evenly, cut_rows
 from edgc.core.exchange.parameter_gather import ParameterWire, gather_workload
-from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, head_share
+from edgc.suite.cluster.compute import ITEMSIZE
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals
-from edgc.suite.cluster.parameters import Shape, units
+from edgc.suite.cluster.parameters import Shape
 from edgc.suite.config import RunSpec
 
 
@@ -79,40 +79,26 @@ class ShardWork:
     reduction: Workload | None = None  #: of its gradients, once it is done
 
 
-@dataclass(frozen=True)
-class Modules:
-    """Seconds of a micro-batch, and gathers, of a model that is sharded by layers."""
+def micro_batch(
+    layer: Sequence[float], head: Sequence[float], of_layer: Workload, of_root: Workload, layers: int
+) -> tuple[list[ShardWork], list[ShardWork]]:
+    """A micro-batch's forward, and its backward without reductions.
 
-    layers: int
-    layer: tuple[float, float]  #: forward and backward of each
-    head: tuple[float, float]  #: of the root, after the layers in forward and before them in backward
-    gather_layer: Workload
-    gather_root: Workload
+    Args:
+        layer, head: seconds of forward and backward, of each of the `layers` and of the root.
+        of_layer, of_root: gathers of their parameters. The root's stay until the end of backward.
+    """
+    forward, backward = ShardWork("forward", layer[0], of_layer), ShardWork("backward", layer[1], of_layer)
+    return (
+        [ShardWork("forward", 0.0, of_root), *[forward] * layers, ShardWork("forward", head[0])],
+        [ShardWork("backward", head[1]), *[backward] * layers, ShardWork("backward", 0.0)],
+    )
 
-    @classmethod
-    def of(cls, spec: RunSpec, seconds: StageSeconds, sharding: Sharding, shapes: Mapping[str, Shape]) -> Modules:
-        """Those of a run, whose whole model has these shapes and takes so long. Time is split by operations."""
-        *layers, root = units(shapes)
-        head = head_share(spec)
-        layer = (1 - head) / len(layers)
-        return cls(
-            layers=len(layers),
-            layer=(layer * seconds.forward, layer * seconds.backward),
-            head=(head * seconds.forward, head * seconds.backward),
-            gather_layer=sharding.gather(layers[0]),
-            gather_root=sharding.gather(root),
-        )
 
-    def forward(self) -> list[ShardWork]:
-        """A micro-batch's forward. The root's parameters stay gathered until the end of backward."""
-        layer = ShardWork("forward", self.layer[0], self.gather_layer)
-        return [ShardWork("forward", 0.0, self.gather_root), *[layer] * self.layers, ShardWork("forward", self.head[0])]
-
-    def backward(self, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
-        """A micro-batch's backward; `reductions` of layers from the last to the first, then of the root; or none."""
-        *of_layers, of_root = reductions or [None] * (self.layers + 1)
-        layers = [ShardWork("backward", self.layer[1], self.gather_layer, reduction) for reduction in of_layers]
-        return [ShardWork("backward", self.head[1]), *layers, ShardWork("backward", 0.0, reduction=of_root)]
+def reducing(backward: Sequence[ShardWork], reductions: Sequence[Workload]) -> list[ShardWork]:
+    """A backward with reductions: of layers from the last to the first, then of the root."""
+    head, *works = backward
+    return [head, *(replace(work, reduction=of) for work, of in zip(works, reductions, strict=True))]
 
 
 def run_modules(timeline: Timeline, works: Sequence[ShardWork], streams: bool) -> None:

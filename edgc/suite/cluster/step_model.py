@@ -18,10 +18,10 @@ from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.core.synchronisation.synchronisation import Moment
 from edgc.suite.cluster import pipeline_schedule as schedule
-from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, seconds, speeds, stages
+from edgc.suite.cluster.compute import ITEMSIZE, StageSeconds, head_share, seconds, speeds, stages
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals, exchange, exchange_beside
 from edgc.suite.cluster.parameters import Shape, count, fill, stage_parameters, units, vocabulary
-from edgc.suite.cluster.sharding import Modules, Sharding, run_modules
+from edgc.suite.cluster.sharding import Sharding, micro_batch, reducing, run_modules
 from edgc.suite.cluster.step_outcome import Step
 from edgc.suite.cluster.transfers import Transfers
 from edgc.suite.config import Calibration, RunSpec
@@ -136,16 +136,24 @@ class StepModel:
 
     def _layer_by_layer(self, decision: Decision | None, sampled: float = 0.0, look: float = 0.0) -> Timeline:
         """A whole step where all is sharded; without a decision nothing is reduced."""
-        modules = Modules.of(self.spec, self.stages[0], self.sharding, self.shapes[0])
         streams, timeline = self.spec.cluster.device == "cuda", self._timeline(0, 0.0)
+        *layers, root = units(self.shapes[0])
+        in_layers, in_head = (1 - head_share(self.spec)) / len(layers), head_share(self.spec)
+        times = self.stages[0].forward, self.stages[0].backward
+        forward, backward = micro_batch(
+            [in_layers * time for time in times],
+            [in_head * time for time in times],
+            self.sharding.gather(layers[0]),
+            self.sharding.gather(root),
+            len(layers),
+        )
         for _ in range(self.spec.micro_batches - 1):
-            run_modules(timeline, [*modules.forward(), *modules.backward()], streams)
-        run_modules(timeline, modules.forward(), streams)
-        reductions = []
+            run_modules(timeline, [*forward, *backward], streams)
+        run_modules(timeline, forward, streams)
         if decision is not None:
             self._prepare(timeline, 0, sampled, look)
-            reductions = [workload for _, workload in self._buckets(0, decision)]
-        run_modules(timeline, modules.backward(reductions), streams)
+            backward = reducing(backward, [workload for _, workload in self._buckets(0, decision)])
+        run_modules(timeline, backward, streams)
         return timeline
 
     @cached_property

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
 from edgc.suite.cluster.device_and_link import Timeline
-from edgc.suite.cluster.sharding import Modules, ShardWork, run_modules
+from edgc.suite.cluster.sharding import ShardWork, micro_batch, reducing, run_modules
 from edgc.suite.cluster.transfers import Transfer
 
 LAYERS = 4
@@ -29,8 +29,13 @@ def reduction(seconds: Sequence[int], arithmetic: float = 0.0) -> Workload:
     return Workload(phases, kernels)
 
 
-def modules(layer: tuple[float, float], head: tuple[float, float], of_layer: int, of_root: int) -> Modules:
-    return Modules(LAYERS, layer, head, gather(of_layer), gather(of_root))
+Passes = tuple[list[ShardWork], list[ShardWork]]
+
+
+def modules(
+    layer: tuple[float, float], head: tuple[float, float], of_layer: int, of_root: int, rounding: float = 0.0
+) -> Passes:
+    return micro_batch(layer, head, gather(of_layer, rounding), gather(of_root, rounding), LAYERS)
 
 
 def done(works: Sequence[ShardWork], streams: bool = True) -> Timeline:
@@ -47,8 +52,9 @@ def of(timeline: Timeline, room: str, *named: str) -> float:
     return sum(span.end - span.begin for span in spans)
 
 
-def whole(model: Modules, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
-    return [*model.forward(), *model.backward(reductions)]
+def whole(model: Passes, reductions: Sequence[Workload] = ()) -> list[ShardWork]:
+    forward, backward = model
+    return [*forward, *(reducing(backward, reductions) if reductions else backward)]
 
 
 def test_a_fast_link_hides_every_gather_but_the_roots_and_the_first_layers() -> None:
@@ -74,7 +80,7 @@ def test_the_roots_reduction_is_last_and_exposed_and_a_layers_hides_behind_the_n
 
 
 def test_rounding_takes_the_device_and_a_reduction_interrupts_backward() -> None:
-    rounded = Modules(LAYERS, (10, 20), (5, 10), gather(3, rounding=1), gather(2, rounding=1))
+    rounded = modules(layer=(10, 20), head=(5, 10), of_layer=3, of_root=2, rounding=1)
     timeline = done(whole(rounded, [reduction([2, 2], arithmetic=1)] * LAYERS + [reduction([2], arithmetic=1)]))
     assert of(timeline, "device", "gather") == 2 * (2 * LAYERS + 1)
     assert of(timeline, "device", "encode", "decode") == 3 * LAYERS + 2
