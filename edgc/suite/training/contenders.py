@@ -71,8 +71,7 @@ class Contender:
         seed_everything(spec.seed, place)
         self.engine = build_engine(spec, place, corpus.manifest["vocab_size"])
         self._batches = Batches(spec, corpus, place.data)
-        self._recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
-        self._leads = place.data == 0 and place.tensor == 0
+        self._recorder = Recorder(spec, run_dir, place)
         # An exchange keeps ranks in step. Without one, those that are ahead are done before the others, and leave them
         # cores of their own, so that steps look shorter. The wait is no part of a step's time.
         self._floor = spec.method.floor
@@ -81,7 +80,7 @@ class Contender:
 
     def begin(self) -> None:
         """Write what holds before the first step."""
-        self._recorder.decisions(self.engine.decisions(), self._leads)
+        self._recorder.decisions(self.engine.decisions())
         self._recorder.aside_seconds["startup"] += time.time() - float(os.environ["EDGC_LAUNCHED_AT"])
 
     def take(self, cell: Cell, steps: int, settle: int, slower: float | None) -> None:
@@ -105,7 +104,7 @@ class Contender:
                 self._seconds[cell.rate].append(seconds)
             self._step += 1
             if decided:
-                self._recorder.decisions(decided, self._leads)
+                self._recorder.decisions(decided)
         own_worst = max(norms, key=lambda norm: (not math.isfinite(norm), norm))
         used, worst = self._over_ranks(own_seconds() - own, own_worst)
         self.engine.drain()

@@ -20,7 +20,7 @@ from edgc.suite.config.provenance import manifest_base
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.followed_links import follow
 from edgc.suite.training.node_links import network_environment
-from edgc.suite.training.recorder import ProbeRecords, Recorder
+from edgc.suite.training.recorder import Recorder
 from edgc.suite.training.step import Batches, take_step
 from edgc.suite.training.stopping import Stopping
 
@@ -40,22 +40,19 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     place = join(spec)
     engine = build_engine(spec, place, vocab_size, read_costs(run_dir))
     batches = Batches(spec, corpus, place.data)
-    recorder = Recorder(spec, run_dir, place.rank, place.device, place.last_stage)
+    recorder = Recorder(spec, run_dir, place)
     iterations, synchronisation = spec.training.iterations, engine.synchronisation
     assert synchronisation is not None, "a hook of PyTorch's own is timed only"
-    leads_stage = place.data == 0 and place.tensor == 0
-    probed = ProbeRecords(spec, run_dir, place)
-    synchronisation.watched_by(probed.probe)
+    synchronisation.watched_by(recorder.probe)
 
     stopping = Stopping(run_dir, place.rank)
     first = restore(spec, run_dir, place, engine, recorder)
-    probed.begin(first)
     links = spec.cluster.links
     trace = {"trace": links.trace.title} if links and links.trace else {}
     write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device), **trace)
-    notes = recorder.notes(synchronisation.note if leads_stage else "")
+    notes = recorder.notes(synchronisation.note)
     if first == 0:
-        recorder.decisions(engine.decisions(), leads_stage)
+        recorder.decisions(engine.decisions())
     recorder.aside_seconds["startup"] += time.time() - float(os.environ.get("EDGC_LAUNCHED_AT", time.time()))
 
     followed = follow(spec.cluster, place.rank)
@@ -66,15 +63,13 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         recorder.mark_last(**followed.end_step())
         if not math.isfinite(grad_norm):
             recorder.flush()
-            probed.flush()
             message = divergence(spec, finished, grad_norm)
             recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
             raise Diverged(message)
         if decided:
-            recorder.decisions(decided, leads_stage)
+            recorder.decisions(decided)
         if due(finished, FLUSH_INTERVAL, iterations):
             recorder.flush()
-            probed.flush()
         if due(finished, spec.training.eval_interval, iterations):
             with recorder.aside("evaluation"):
                 recorder.evaluation(finished, engine.evaluate(batches.validation()))
@@ -83,7 +78,6 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         reason = stopping.due(finished) if finished < iterations else None
         if reason or due(finished, spec.training.checkpoint_interval, iterations):
             with recorder.aside("checkpoint"):
-                probed.flush()
                 state = {"engine": engine.state_dict(), "recorder": recorder.state_dict()}
                 state["place"] = {"data": place.data, "tensor": place.tensor}
                 checkpoint.save(run_dir / "checkpoint", finished, place.rank, state, spec.spec_id)

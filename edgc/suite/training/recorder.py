@@ -36,11 +36,15 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Buffers step rows; `flush` is a collective, so all ranks must call it at the same steps."""
+    """Buffers step rows; `flush` is a collective, so all ranks must call it at the same steps.
 
-    def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device, last_stage: bool) -> None:
-        self._run_dir, self._rank, self._device = run_dir, rank, device
-        self._has_loss, self._ranks_of_stage = last_stage, spec.parallel.data * spec.parallel.tensor
+    Probes' records are a line a step and stage.
+    """
+
+    def __init__(self, spec: RunSpec, run_dir: Path, place: Place) -> None:
+        self._run_dir, self._rank, self._device = run_dir, place.rank, place.device
+        self._has_loss, self._ranks_of_stage = place.last_stage, spec.parallel.data * spec.parallel.tensor
+        self._leads = place.data == 0 and place.tensor == 0
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []
         self._local: list[torch.Tensor] = []
@@ -49,7 +53,9 @@ class Recorder:
         self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
         self.validation_loss = math.nan  #: nats a token, of the last evaluation
         self.memory_bytes: dict[str, dict[str, int]] = {}  #: of rank 0 and of the rank that holds most, by category
-        self._wants_events = spec.training.tensorboard and rank == 0
+        self._probes = spec.training.probe
+        self.probe = probe_of(spec, place)  #: for the exchange
+        self._wants_events = spec.training.tensorboard and place.rank == 0
         self._events: Events | None = None
         self._interface = Interface(spec.cluster)
         self._sent: int | None = None
@@ -111,7 +117,11 @@ class Recorder:
         self._local[-1][len(SUMS)] += self._sent - before
 
     def flush(self) -> None:
-        """Gather all ranks' rows and append them to steps.jsonl. Collective."""
+        """Gather all ranks' rows and append them to steps.jsonl, and what probes saw to `PROBED`. Collective."""
+        if self._probes.looks:
+            seen = [record for rank in gathered(self.probe.take() if self.probe else []) for record in rank]
+            if self._rank == 0:
+                files.append_jsonl(self._run_dir / PROBED, sorted(seen, key=lambda r: (r["step"], r["stage"])))
         if not self._local:
             return
         local = torch.stack(self._local)
@@ -123,8 +133,7 @@ class Recorder:
         stage = self._ranks_of_stage  # megatron numbers a stage's ranks one after another
         firsts, lasts = everywhere[:stage, :, -2].amax(0).tolist(), everywhere[-stage:, :, -2].amax(0).tolist()
         losses = (everywhere[..., -1].sum(0) / stage).tolist()
-        gathered = zip(self._rows, sums, peaks, firsts, lasts, losses, strict=True)
-        for row, own, peak, first, last, loss in gathered:
+        for row, own, peak, first, last, loss in zip(self._rows, sums, peaks, firsts, lasts, losses, strict=True):
             row |= {"loss": loss, "peak_mem": int(peak)} | {k: int(v) for k, v in zip(names, own, strict=True)}
             row |= {"t_first_stage_end": first, "t_last_stage_end": last}
             self.wire_bytes += row["wire_bytes"]
@@ -154,24 +163,27 @@ class Recorder:
         everybody = gathered(sizes(held))
         self.memory_bytes = {"first": everybody[0], "largest": max(everybody, key=lambda own: sum(own.values()))}
 
-    def decisions(self, records: list[dict[str, Any]], first_of_stage: bool) -> None:
+    def decisions(self, records: list[dict[str, Any]]) -> None:
         """Append the decisions of all stages (each stage's first rank has them). Collective."""
-        everybody = gathered(records if first_of_stage else [])
+        everybody = gathered(records if self._leads else [])
         if self._rank == 0:
             files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
 
     def notes(self, note: str) -> str:
         """What the stages' policies have to say, in lines; rank 0 prints them too. Collective."""
-        lines = "\n".join(line for line in gathered(note) if line)
+        lines = "\n".join(line for line in gathered(note if self._leads else "") if line)
         if lines and self._rank == 0:
             print(lines, flush=True)
         return lines
 
     def rewind(self, step: int) -> None:
-        """Begin after `step`: see the function `rewind`."""
-        for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl"):
+        """Begin after `step`: see the function `rewind`. A run that begins, and wants probes, times the sampler."""
+        for name in ("steps.jsonl", "evals.jsonl", "decisions.jsonl", PROBED):
             if self._rank == 0 and (path := self._run_dir / name).exists():
                 rewind(path, step)
+        if self._rank == 0 and self._probes.looks and not step:
+            timings = timed(self._probes.timed_shapes, self._probes.rates, self._probes.estimators, self._device)
+            files.write_jsonl(self._run_dir / PROBED, timings)
         if self._wants_events:
             self._events = Events(self._run_dir, step)
 
@@ -213,45 +225,18 @@ class Recorder:
         files.write_json(self._run_dir / "status.json", record)
 
 
-class ProbeRecords:
-    """What the probes of all stages saw: `PROBED`, a line a step and stage.
-
-    It has a probe on the first data- and tensor-parallel rank of each stage, if the run wants one.
-    """
-
-    def __init__(self, spec: RunSpec, run_dir: Path, place: Place) -> None:
-        self._settings = settings = spec.training.probe
-        self._path, self._rank, self._device = run_dir / PROBED, place.rank, place.device
-        self._wanted = settings.looks
-        self.probe: GradientProbe | None = None  #: for the exchange
-        if self._wanted and place.data == 0 and place.tensor == 0:
-            self.probe = GradientProbe(
-                place.stage,
-                entropy_every=settings.entropy_every,
-                rates=settings.rates,
-                estimators=settings.estimators,
-                spectra_every=settings.spectra_every,
-            )
-
-    def begin(self, step: int) -> None:
-        """Drop records of steps after `step`, 0 for none: a resumed run makes them again. A run that begins times the
-        sampler."""
-        if self._rank or not self._wanted:
-            return
-        if step:
-            rewind(self._path, step)
-        else:
-            p = self._settings
-            files.write_jsonl(self._path, timed(p.timed_shapes, p.rates, p.estimators, self._device))
-
-    def flush(self) -> None:
-        """Gather what was seen since the last call and append it. Collective; between timed steps."""
-        if not self._wanted:
-            return
-        everybody = gathered(self.probe.take() if self.probe else [])
-        if self._rank == 0:
-            records = [record for rank in everybody for record in rank]
-            files.append_jsonl(self._path, sorted(records, key=lambda r: (r["step"], r["stage"])))
+def probe_of(spec: RunSpec, place: Place) -> GradientProbe | None:
+    """The probe of a stage's first data- and tensor-parallel rank, if the run wants one."""
+    settings = spec.training.probe
+    if not settings.looks or place.data or place.tensor:
+        return None
+    return GradientProbe(
+        place.stage,
+        entropy_every=settings.entropy_every,
+        rates=settings.rates,
+        estimators=settings.estimators,
+        spectra_every=settings.spectra_every,
+    )
 
 
 def gathered(own: T) -> list[T]:

@@ -29,7 +29,7 @@ from edgc.core.policies.policy import Context, Sampling
 from edgc.core.policies.rank_model import error_curve
 from edgc.suite.config import Probe, RunSpec, Training
 from edgc.suite.training.probe import HISTOGRAM_BINS, TIMED, GradientProbe, cosine, spectrum
-from edgc.suite.training.recorder import PROBED, ProbeRecords
+from edgc.suite.training.recorder import PROBED, Recorder, probe_of
 from tests.fixtures.studies import tiny_spec
 
 ALL = {"entropy_every": 1, "rates": (1.0, 0.25), "estimators": ("gaussian", "histogram"), "spectra_every": 2}
@@ -163,11 +163,11 @@ def test_records_are_appended_in_order_and_a_resumed_run_drops_what_it_makes_aga
     plain = tiny_spec().model_dump()
     plain["training"]["probe"] |= {"entropy_every": 1, "rates": (1.0,), "timed_shapes": ((8, 4),)}
     spec = RunSpec.model_validate(plain)
-    place = SimpleNamespace(rank=0, tensor=0, data=0, stage=0, device=torch.device("cpu"))
+    place = SimpleNamespace(rank=0, tensor=0, data=0, stage=0, last_stage=True, device=torch.device("cpu"))
 
     def train(first: int, last: int) -> None:
-        records = ProbeRecords(spec, tmp_path, place)
-        records.begin(first)
+        records = Recorder(spec, tmp_path, place)
+        records.rewind(first)
         assert records.probe is not None
         for step in range(first, last):
             records.probe.local(step, gradients(step))
@@ -185,8 +185,8 @@ def test_records_are_appended_in_order_and_a_resumed_run_drops_what_it_makes_aga
     assert on_file() == whole
     train(0, 6)  # without a checkpoint everything is made again
     assert on_file() == whole
-    assert ProbeRecords(spec, tmp_path, SimpleNamespace(**(vars(place) | {"data": 1}))).probe is None
-    assert ProbeRecords(tiny_spec(), tmp_path, place).probe is None
+    assert probe_of(spec, SimpleNamespace(**(vars(place) | {"data": 1}))) is None
+    assert probe_of(tiny_spec(), place) is None
 
 
 def test_looking_changes_nothing() -> None:
