@@ -78,7 +78,6 @@ class Reference(Named):
 
     folder: ClassVar[str] = "reference"
 
-    name: str = Field(description="Name of the reference, equal to the file's")
     title: str = Field(description="Title of the paper")
     url: str = Field(description="Where it can be read")
     method: str = Field(description="The method in configs/methods that the claims are about")

@@ -50,7 +50,6 @@ class Method(Named):
 
     folder: ClassVar[str] = "methods"
 
-    name: str = Field(description="Name of the method, equal to the file's")
     title: str = Field(description="As printed in tables and figures")
     source: str = Field(description="Paper or code that defines it")
     summary: str = Field(description="What it does, in a sentence")

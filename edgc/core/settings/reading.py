@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import yaml
+from pydantic import Field
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import Settings, cut, merge, shown, validate
@@ -27,7 +28,7 @@ class Named(Settings):
 
     folder: ClassVar[str]
 
-    name: str
+    name: str = Field(description="Its name, equal to the file's")
 
     @classmethod
     def handed_down(cls, inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

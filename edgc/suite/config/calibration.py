@@ -34,7 +34,6 @@ class Calibration(Named):
 
     folder: ClassVar[str] = "calibrations"
 
-    name: str = Field(description="Name of the calibration, equal to the file's")
     source: Literal["assumed", "calibrated"] = Field(
         description="assumed: from data sheets and experience; calibrated: measured on the machine itself"
     )

@@ -56,7 +56,6 @@ class Cluster(Named):
 
     folder: ClassVar[str] = "clusters"
 
-    name: str = Field(description="Name of the cluster, equal to the file's")
     device: Literal["cpu", "cuda"] = Field(description="Where a process computes")
     device_model: str = Field(description="What the device is, as printed, e.g. V100-SXM2-32GB")
     nodes: PositiveInt = Field(description="Machines")

@@ -36,7 +36,6 @@ class Corpus(Named):
 
     folder: ClassVar[str] = "corpora"
 
-    name: str = Field(description="Name of the corpus, equal to the file's")
     source: Literal["stdlib", "files", "hub"] = Field(
         description="stdlib: the installed Python's standard library; files: local text or JSONL; hub: Hugging Face"
     )

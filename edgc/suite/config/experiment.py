@@ -50,7 +50,6 @@ class Experiment(Named):
     model_config = ConfigDict(json_schema_extra=_or_of_another)
     folder: ClassVar[str] = "experiments"
 
-    name: str = Field(description="Name of the experiment, equal to the file's")
     of: str | None = Field(
         None,
         description="Another experiment: this one is as that, but for what it says itself. A part is `of` its file, "

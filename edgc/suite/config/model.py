@@ -18,7 +18,6 @@ class Model(Named):
 
     folder: ClassVar[str] = "models"
 
-    name: str = Field(description="Name of the model, equal to the file's")
     num_layers: PositiveInt = Field(description="Transformer layers")
     hidden_size: PositiveInt = Field(description="Width of the residual stream")
     num_heads: PositiveInt = Field(description="Attention heads")

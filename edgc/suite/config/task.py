@@ -15,7 +15,6 @@ class Task(Named):
 
     folder: ClassVar[str] = "tasks"
 
-    name: str = Field(description="Name of the task, equal to the file's")
     lm_eval: str | None = Field(None, description="lm-eval's stock task; null: generated from held-out text")
     metric: str = Field("acc", description="lm-eval's metric that the accuracy table shows")
     local_file: str | None = Field(

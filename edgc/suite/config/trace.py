@@ -29,7 +29,6 @@ class Trace(Named):
 
     folder: ClassVar[str] = "traces"
 
-    name: str = Field(description="Name of the trace, equal to the file's")
     title: str = Field(description="As printed in tables, in lower case, e.g. `drop to a tenth`")
     clock: Literal["seconds", "steps"] = Field(
         "seconds",

@@ -26,7 +26,6 @@ class Variants(Named):
 
     folder: ClassVar[str] = "variants"
 
-    name: str = Field(description="Name of the file")
     variants: ByName = Field(
         description="By a new name: the file in configs/methods that each is a variant `of`, its title, and what else "
         "differs, e.g. {powersgd_r8: {of: powersgd, title: PowerSGD r = 8, policy: {rank: 8}}}",
