@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from edgc.core.aggregators.workload import Kernel
 from edgc.core.base.errors import UserError
-from edgc.suite.cluster.parameters import stage_count, stage_parameters, vocabulary
+from edgc.suite.cluster.parameters import layer_matrices, stage_count, vocabulary
 from edgc.suite.cluster.transfers import Transfers
 from edgc.suite.config import Calibration, RunSpec
 
@@ -37,7 +37,7 @@ def stages(spec: RunSpec, calibration: Calibration, transfers: Transfers, precis
     """
     check_precision(calibration, precision)
     p, speed = spec.parallel, speeds(calibration, spec.parallel.pipeline)
-    muon = [_muon(spec, calibration, precision, stage) / v for stage, v in enumerate(speed)]
+    muon = [_muon(spec, calibration, precision) / v for v in speed]
     for timed in calibration.stages:
         asked = (spec.model.name, p.tensor, spec.training.micro_batch, precision, p.pipeline)
         if asked == (timed.model, timed.tensor, timed.micro_batch, timed.precision, len(timed.forward_s)):
@@ -95,13 +95,12 @@ def _computed(
     return StageSeconds(forward, backward, optimizer, sent)
 
 
-def _muon(spec: RunSpec, calibration: Calibration, precision: str, stage: int) -> float:
+def _muon(spec: RunSpec, calibration: Calibration, precision: str) -> float:
     """Seconds of Muon beyond AdamW's: of an m × n matrix, m ≤ n, X Xᵀ, its square and a product with X, in bf16."""
     if spec.training.optimizer != "muon":
         return 0.0
     p, rates = spec.parallel, calibration.gemm_tflops
-    held = stage_parameters(spec.model, vocabulary(spec), p.tensor, p.pipeline, stage).items()
-    matrices = [sorted(shape) for name, shape in held if name.startswith("decoder.layers.") and len(shape) == 2]
+    matrices = map(sorted, layer_matrices(spec.model, p.tensor, p.pipeline))
     products = sum(4 * m * m * n + 2 * m**3 for m, n in matrices) * spec.training.muon.ns_steps
     return products / (1e12 * rates.get("bf16", rates[precision]) * calibration.gemm_efficiency)  # type: ignore[index]
 

@@ -50,6 +50,12 @@ def _held(
     return shapes, count(shapes)
 
 
+def layer_matrices(model: Model, tensor: int, stages: int) -> list[tuple[int, int]]:
+    """Shapes of all matrices in a stage's layers, on one tensor-parallel rank."""
+    of_layer = [shape for shape in _layer(model.hidden_size, tensor).values() if len(shape) == 2]
+    return of_layer * (model.num_layers // stages)
+
+
 def _layer(h: int, tensor: int) -> dict[str, Shape]:
     return {
         "input_layernorm.weight": (h,),

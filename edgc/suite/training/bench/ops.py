@@ -22,6 +22,7 @@ from rich.table import Table
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json, write_text
 from edgc.core.ops import backend
+from edgc.suite.cluster.parameters import layer_matrices
 from edgc.suite.config import CONFIGS, Model, load
 from edgc.suite.config.provenance import cpu_model, manifest_base, version
 from edgc.suite.training.bench import cases
@@ -116,19 +117,8 @@ def shape_sets(names: list[str] | None = None, configs: Path = CONFIGS) -> list[
     for name, model_name, stages, tensor in STAGES:
         if names is None or name in names:
             model = load(Model, model_name, configs)
-            found.append(ShapeSet(name, _layer(model.hidden_size, tensor) * (model.num_layers // stages)))
+            found.append(ShapeSet(name, layer_matrices(model, tensor, stages)))
     return found
-
-
-def _layer(hidden: int, tensor: int) -> list[tuple[int, int]]:
-    """Weights of a GPT-2 layer as megatron-core splits them: QKV and the first MLP matrix by rows, the others by
-    columns."""
-    return [
-        (3 * hidden // tensor, hidden),
-        (hidden, hidden // tensor),
-        (4 * hidden // tensor, hidden),
-        (hidden, 4 * hidden // tensor),
-    ]
 
 
 def measure(shape_set: ShapeSet, device: str, quick: bool, fail: Callable[[str], None]) -> Iterator[dict[str, Any]]:
