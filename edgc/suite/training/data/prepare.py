@@ -11,7 +11,6 @@ The same text and settings give the same bytes, manifest included.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -25,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.files import atomic_open, read_json, sha256, write_json, write_text
+from edgc.core.base.files import atomic_open, jsonl, read_json, sha256, write_json, write_text
 from edgc.suite.config import Corpus, Tokenizer
 from edgc.suite.config.corpus import END_OF_TEXT
 from edgc.suite.training.data.corpus_files import check_corpus, corpus_id, python_version, text_files, tokenizer_files
@@ -88,7 +87,7 @@ class _Split:
 def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, dict[str, int]]:
     """Write both splits' tokens and validation.jsonl. Returns documents, bytes and tokens of each."""
     end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
-    excerpt = _Excerpt(HELD_OUT_CHARACTERS)
+    excerpt = HELD_OUT_CHARACTERS  # that are left
     with ExitStack() as stack:
         splits = {s: _Split(stack.enter_context(atomic_open(out / f"{s}.bin", "wb")), end_of_text) for s in SPLITS}
         text_stream = stack.enter_context(atomic_open(out / "validation.jsonl"))
@@ -97,23 +96,12 @@ def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dic
             for document, encoding in zip(batch, encodings, strict=True):
                 side = SPLITS[held_out(document, corpus.validation_fraction)]
                 splits[side].add(document, encoding.ids)
-                if side == "validation":
-                    text_stream.write(excerpt.line(document))
+                if side == "validation" and (text := document.text[:excerpt]):
+                    excerpt -= len(text)
+                    text_stream.write(jsonl([{"id": document.id, "text": text}]))
         counts = {name: split.counts for name, split in splits.items()}
         _check_both_sides(corpus, counts)
     return counts
-
-
-class _Excerpt:
-    """JSON lines of the first documents, cut after a number of characters of text."""
-
-    def __init__(self, characters: int) -> None:
-        self.left = characters
-
-    def line(self, document: Document) -> str:
-        text = document.text[: self.left]
-        self.left -= len(text)
-        return json.dumps({"id": document.id, "text": text}) + "\n" if text else ""
 
 
 def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:
