@@ -69,12 +69,13 @@ def _swept(
     for link in simulation.links:
         yield from _rows(forecast(scenario.at(_gbit(link)), methods), "link")
     if simulation.ranks:
-        yield from _rows(forecast(scenario, [*dense, *_ranked(simulation.ranks, configs)]), "rank")
+        ranked = _changed(load(Method, "powersgd", configs), map(_ranked, simulation.ranks))
+        yield from _rows(forecast(scenario, [*dense, *ranked]), "rank")
     for link, latency in product(simulation.links, simulation.latencies_ms):
         there = scenario.at(_gbit(link)).far(latency)
         found = forecast(there, methods)
         fastest = next(method for method in methods if method.name == found.baseline.method)
-        local = _local(fastest, simulation.local_steps)
+        local = _changed(fastest, map(_local, simulation.local_steps))
         beside = _rows(forecast(there, [*dense, *local]), "map") if local else ()
         names = {method.name for method in local}
         every = [*_rows(found, "map"), *(row for row in beside if row["method"] in names)]
@@ -93,28 +94,19 @@ def _changes(assumption: Assumption) -> Iterator[str]:
         yield "stages " + ":".join(f"{speed:g}" for speed in assumption.stage_speeds)
 
 
-def _local(dense: Method, steps: Iterable[int]) -> list[Method]:
-    """DiLoCo (arXiv 2311.08105) with the fastest dense method's aggregator, every so many steps.
-
-    What that costs in quality is not predicted.
-    """
-    return [
-        validate(
-            Method,
-            dense.model_dump()
-            | {"name": f"local_{every}", "title": f"Local steps, {every}", "overlap": False}
-            | {"synchronisation": {"name": "outer", "every": every}},
-            "a sweep of local steps",
-        )
-        for every in steps
-    ]
+def _local(every: int) -> dict[str, Any]:
+    """What makes a dense method DiLoCo (arXiv 2311.08105), every so many steps; its loss is not predicted."""
+    outer = {"synchronisation": {"name": "outer", "every": every}, "overlap": False}
+    return {"name": f"local_{every}", "title": f"Local steps, {every}"} | outer
 
 
-def _ranked(ranks: tuple[int, ...], configs: Path) -> list[Method]:
-    """PowerSGD at each rank."""
-    plain = load(Method, "powersgd", configs).model_dump()
-    changes = [{"name": f"powersgd_r{r}", "title": f"PowerSGD, rank {r}", "policy": {"rank": r}} for r in ranks]
-    return [validate(Method, merge(plain, change), "a sweep of ranks") for change in changes]
+def _ranked(rank: int) -> dict[str, Any]:
+    """What gives PowerSGD another rank."""
+    return {"name": f"powersgd_r{rank}", "title": f"PowerSGD, rank {rank}", "policy": {"rank": rank}}
+
+
+def _changed(method: Method, changes: Iterable[dict[str, Any]]) -> list[Method]:
+    return [validate(Method, merge(method.model_dump(), change), "a sweep") for change in changes]
 
 
 def _rows(found: Forecasts, sweep: str) -> Iterator[dict[str, Any]]:
