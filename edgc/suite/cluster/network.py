@@ -20,7 +20,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from edgc.core.base.errors import UserError
-from edgc.suite.config.rate import RATE
+from edgc.suite.config.rate import bits_per_second
 
 CLONE_NEWNET = 0x40000000  # of linux/sched.h
 MTU = "9000"  #: as clusters' links have it; every packet costs this machine's processors, which are to compute
@@ -42,12 +42,6 @@ def check_root() -> None:
     """Raise `UserError` for other users than root."""
     if os.geteuid():
         raise UserError("lab: network namespaces need root; run it as root, on a machine of your own")
-
-
-def check_rate(rate: str) -> None:
-    """Raise `UserError` unless `rate` is one that `tc` takes."""
-    if not re.fullmatch(RATE, rate):
-        raise UserError(f"rate {rate!r}: allowed: a number with kbit, mbit or gbit, e.g. 200mbit; or none")
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class Network:
     def shape(self, rate: str | None, nodes: Iterable[str] | None = None) -> None:
         """Limit what `nodes` (None: all) send and receive to `rate`, e.g. 200mbit; None: no limit. Works while used."""
         if rate is not None:
-            check_rate(rate)
+            bits_per_second(rate)  # refuses what is none
         for node in self.nodes if nodes is None else nodes:
             for where, device in ((self.bridge, node), (self.namespace(node), "eth0")):
                 if rate is None:

@@ -9,9 +9,8 @@ from pydantic import StringConstraints
 
 from edgc.core.base.errors import UserError
 
-RATE = r"[1-9]\d*(\.\d+)?(kbit|mbit|gbit)"
 #: What a link can carry, in the spelling of `tc`: 200mbit.
-Rate = Annotated[str, StringConstraints(pattern=f"^{RATE}$")]
+Rate = Annotated[str, StringConstraints(pattern=r"^[1-9]\d*(\.\d+)?(kbit|mbit|gbit)$")]
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
