@@ -14,6 +14,7 @@ from rich.table import Table
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
+from edgc.report.render import markdown
 from edgc.suite.config import Experiment, RunSpec
 from edgc.suite.config.provenance import manifest_base
 from edgc.tools.dry import device_guard, job, roofline, tables
@@ -89,20 +90,16 @@ def _write(out: Path, experiment: Experiment, found: dict[str, pd.DataFrame], wr
         files.write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g"))
     manifest = {"experiment": experiment.name, "says": NOTHING, "collectives_disagree": wrong}
     files.write_json(out / "manifest.json", manifest | manifest_base("cpu"))
-    text = [f"# GPU dry run of {experiment.name}", NOTHING, _markdown(found["steps"].drop(columns="error"))]
-    text += ["Memory at the peak, in GB:", _markdown(found["memory"])] if len(found["memory"]) else []
-    text += [f"Triton's kernels in a step. {BOUND}", _markdown(found["bounds"])] if len(found["bounds"]) else []
+    text = [f"# GPU dry run of {experiment.name}", NOTHING, markdown(_read(found["steps"].drop(columns="error")))]
+    text += ["Memory at the peak, in GB:", markdown(_read(found["memory"]))] if len(found["memory"]) else []
+    text += [f"Triton's kernels in a step. {BOUND}", markdown(_read(found["bounds"]))] if len(found["bounds"]) else []
     text += [] if CUOBJDUMP.exists() else [UNCOUNTED]
-    files.write_text(out / "README.md", "\n\n".join(text) + "\n")
+    files.write_text(out / "README.md", "\n\n".join(part.strip() for part in text) + "\n")
 
 
-def _markdown(frame: pd.DataFrame) -> str:
-    rows = [[str(name).replace("_", " ") for name in frame], ["---"] * frame.shape[1], *_cells(frame)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _cells(frame: pd.DataFrame) -> list[list[str]]:
-    return [[_said(value) for value in row] for row in frame.itertuples(index=False)]
+def _read(frame: pd.DataFrame) -> pd.DataFrame:
+    """As it is read."""
+    return frame.map(_said).rename(columns=lambda name: name.replace("_", " "))
 
 
 def _said(value: object) -> str:
@@ -119,7 +116,7 @@ def show(found: Mapping[str, pd.DataFrame], wrong: Sequence[str], out: Path, con
             continue
         tight: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
         table = Table(*columns.values(), box=box.SIMPLE_HEAD, title=title, title_justify="left", **tight)
-        for row in _cells(found[name][list(columns)]):
+        for row in _read(found[name][list(columns)]).itertuples(index=False):
             table.add_row(*row)
         console.print(table)
     for row in steps[~steps["through"]].itertuples():
