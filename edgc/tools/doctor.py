@@ -36,8 +36,8 @@ def doctor() -> list[Finding]:
     return [
         _python(),
         _torch(),
-        _backend("gloo", _offers("gloo"), "training on CPUs", required=True),
-        _backend("nccl", _offers("nccl"), "training on GPUs", required=False),
+        _backend("gloo", "training on CPUs", required=True),
+        _backend("nccl", "training on GPUs", required=False),
         _gpus(),
         _package("megatron-core", "model, optimizer and pipeline schedule", required=True),
         _package("lm_eval", "zero-shot tasks", required=True),
@@ -84,13 +84,8 @@ def _torch() -> Finding:
     return Finding("torch", f"{installed}, {build}" if build else None, "everything", SETUP, required=True)
 
 
-def _offers(backend: str) -> bool:
-    if version("torch") is None or not dist.is_available():
-        return False
-    return dist.is_gloo_available() if backend == "gloo" else dist.is_nccl_available()
-
-
-def _backend(name: str, offered: bool, enables: str, required: bool) -> Finding:
+def _backend(name: str, enables: str, required: bool) -> Finding:
+    offered = version("torch") is not None and dist.is_available() and dist.is_backend_available(name)
     return Finding(name, "in torch" if offered else None, enables, "another build of torch", required)
 
 
