@@ -12,10 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
-
-from edgc.core.base.files import write_json, write_jsonl
 
 VERSION = 1
 CONTEXT = 200  # characters; with the continuation about 80 tokens of a small vocabulary: fits a window of 128
@@ -28,6 +25,17 @@ LETTERS = 0.4  # least share of letters on either side of the cut: text and code
 # acc_mutual_info ranks choices by log p(choice | context) − log p(choice), by what the context adds. It tells
 # small models apart, which acc hardly does: some passages are much more likely than others after anything.
 METRICS = ("acc", "acc_norm", "acc_mutual_info")
+
+#: What an lm-eval task of these questions says, but for where they are.
+DEFINITION: dict[str, Any] = {
+    "output_type": "multiple_choice",
+    "doc_to_text": "context",
+    "doc_to_choice": "choices",
+    "doc_to_target": "label",
+    "target_delimiter": "",  # a choice begins with the white space that follows the context
+    "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in METRICS],
+    "metadata": {"version": VERSION},
+}
 
 WORD_END = re.compile(r"(?<=\S)(?=\s)")
 
@@ -85,27 +93,3 @@ def _question(hand: Sequence[Passage]) -> dict[str, Any] | None:
 
 def _digest(*texts: str) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()
-
-
-def write_task(name: str, examples: Sequence[dict[str, Any]], folder: Path) -> tuple[Path, Path]:
-    """Write `<name>.yaml` and `<name>.jsonl`, together an lm-eval task, to `folder`. Returns both paths."""
-    definition, data = folder / f"{name}.yaml", folder / f"{name}.jsonl"
-    write_jsonl(data, examples)
-    write_json(definition, _definition(name, data))  # JSON is YAML
-    return definition, data
-
-
-def _definition(task: str, data: Path) -> dict[str, Any]:
-    return {
-        "task": task,
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(data.resolve())}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "context",
-        "doc_to_choice": "choices",
-        "doc_to_target": "label",
-        "target_delimiter": "",  # a choice begins with the white space that follows the context
-        "metric_list": [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in METRICS],
-        "metadata": {"version": VERSION},
-    }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.files import read_jsonl, write_json
+from edgc.core.base.files import read_jsonl, write_json, write_jsonl
 from edgc.suite.config import Task
 from edgc.suite.training.evaluation import cloze
 from edgc.suite.training.evaluation.local_data import MIRROR, local_file
@@ -98,15 +98,16 @@ def _generated(task: Task, corpus: Path, scratch: Path) -> ConfigurableTask:
             "hold out more text (corpus.validation_fraction), in documents of over "
             f"{cloze.CONTEXT + cloze.CONTINUATION} characters"
         )
-    definition, data = cloze.write_task(task.name, examples, corpus / "tasks")
-    return _load(task.name, _on_file(definition, data, scratch), scratch)
+    data = corpus / "tasks" / f"{task.name}.jsonl"
+    write_jsonl(data, examples)
+    return _load(task.name, cloze.DEFINITION | _on_file(data, scratch), scratch)
 
 
 def _from_mirror(task: Task, stock: Path, scratch: Path) -> ConfigurableTask:
     data = local_file(task)
     assert data is not None
     try:
-        return _load(task.name, _on_file(stock, data, scratch), scratch)
+        return _load(task.name, {"include": str(stock)} | _on_file(data, scratch), scratch)
     except Exception as error:  # whatever reading a file and filling the prompt with it may raise
         raise NoData(f"{task.local_file} in {MIRROR} does not fit the task: {_cause(error)}") from None
 
@@ -120,10 +121,9 @@ def _from_hub(task: Task, stock: Path, scratch: Path, reachable: bool) -> Config
         raise NoData(f"{absent}the Hugging Face hub {why}") from None
 
 
-def _on_file(definition: Path, data: Path, scratch: Path) -> dict[str, Any]:
-    """The task that `definition` defines, on `data`: lm-eval evaluates on the test split if there is one."""
+def _on_file(data: Path, scratch: Path) -> dict[str, Any]:
+    """What a task's definition says to be on `data`: lm-eval evaluates on the test split if there is one."""
     return {
-        "include": str(definition.resolve()),
         "dataset_path": "json",
         "dataset_name": None,
         "dataset_kwargs": {"data_files": {"test": str(data.resolve())}, "cache_dir": str(scratch / "cache")},
