@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from megatron.core.tensor_parallel import random as megatron_random
 from torch.overrides import TorchFunctionMode
 
 _CPU_TYPES = {
@@ -36,35 +37,21 @@ class _CudaMeansCpu(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class _CpuRngTracker:
-    """megatron's `CudaRNGStatesTracker` on the CPU generator: named states, forked around dropout."""
-
-    def __init__(self, *unused: Any, **unused_options: Any) -> None:
-        self.reset()
-
-    def is_initialized(self) -> bool:
-        return bool(self._states)
-
-    def reset(self) -> None:
-        self._states: dict[str, torch.Tensor] = {}
-
-    def get_states(self) -> dict[str, torch.Tensor]:
-        return dict(self._states)
-
-    def set_states(self, states: dict[str, torch.Tensor]) -> None:
-        self._states = dict(states)
+class _CpuRngTracker(megatron_random.CudaRNGStatesTracker):
+    """megatron's named random states, forked around dropout, on the CPU's generator."""
 
     def add(self, name: str, seed: int) -> None:
-        self._states[name] = torch.Generator().manual_seed(seed).get_state()
+        self._is_initialized = True
+        self.states_[name] = torch.Generator().manual_seed(seed).get_state()
 
     @contextlib.contextmanager
     def fork(self, name: str = "model-parallel-rng") -> Iterator[None]:
         outer = torch.get_rng_state()
-        torch.set_rng_state(self._states[name])
+        torch.set_rng_state(self.states_[name])
         try:
             yield
         finally:
-            self._states[name] = torch.get_rng_state()
+            self.states_[name] = torch.get_rng_state()
             torch.set_rng_state(outer)
 
 
@@ -72,8 +59,6 @@ def install() -> None:
     """Make megatron-core run on this machine's CPU. Does nothing where CUDA is there. Call once per process."""
     if torch.cuda.is_available():
         return
-    from megatron.core.tensor_parallel import random as megatron_random
-
     torch.cuda.current_device = lambda: torch.device("cpu")  # type: ignore[assignment,return-value]
     torch.cuda.synchronize = lambda device=None: None
     megatron_random._CUDA_RNG_STATE_TRACKER = _CpuRngTracker()
