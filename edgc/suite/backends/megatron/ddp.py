@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed import DistributedDataParallel
 from megatron.core.distributed.param_and_grad_buffer import _ParamAndGradBucketGroup
-from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import get_attr_wrapped_model
 
 from edgc.core.aggregators.aggregator import NamedTensor
@@ -71,25 +70,18 @@ class CompressedBucketGroup(_ParamAndGradBucketGroup):
             gather.run()
 
 
-class CompressedDDP(DistributedDataParallel):
-    """megatron's DDP over CompressedBucketGroups. `names`: of the parameters that are exchanged."""
-
-    def __init__(
-        self,
-        config: TransformerConfig,
-        ddp_config: DistributedDataParallelConfig,
-        module: torch.nn.Module,
-        synchronisation: Synchronisation,
-        names: dict[torch.nn.Parameter, str],
-        data_parallel: Communicator,
-        wire: ParameterWire = "exact",
-    ) -> None:
-        super().__init__(config=config, ddp_config=ddp_config, module=module)
-        assert not self.expert_parallel_bucket_groups
-        self.bucket_groups = [
-            CompressedBucketGroup(plain, synchronisation, names, data_parallel, wire) for plain in self.bucket_groups
-        ]
-        self.param_to_bucket_group = {p: group for group in self.bucket_groups for p in group.params}
+def compress(
+    model: DistributedDataParallel,
+    synchronisation: Synchronisation,
+    names: dict[torch.nn.Parameter, str],
+    data_parallel: Communicator,
+    wire: ParameterWire,
+) -> None:
+    """Have megatron's DDP exchange the parameters in `names` by CompressedBucketGroups. Before the first step."""
+    assert not model.expert_parallel_bucket_groups
+    groups = [CompressedBucketGroup(each, synchronisation, names, data_parallel, wire) for each in model.bucket_groups]
+    model.bucket_groups = groups  # type: ignore[assignment]
+    model.param_to_bucket_group = {p: group for group in groups for p in group.params}
 
 
 def embedding_group(place: Place, timeout: timedelta) -> dist.ProcessGroup | None:

@@ -24,7 +24,7 @@ from edgc.core.settings.assembly import assemble
 from edgc.core.synchronisation.synchronisation import Synchronisation, Update
 from edgc.suite.backends.megatron.ddp import (
     CompressedBucketGroup,
-    CompressedDDP,
+    compress,
     embedding_group,
     sum_tied_gradient,
     tied_gradient,
@@ -105,10 +105,8 @@ class MegatronEngine(Engine):
 
     def _data_parallel_model(self, module: torch.nn.Module) -> DistributedDataParallel:
         names = {parameter: name for name, parameter in self._exchanged.items()}
-        wire = self.spec.training.parameter_wire
-        model = CompressedDDP(
-            self._config, self._ddp_config(), module, self.synchronisation, names, self._data_parallel, wire
-        )
+        model = DistributedDataParallel(config=self._config, ddp_config=self._ddp_config(), module=module)
+        compress(model, self.synchronisation, names, self._data_parallel, self.spec.training.parameter_wire)
         if self._sharded:
             self.synchronisation.needed_on(owners(model, names, self._data_parallel.size))
         return model
