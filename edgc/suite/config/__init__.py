@@ -12,10 +12,9 @@ from edgc.suite.config.calibration import Calibration, Stages
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus, Tokenizer
 from edgc.suite.config.experiment import Experiment, load_experiment
-from edgc.suite.config.judgement import Judgement
+from edgc.suite.config.judgement import Judgement, UntilDecided
 from edgc.suite.config.model import Model
 from edgc.suite.config.run import RunSpec
-from edgc.suite.config.seeds import UntilDecided
 from edgc.suite.config.task import Task
 from edgc.suite.config.timing import Cell, Timing
 from edgc.suite.config.trace import Trace

@@ -15,17 +15,15 @@ from edgc.core.settings.method import Method
 from edgc.core.settings.reading import CONFIGS, N, Named, available, load
 from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
-from edgc.suite.config.judgement import Judgement
-from edgc.suite.config.layout_axis import InLayout
+from edgc.suite.config.judgement import Judgement, Seeds, UntilDecided
 from edgc.suite.config.model import Model
 from edgc.suite.config.run import RunSpec
-from edgc.suite.config.seeds import Seeds, UntilDecided
 from edgc.suite.config.simulation import Simulation
 from edgc.suite.config.task import Task
 from edgc.suite.config.timing import UNSHAPED, Timing
 from edgc.suite.config.trace import Trace
 from edgc.suite.config.training import Training
-from edgc.suite.config.variant import ByName, shared_variants
+from edgc.suite.config.variant import ByName, InLayout, shared_variants
 
 
 def _called(values: dict[str, Any]) -> set[str] | None:

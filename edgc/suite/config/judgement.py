@@ -1,8 +1,11 @@
-"""How an experiment's differences in quality are judged, and where a timing takes them from."""
+"""How an experiment's differences in quality are judged, on how many seeds, and where a timing takes them from."""
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, NonNegativeFloat, Tag
 
 from edgc.core.base.settings import Settings
 
@@ -34,3 +37,33 @@ class Judgement(Settings):
         description="For tables `adaptation` and `credit`: methods, each with the one that it is held against, as it "
         "does not adapt to the links or lacks another part, and is otherwise the same: {powersgd_budget: powersgd}",
     )
+
+
+class UntilDecided(Settings):
+    """Seeds 1 to `first` for every method; then one at a time where a verdict is still open."""
+
+    first: int = Field(ge=3, description="Seeds of every method; fewer than 3 give no usable estimate of their spread")
+    most: int = Field(le=64, description="Seeds after which an open verdict stays open")
+    until: Literal["decided"] = Field(
+        description="decided: a method gets seeds until its loss gap's interval leaves the margin out "
+        "(edgc.report.sequential), and the baseline as many as any method"
+    )
+    spare_beaten: bool = Field(
+        False,
+        description="Whether an open method gets no further seed once one that sends fewer bytes has a clearly lower "
+        "loss: the same kind of interval, of their difference, lies above 0",
+    )
+
+    def refusals(self) -> Iterator[str]:
+        if self.most < self.first:
+            yield f"most {self.most} must be at least first {self.first}"
+
+
+def _form(value: Any) -> str:
+    return "by need" if isinstance(value, Mapping | UntilDecided) else "given"
+
+
+Seeds = Annotated[
+    Annotated[tuple[int, ...], Field(min_length=1), Tag("given")] | Annotated[UntilDecided, Tag("by need")],
+    Discriminator(_form),
+]
