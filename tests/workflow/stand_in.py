@@ -16,7 +16,7 @@ from edgc.cli import app
 from edgc.core.base.files import write_json, write_text
 from edgc.suite.config import Task, load, load_experiment
 from edgc.suite.training.evaluation import zero_shot
-from edgc.suite.training.evaluation.local_data import local_file
+from edgc.suite.training.evaluation.tasks import local_file
 from tests.fixtures.synthetic_runs import write_run
 
 

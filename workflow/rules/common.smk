@@ -14,7 +14,7 @@ from edgc.report.reference_values import EDGC as PAPER
 from edgc.report.selection import figures_of, tables_of
 from edgc.suite.config import Cluster, Corpus, Task, load, load_experiment
 from edgc.suite.training.data.corpus_files import corpus_id, input_files
-from edgc.suite.training.evaluation.local_data import evaluated_on
+from edgc.suite.training.evaluation.tasks import evaluated_on
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import canonical_json, read_json
 from edgc.suite.cluster.slurm.queue import check_site, forgets_jobs, live_jobs, runs_of

@@ -12,7 +12,7 @@ import pytest
 from edgc.core.base.files import read_json, write_json
 from edgc.suite.config import Task
 from edgc.suite.training.evaluation import zero_shot
-from edgc.suite.training.evaluation.local_data import evaluated_on, local_data, local_file
+from edgc.suite.training.evaluation.tasks import evaluated_on, local_data, local_file
 
 TASK = Task(name="stock", lm_eval="piqa", local_file="stock.jsonl")  # type: ignore[call-arg]
 CLOZE = Task(name="cloze")  # type: ignore[call-arg]

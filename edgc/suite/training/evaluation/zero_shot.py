@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json
 from edgc.suite.config import Task
-from edgc.suite.training.evaluation.local_data import evaluated_on
+from edgc.suite.training.evaluation.tasks import evaluated_on
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
