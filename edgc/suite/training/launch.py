@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edgc.core.base import files
 from edgc.core.base.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
@@ -23,9 +26,9 @@ from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.suite.training.load import check_quiet
 from edgc.suite.training.session import Session, run_folder
-from edgc.suite.training.watch import following, watching
 
-LOG = "launch.log"  #: in the run's folder: why the last start did not end well
+LOG, JOB = "launch.log", "job.json"  #: in the run's folder: why the last start did not end well; a sign of life
+BEAT_SECONDS, POLL_SECONDS = 30.0, 1.0
 
 
 def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
@@ -185,3 +188,58 @@ def write_status(spec: RunSpec, run_dir: Path, status: str, message: str) -> Non
     """How a run ended that could not say so itself."""
     record = {"status": status, "step": last_step(run_dir), "iterations": spec.training.iterations}
     files.write_json(run_dir / "status.json", record | {"message": message})
+
+
+@contextmanager
+def watching(run_dir: Path, job: Allocation | None, checkpoint_seconds: float) -> Iterator[None]:
+    """While the body runs, touch job.json, and ask the run to stop `checkpoint_seconds` before the job's time is up."""
+    path = run_dir / JOB
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT", 0))
+    files.write_json(path, {"slurm_job_id": job and job.job_id, "started": time.time(), "restarts": restarts})
+    asked_at = job.ends - checkpoint_seconds if job and job.ends else float("inf")
+
+    def look() -> None:
+        nonlocal asked_at
+        path.touch()
+        if time.time() >= asked_at:
+            stopping.request(run_dir, "timeout")
+            asked_at = float("inf")  # once is enough
+
+    with _meanwhile(look, lambda: min(BEAT_SECONDS, max(0.0, asked_at - time.time()))):
+        yield
+
+
+@contextmanager
+def following(run_dir: Path, spec: RunSpec) -> Iterator[None]:
+    """Show step, loss and remaining time of the run while the body runs; nothing where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, TextColumn("{task.fields[loss]}"), transient=True) as bar:
+        task = bar.add_task(spec.run_id, total=spec.training.iterations, loss="starting")
+
+        def look() -> None:
+            if steps := files.read_jsonl(run_dir / "steps.jsonl"):
+                bar.update(task, completed=steps[-1]["step"], loss=f"loss {steps[-1]['loss']:.3f}")
+
+        with _meanwhile(look, lambda: POLL_SECONDS):
+            yield
+
+
+@contextmanager
+def _meanwhile(look: Callable[[], None], pause: Callable[[], float]) -> Iterator[None]:
+    """While the body runs, a thread waits for the seconds that `pause` says, looks, and so on."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(pause()):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

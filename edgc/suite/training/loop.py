@@ -15,13 +15,12 @@ from edgc.core.policies.stage_alignment import ExchangeCost
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.process import Place, join, leave
 from edgc.suite.backends.training_engine import Engine, build_engine
-from edgc.suite.config import RunSpec
+from edgc.suite.config import RunSpec, Training
 from edgc.suite.config.provenance import manifest_base
-from edgc.suite.training.data.dataset import open_corpus
+from edgc.suite.training.data.dataset import Batches, open_corpus
 from edgc.suite.training.followed_links import follow
 from edgc.suite.training.node_links import network_environment
 from edgc.suite.training.recorder import Recorder
-from edgc.suite.training.step import Batches, take_step
 from edgc.suite.training.stopping import Stopping
 
 FLUSH_INTERVAL = 20  # steps between gathers of step records
@@ -150,3 +149,40 @@ def divergence(spec: RunSpec, step: int, grad_norm: float) -> str:
         f"{spec.training.lr:g}) or training.clip (now {spec.training.clip:g}), lengthen training.warmup_fraction (now "
         f"{spec.training.warmup_fraction:g}), or compress less (method {spec.method.name})"
     )
+
+
+def take_step(
+    step: int, spec: RunSpec, engine: Engine, batches: Batches, recorder: Recorder, **marks: Any
+) -> tuple[float, list[dict[str, Any]], dict[str, float]]:
+    """Take 0-based `step` and keep its row, with `marks` in it.
+
+    Returns the gradient norm, decision records, and this rank's seconds by region.
+    """
+    recorder.begin_step()
+    engine.clock.start()
+    lr = learning_rate(step, spec.training)
+    loss, grad_norm = engine.train_step(step, batches.train(step), lr)
+    decided = engine.end_step(loss)
+    seconds = engine.clock.stop()
+    engine.timed(seconds)
+    end = engine.clock.last_end("encode", "wire", "decode")
+    charges = engine.ledger.take()
+    marks |= engine.measured
+    recorder.step(step + 1, loss, grad_norm, lr, seconds, end, charges, engine.dense_bytes, marks)
+    return grad_norm, decided, seconds
+
+
+def learning_rate(step: int, t: Training) -> float:
+    """Learning rate of 0-based optimizer `step`.
+
+    The warm-up is part of the decay's steps; it reaches `lr` with its last step. Past the decay the rate stays
+    at `min_lr`.
+    """
+    decay = t.decay_iterations or t.iterations
+    warmup = round(t.warmup_fraction * decay)
+    if step < warmup:
+        return t.lr * (step + 1) / warmup
+    if step >= decay:
+        return t.min_lr
+    progress = (step - warmup) / (decay - warmup)
+    return t.min_lr + 0.5 * (math.cos(math.pi * progress) + 1.0) * (t.lr - t.min_lr)

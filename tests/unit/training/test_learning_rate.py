@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgc.suite.config import Training
-from edgc.suite.training.step import learning_rate
+from edgc.suite.training.loop import learning_rate
 
 
 def training(**settings: float) -> Training:

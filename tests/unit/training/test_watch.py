@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgc.core.base.files import read_json
 from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.training.launch import watching
 from edgc.suite.training.stopping import requested
-from edgc.suite.training.watch import watching
 from tests.fixtures.limits import HANG
 
 

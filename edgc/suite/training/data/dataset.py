@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json
+from edgc.suite.config import RunSpec
 
 
 class TokenDataset:
@@ -115,3 +116,29 @@ def _open_split(folder: Path, split: str, manifest: dict[str, Any], seq_length: 
             f"Give more text ({remedy}), or lower training.global_batch or model.seq_length."
         )
     return dataset
+
+
+class Batches:
+    """Micro-batches of token sequences for one data-parallel rank; a pure function of the step.
+
+    Every array is int64 [micro-batches, micro_batch, seq_length + 1]; together the data-parallel ranks see the
+    global batch, whose content does not depend on how many they are.
+    """
+
+    def __init__(self, spec: RunSpec, corpus: PreparedCorpus, data_rank: int) -> None:
+        self._spec, self._corpus, self._rank = spec, corpus, data_rank
+        self._sampler = Sampler(len(corpus.train), spec.seed)
+
+    def train(self, step: int) -> NDArray[np.int64]:
+        """This rank's micro-batches of 0-based `step`."""
+        return self._share(self._corpus.train, self._sampler.batch_indices(step, self._spec.training.global_batch))
+
+    def validation(self) -> list[NDArray[np.int64]]:
+        """The same first `eval_batches` global batches of held-out text every time, or as many as there are."""
+        t, held_out = self._spec.training, self._corpus.validation
+        return [self._share(held_out, b) for b in validation_batches(len(held_out), t.global_batch, t.eval_batches)]
+
+    def _share(self, dataset: TokenDataset, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        t = self._spec.training
+        own = rank_batches(indices, self._rank, self._spec.parallel.data, t.micro_batch)
+        return np.stack([dataset.batch(micro_batch) for micro_batch in own])
