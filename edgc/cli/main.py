@@ -89,8 +89,8 @@ def train(
 @app.command()
 def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results = Path("results")) -> None:
     """Time the methods of an experiment (mode time): they take turns in one launch."""
+    from edgc.suite.config.timing import Session
     from edgc.suite.training.launch import launch_session
-    from edgc.suite.training.session import Session
 
     chosen = load_experiment(experiment)
     if chosen.timing is None:

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgc.suite.training.data.corpus_files import Document, held_out
 from edgc.suite.training.data.dataset import Sampler, rank_batches
-from edgc.suite.training.data.documents import Document, held_out
 
 SIZES = st.integers(1, 200)
 SEEDS = st.integers(0, 2**32)

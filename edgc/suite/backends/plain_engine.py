@@ -24,8 +24,7 @@ from edgc.hooks import torch_ddp, torch_fsdp
 from edgc.hooks.any_loop import LoopExchange
 from edgc.suite.backends.gpt2 import build_gpt2
 from edgc.suite.backends.megatron.process import Place
-from edgc.suite.backends.memory_owners import Held, inside, local
-from edgc.suite.backends.training_engine import Engine
+from edgc.suite.backends.training_engine import Engine, Held, inside, local
 from edgc.suite.config import RunSpec
 
 ONE_BUCKET = 10**6  # megabytes

@@ -1,14 +1,17 @@
-"""What `mode: time` measures: the time of a step, of all methods in turn in one launch."""
+"""What `mode: time` measures: the time of a step, of all methods in turn in one launch, a session."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from edgc.core.base.settings import Settings
+from edgc.core.base import files
+from edgc.core.base.settings import Settings, validate
 from edgc.suite.config.rate import Rate
+from edgc.suite.config.run import RunSpec
 
 UNSHAPED = "none"  #: a link that is not limited
 
@@ -80,3 +83,28 @@ class Timing(Settings):
     def steps_of(self, cell: Cell) -> int:
         """Steps of a cell, those that do not count included."""
         return self.settle + self.steps if cell.round else self.warmup
+
+
+SESSION = "session.json"
+
+
+class Session(Settings):
+    """Methods that take turns in one launch. Each has a run's folder beside the session's own."""
+
+    timing: Timing = Field(description="Rates, rounds and cells")
+    runs: tuple[RunSpec, ...] = Field(min_length=1, description="A run a method and model, in their order")
+
+    def write(self, folder: Path) -> None:
+        """Write it into the session's folder."""
+        files.write_json(folder / SESSION, self.model_dump(mode="json"))
+
+    @classmethod
+    def read(cls, folder: Path) -> Session | None:
+        """The session of this folder; None: it is a run's."""
+        path = folder / SESSION
+        return validate(cls, files.read_json(path), str(path)) if path.is_file() else None
+
+
+def run_folder(folder: Path, spec: RunSpec) -> Path:
+    """Where a run of the session in `folder` has its records."""
+    return folder.parent / "runs" / spec.run_id

@@ -19,13 +19,12 @@ from edgc.core.exchange.costs import link_speed
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.backends.training_engine import Engine, build_engine
 from edgc.suite.config import Cell, RunSpec
-from edgc.suite.config.timing import UNSHAPED
+from edgc.suite.config.timing import UNSHAPED, Session, run_folder
 from edgc.suite.training.data.dataset import Batches, open_corpus
 from edgc.suite.training.load import Pace, Watch, own_seconds
 from edgc.suite.training.loop import divergence, take_step, write_manifest
 from edgc.suite.training.node_links import network_of
 from edgc.suite.training.recorder import Recorder, gathered
-from edgc.suite.training.session import Session, run_folder
 from edgc.suite.training.stopping import Stopping
 
 LINK_NUMEL, LINK_REPETITIONS = 2**18, 3  # of the all-reduce that measures a link: 1 MiB, as slow ones take seconds

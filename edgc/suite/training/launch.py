@@ -19,13 +19,13 @@ from edgc.core.base.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTim
 from edgc.suite.cluster.slurm import allocation
 from edgc.suite.cluster.slurm.allocation import Allocation
 from edgc.suite.config import RunSpec
+from edgc.suite.config.timing import Session, run_folder
 from edgc.suite.training import stopping
 from edgc.suite.training.agent import run_node
 from edgc.suite.training.checks import check_corpus, check_folder, check_loop, check_machine
 from edgc.suite.training.data.dataset import open_corpus
 from edgc.suite.training.failures import ERRORS, Failure, explain, read_failures, saved_step, started_again
 from edgc.suite.training.load import check_quiet
-from edgc.suite.training.session import Session, run_folder
 
 LOG, JOB = "launch.log", "job.json"  #: in the run's folder: why the last start did not end well; a sign of life
 BEAT_SECONDS, POLL_SECONDS = 30.0, 1.0

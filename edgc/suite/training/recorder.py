@@ -17,7 +17,7 @@ from edgc.core.base import files
 from edgc.core.comm import GRADIENT
 from edgc.core.comm.telemetry import REGIONS, Charge
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
-from edgc.suite.backends.memory_owners import Held, sizes
+from edgc.suite.backends.training_engine import Held, sizes
 from edgc.suite.config import RunSpec
 from edgc.suite.training.node_links import Interface
 from edgc.suite.training.probe import GradientProbe, timed

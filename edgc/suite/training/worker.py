@@ -19,9 +19,9 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
 from edgc.core.ops import backend
 from edgc.suite.config import Cluster, RunSpec
+from edgc.suite.config.timing import Session
 from edgc.suite.training.failures import ERRORS, log_path
 from edgc.suite.training.node_links import enter
-from edgc.suite.training.session import Session
 from edgc.suite.training.stopping import outlive_a_request
 
 NAME = "edgc-rank-"  #: of a forked process, before its rank

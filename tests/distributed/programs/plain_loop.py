@@ -20,8 +20,7 @@ from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
 from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
-from edgc.suite.backends.memory_owners import sizes
-from edgc.suite.backends.training_engine import build_engine
+from edgc.suite.backends.training_engine import build_engine, sizes
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
 

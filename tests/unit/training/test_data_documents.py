@@ -10,7 +10,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.suite.config import Corpus
-from edgc.suite.training.data.documents import documents
+from edgc.suite.training.data.corpus_files import documents
 
 BPE = {"kind": "bpe", "vocab_size": 300}
 

@@ -19,7 +19,7 @@ import edgc.suite.training.data.prepare
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, read_jsonl, sha256
 from edgc.suite.config import Corpus, load
-from edgc.suite.training.data.documents import documents
+from edgc.suite.training.data.corpus_files import documents
 from edgc.suite.training.data.prepare import END_OF_TEXT, FILES, make_tokenizer, prepare
 from tests.fixtures.limits import HANG
 

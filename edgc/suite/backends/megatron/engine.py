@@ -34,8 +34,7 @@ from edgc.suite.backends.megatron.optimizer import MegatronReplica, Optimizer
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.megatron.shards import Shards, kept, owners
-from edgc.suite.backends.memory_owners import Held, inside
-from edgc.suite.backends.training_engine import Engine
+from edgc.suite.backends.training_engine import Engine, Held, inside
 from edgc.suite.config import RunSpec
 from edgc.suite.config.model import TIED
 

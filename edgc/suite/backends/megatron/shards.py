@@ -15,7 +15,7 @@ from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 from edgc.core.comm import Communicator, Sharded
 from edgc.core.exchange.parameter_gather import ParameterWire, gather, rounds
-from edgc.suite.backends.memory_owners import inside
+from edgc.suite.backends.training_engine import inside
 
 
 def owners(model: DistributedDataParallel, names: Mapping[torch.nn.Parameter, str], ranks: int) -> Sharded:

@@ -27,8 +27,16 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.files import atomic_open, jsonl, read_json, sha256, write_json, write_text
 from edgc.suite.config import Corpus, Tokenizer
 from edgc.suite.config.corpus import END_OF_TEXT
-from edgc.suite.training.data.corpus_files import check_corpus, corpus_id, python_version, text_files, tokenizer_files
-from edgc.suite.training.data.documents import Document, documents, held_out
+from edgc.suite.training.data.corpus_files import (
+    Document,
+    check_corpus,
+    corpus_id,
+    documents,
+    held_out,
+    python_version,
+    text_files,
+    tokenizer_files,
+)
 
 SPLITS = ("train", "validation")
 FILES = ("train.bin", "validation.bin", "tokenizer.json", "validation.jsonl")
