@@ -5,7 +5,6 @@ Both are linear in the mean over ranks. So a hook, in a group of one, is given t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,16 +18,10 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
-from edgc.suite.training.bench.rivals import ddp_bucket, group_of_one
+from edgc.suite.training.bench.rivals import GroupOfOne, ddp_bucket
 
 RANKS, STEPS, RANK = 3, 8, 3
 SHAPES = {"a": (20, 30), "b": (7,), "c": (16, 16), "d": (30, 20), "e": (1, 12), "f": (25,)}  # 1500 elements
-
-
-@pytest.fixture(autouse=True)
-def _group() -> Iterator[None]:
-    with group_of_one("cpu"):
-        yield
 
 
 @pytest.fixture
@@ -62,7 +55,11 @@ def ours(name: str, first: dict[str, Tensor], steps: int, **options: Any) -> lis
 def theirs(hook: Any, rows: int, first: Tensor, steps: int) -> list[Tensor]:
     """rows: of all left factors together. first: all right factors, flat or as the hook keeps them."""
     state = hooks.PowerSGDState(
-        None, matrix_approximation_rank=RANK, start_powerSGD_iter=2, min_compression_rate=1, orthogonalization_epsilon=0
+        GroupOfOne(),
+        matrix_approximation_rank=RANK,
+        start_powerSGD_iter=2,
+        min_compression_rate=1,
+        orthogonalization_epsilon=0,
     )
     state.iter = 2
     left = torch.empty(rows * RANK, dtype=torch.float64)

@@ -14,7 +14,6 @@ from edgc.report.bench_figure import write_bench_figure
 from edgc.suite.training.bench import ops as report
 from edgc.suite.training.bench.cases import exchange_case, implementations
 from edgc.suite.training.bench.ops import STAGES, ShapeSet, interleaved, shape_sets
-from edgc.suite.training.bench.rivals import group_of_one
 
 SMALL = ShapeSet("small", [(300, 260), (260, 400)] * 3)
 
@@ -68,10 +67,9 @@ def test_a_wrong_implementation_is_named_and_not_timed(
 
 
 def test_all_ways_to_exchange_agree_with_the_formula() -> None:
-    with group_of_one("cpu"):
-        case = exchange_case(SMALL.shapes[:2], "cpu", kernels=False, rank=8)
-        for name in case.work:
-            assert case.error(name) <= 1e-4, name
+    case = exchange_case(SMALL.shapes[:2], "cpu", kernels=False, rank=8)
+    for name in case.work:
+        assert case.error(name) <= 1e-4, name
 
 
 def test_rounds_are_interleaved_and_the_first_is_not_counted() -> None:

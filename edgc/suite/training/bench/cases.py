@@ -69,9 +69,8 @@ def exchange_case(shapes: Shapes, device: str, kernels: bool, rank: int) -> Case
         ops["lowrank"].decode(bases, rights, wholes, grads, errors, 0, [0] * len(grads))
         copy_all(starts, rights)
 
-    hook = rivals.torch_hook_apart(memory, shapes, rank) if device == "cpu" else rivals.torch_hook(memory, grads, rank)
     work: Work = {name: partial(core, ops) for name, ops in implementations(kernels).items()}
-    work |= {"torch-hook": hook}
+    work |= {"torch-hook": rivals.torch_hook(memory, grads, rank)}
     work |= {rival.__name__: partial(rival, grads, errors, starts) for rival in (rivals.loop, rivals.eager)}
 
     def pairs(name: str, _: Any, before: list[Tensor]) -> Pairs:

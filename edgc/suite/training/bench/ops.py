@@ -27,7 +27,6 @@ from edgc.suite.config import CONFIGS, Model, load
 from edgc.suite.config.provenance import cpu_model, manifest_base, version
 from edgc.suite.training.bench import cases
 from edgc.suite.training.bench.cases import Case
-from edgc.suite.training.bench.rivals import group_of_one
 
 COLUMNS = ["op", "shape_set", "shape", "dtype", "rank", "implementation", "median_ms", "p20_ms", "p80_ms"]
 COLUMNS += ["gb_per_s", "copy_fraction", "device", "threads", "torch", "triton"]
@@ -58,8 +57,7 @@ def run(device: str, out: Path | None, quick: bool, names: list[str] | None) -> 
     failures: list[str] = []
     rows = []
     for shape_set in shape_sets(names or (known[:1] if quick else known)):
-        with group_of_one(device):
-            rows.extend(measure(shape_set, device, quick, failures.append))
+        rows.extend(measure(shape_set, device, quick, failures.append))
         data = pd.DataFrame(rows, columns=COLUMNS).astype({"rank": "Int64"})
         _show(data[data["shape_set"] == shape_set.name])
         if out is not None:  # after every set: the next one may not fit into memory

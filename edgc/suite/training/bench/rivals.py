@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from torch import Tensor
 
 
@@ -23,71 +19,47 @@ def ddp_bucket(memory: Tensor, matrices: Sequence[Tensor]) -> Any:
     )
 
 
-#: Groups are held to the end of the process. A hook's callbacks hold its group, too, and a thread of gloo frees them
-#: some time after what they complete was awaited. Were they the last to hold it, that thread would end the group, wait
-#: for itself, and abort the process.
-_GROUPS: list[object] = []
+class GroupOfOne(dist.ProcessGroup):
+    """This process alone, for PyTorch's hooks: a collective moves nothing, and is over when it is called.
+
+    gloo would end it in a thread of its own. A hook goes on to compute there, with a second pool of OpenMP threads.
+    From then on there are more of them than cores, and libgomp has every idle thread of the process sleep at once in
+    the place of waiting for more: whatever consists of many small products takes longer, for good.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)  # type: ignore[call-arg]
+
+    def allreduce(self, tensors: list[Tensor], options: Any = None) -> _Done:
+        return _Done(tensors)
 
 
-@contextmanager
-def group_of_one(device: str) -> Iterator[None]:
-    """A process group of this process alone, for PyTorch's hook: its collectives move nothing."""
-    backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    _GROUPS.append(dist.group.WORLD)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+class _Done:
+    """A collective that is over, and its future."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def get_future(self) -> _Done:
+        return self
+
+    def wait(self) -> Any:
+        return self._result
+
+    value = wait
+
+    def then(self, callback: Callable[[_Done], Any]) -> _Done:
+        return _Done(callback(self))
 
 
 def torch_hook(memory: Tensor, matrices: Sequence[Tensor], rank: int) -> Callable[[], object]:
-    """One call of `torch.distributed`'s powerSGD_hook with its defaults, in a `group_of_one`."""
+    """One call of `torch.distributed`'s powerSGD_hook with its defaults."""
     from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-    state = PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    state = PowerSGDState(GroupOfOne(), matrix_approximation_rank=rank, start_powerSGD_iter=2)
     state.iter = 2
     bucket = ddp_bucket(memory, matrices)
     return lambda: powerSGD_hook(state, bucket).wait()
-
-
-def torch_hook_apart(memory: Tensor, shapes: Sequence[tuple[int, int]], rank: int) -> Callable[[], object]:
-    """`torch_hook` in a process of its own, on the matrices of `shapes` in `memory` (on the CPU), which becomes shared.
-
-    A call waits for it. The process ends with the last reference to what is returned.
-
-    The hook's collectives end in a thread of the process group, which goes on to compute there, with a second pool of
-    OpenMP threads. From then on there are more of them than cores, and libgomp has every idle thread of the process
-    sleep at once in the place of waiting for more: whatever consists of many small products takes longer, for good.
-    """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_serve, args=(theirs, memory.share_memory_(), list(shapes), rank, torch.get_num_threads()), daemon=True
-    )
-    process.start()
-    theirs.close()
-    ours.recv()  # it is ready
-
-    def run() -> None:
-        ours.send(None)
-        ours.recv()
-
-    weakref.finalize(run, ours.close)  # which ends the other's loop
-    return run
-
-
-def _serve(pipe: Connection, memory: Tensor, shapes: list[tuple[int, int]], rank: int, threads: int) -> None:
-    torch.set_num_threads(threads)
-    with group_of_one("cpu"):
-        hook = torch_hook(memory, parts(memory, shapes), rank)
-        try:
-            while True:
-                pipe.send(None)
-                pipe.recv()
-                hook()
-        except (EOFError, BrokenPipeError):
-            return
 
 
 def loop(grads: Sequence[Tensor], errors: Sequence[Tensor], starts: Sequence[Tensor]) -> None:
