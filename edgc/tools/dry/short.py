@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from edgc.core.base import files
 from edgc.core.base.settings import validate
-from edgc.core.policies.accordion import AccordionSettings
-from edgc.core.policies.budget import BudgetSettings
-from edgc.core.policies.edgc_bits import EdgcBitsSettings
-from edgc.core.policies.falling_ratio import FallingRatioSettings
-from edgc.core.policies.fixed import FixedSettings
-from edgc.core.policies.lgreco import LGrecoSettings
-from edgc.core.policies.windowed import SampledSettings, WindowedSettings
-from edgc.core.synchronisation.local_steps import OuterSettings
-from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import RunSpec
 
 STEPS = 8
 TOKENS = 50257  # GPT-2's vocabulary
 WINDOW = 2
+#: Of policies that have such a setting.
+SHORT = {"window": WINDOW, "warmup_fraction": 0.0, "warmup_limit": 0.5, "step_limit": 1000, "part": 1}
 
 
 def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
@@ -36,23 +28,18 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         "checkpoint_interval": steps // 2,
     }  # fmt: skip
     plain["cluster"] |= {"links": None, "bind_to_cores": False}
-    policy: Any = spec.method.policy
-    if isinstance(policy, WindowedSettings):
-        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "warmup_limit": 0.5, "step_limit": 1000}
-        if isinstance(policy, SampledSettings):
-            plain["method"]["policy"]["alpha"] = 1 / WINDOW
-    elif isinstance(policy, EdgcBitsSettings):
-        plain["method"]["policy"] |= {"window": WINDOW, "warmup_fraction": 0.0, "alpha": 1 / WINDOW}
-    elif isinstance(policy, LGrecoSettings | AccordionSettings | BudgetSettings):
-        plain["method"]["policy"]["window"] = WINDOW
-    elif isinstance(policy, FallingRatioSettings):
-        plain["method"]["policy"]["part"] = 1
-    elif isinstance(policy, FixedSettings):
-        plain["method"]["policy"]["start_step"] = min(policy.start_step, WINDOW)
-    if isinstance(spec.method.synchronisation, OuterSettings):
-        streams = {"every": 2 * WINDOW, "fragments": 2, "delay": 1} if spec.method.synchronisation.delay else {}
-        paced = {"lowest": 1, "highest": 2 * WINDOW} if isinstance(spec.method.synchronisation, PacedSettings) else {}
-        plain["method"]["synchronisation"] |= {"every": WINDOW} | streams | paced
+    policy, synchronisation = plain["method"]["policy"], plain["method"]["synchronisation"]
+    policy |= {name: value for name, value in SHORT.items() if name in policy}
+    if {"alpha", "warmup_fraction"} <= policy.keys():
+        policy["alpha"] = 1 / WINDOW
+    if "start_step" in policy:
+        policy["start_step"] = min(policy["start_step"], WINDOW)
+    if "every" in synchronisation:
+        synchronisation["every"] = WINDOW
+        if synchronisation.get("delay"):
+            synchronisation |= {"every": 2 * WINDOW, "fragments": 2, "delay": 1}
+        if "highest" in synchronisation:
+            synchronisation |= {"lowest": 1, "highest": 2 * WINDOW}
     return validate(RunSpec, plain, f"dry run of {spec.run_id}")
 
 
