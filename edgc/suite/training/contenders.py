@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from edgc.core.base import files
@@ -103,8 +102,8 @@ class Contender:
             self._step += 1
             if decided:
                 self._recorder.decisions(decided)
-        own_worst = max(norms, key=lambda norm: (not math.isfinite(norm), norm))
-        used, worst = self._over_ranks(own_seconds() - own, own_worst)
+        everybody = gathered((own_seconds() - own, _worst(norms)))  # without an exchange, ranks have different norms
+        used, worst = sum(seconds for seconds, _ in everybody), _worst([norm for _, norm in everybody])
         self.engine.drain()
         self._recorder.drain()
         alone = self.spec.cluster.nodes == 1  # only then are all of the machine's processes this job's
@@ -112,13 +111,6 @@ class Contender:
         self._recorder.flush()
         if not math.isfinite(worst):
             self._message = divergence(self.spec, self._step, worst)
-
-    def _over_ranks(self, used: float, norm: float) -> tuple[float, float]:
-        """Seconds of all ranks, and the largest gradient norm: without an exchange, ranks have different ones."""
-        both = torch.tensor([used, norm], dtype=torch.float64, device=self._place.device)
-        everywhere = both.new_empty(self._place.world, 2)
-        dist.all_gather_into_tensor(everywhere.view(-1), both)
-        return float(everywhere[:, 0].sum()), float(everywhere[:, 1].max())
 
     def end(self, links: SessionLinks, reason: str | None) -> None:
         """Write where the records come from, and how it ended."""
@@ -146,6 +138,11 @@ class Contender:
             files.write_json(self._run_dir / "stages.json", record)
 
 
+def _worst(norms: list[float]) -> float:
+    """The largest; one that is not finite, if there is one."""
+    return max(norms, key=lambda norm: (not math.isfinite(norm), norm))
+
+
 class SessionLinks:
     """The links of a session: their rates are set between cells, and each is measured when it is set first."""
 
@@ -165,10 +162,8 @@ class SessionLinks:
             self._network.shape(None if rate == UNSHAPED else rate)
         dist.barrier()
         if rate not in dict(self.rates):
-            self.rates.append((rate, self._measured()))
-
-    def _measured(self) -> float | None:
-        return link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
+            measured = link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
+            self.rates.append((rate, measured))
 
     def records(self) -> list[dict[str, str | float | None]]:
         """For the manifests."""
