@@ -23,33 +23,3 @@ from edgc.suite.config.variant import Variants, shared_variants
 
 #: Everything that has files of its own, and so a JSON schema.
 KINDS: tuple[type[Named], ...] = (Experiment, Variants, Model, Method, Cluster, Corpus, Task, Calibration, Trace)
-
-__all__ = [
-    "CONFIGS",
-    "KINDS",
-    "Calibration",
-    "Cell",
-    "Cluster",
-    "Corpus",
-    "Experiment",
-    "Judgement",
-    "Method",
-    "Model",
-    "Named",
-    "Parallel",
-    "Probe",
-    "RunSpec",
-    "Stages",
-    "Task",
-    "Timing",
-    "Tokenizer",
-    "Trace",
-    "Training",
-    "UntilDecided",
-    "Variants",
-    "available",
-    "load",
-    "load_experiment",
-    "paths",
-    "shared_variants",
-]
