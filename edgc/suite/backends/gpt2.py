@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,11 +62,11 @@ def build_gpt2(model: Model, vocab_size: int, seed: int) -> GPT2LMHeadModel:
     dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), model.dropout)
     with torch.random.fork_rng(devices=[]):  # values of its own, which are not kept
         gpt2 = hf_gpt2(model, vocab_size, use_cache=False, bos_token_id=None, eos_token_id=None, **dropout)
-    drawn = {}
-    for name, parameter in gpt2.named_parameters():
-        theirs, transposed = megatron_name(name)
-        shape = parameter.shape[::-1] if transposed else parameter.shape
-        drawn[theirs] = initial_value(theirs, shape, seed, model.num_layers)
+    shapes = {name: parameter.shape for name, parameter in gpt2.named_parameters()}
+    drawn = {
+        theirs: initial_value(theirs, shapes[own][::-1] if transposed else shapes[own], seed, model.num_layers)
+        for theirs, own, transposed in _names(model.num_layers)
+    }
     gpt2.load_state_dict(hf_state(drawn, model.num_heads, vocab_size))
     return gpt2
 
@@ -81,15 +82,11 @@ def initial_value(name: str, shape: Sequence[int], seed: int, num_layers: int) -
     return torch.randn(list(shape), generator=generator) * std
 
 
-def megatron_name(name: str) -> tuple[str, bool]:
-    """Megatron's name of Hugging Face's parameter `name`, and whether it is stored transposed there."""
-    for theirs, own in TOP.items():
-        if own == name:
-            return theirs, False
-    _, _, layer, rest = name.split(".", 3)
-    module, kind = rest.rsplit(".", 1)
-    theirs, transposed = next((theirs, flip) for theirs, (own, flip) in LAYER.items() if own == module)
-    return f"decoder.layers.{layer}.{theirs}.{kind}", transposed
+def _names(layers: int) -> Iterator[tuple[str, str, bool]]:
+    """Of each parameter megatron's name, Hugging Face's, and whether it is stored transposed there."""
+    yield from ((theirs, own, False) for theirs, own in TOP.items())
+    for layer, (module, (own, transposed)), kind in product(range(layers), LAYER.items(), ("weight", "bias")):
+        yield f"decoder.layers.{layer}.{module}.{kind}", f"transformer.h.{layer}.{own}.{kind}", transposed
 
 
 def hf_state(whole: Mapping[str, torch.Tensor], num_heads: int, vocab_size: int) -> dict[str, torch.Tensor]:
@@ -104,18 +101,11 @@ def hf_state(whole: Mapping[str, torch.Tensor], num_heads: int, vocab_size: int)
 
 
 def _renamed(whole: Mapping[str, torch.Tensor], num_heads: int) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = {}
-    for name, tensor in whole.items():
-        if name in TOP:
-            state[TOP[name]] = tensor
-        elif name.startswith("decoder.layers."):
-            _, _, layer, rest = name.split(".", 3)
-            module, kind = rest.rsplit(".", 1)
-            target, transposed = LAYER[module]
-            if module.endswith("linear_qkv"):
-                tensor = _split_qkv(tensor, num_heads)
-            state[f"transformer.h.{layer}.{target}.{kind}"] = tensor.t().contiguous() if transposed else tensor
-    return state
+    layers = sum(name.endswith("linear_qkv.weight") for name in whole)
+    laid = {name: _split_qkv(t, num_heads) if ".linear_qkv." in name else t for name, t in whole.items()}
+    return {
+        own: laid[theirs].t().contiguous() if transposed else laid[theirs] for theirs, own, transposed in _names(layers)
+    }
 
 
 def _split_qkv(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
