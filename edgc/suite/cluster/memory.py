@@ -60,7 +60,7 @@ def memory_by_stage(spec: RunSpec, precision: str) -> list[Memory]:
 def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
     p = spec.parallel
     shapes = stage_parameters(spec.model, vocabulary(spec), p.tensor, p.pipeline, stage)
-    sharding = Sharding.of(spec, precision)
+    sharding = Sharding(spec, precision)
     itemsize, full = sharding.itemsize, sharding.kind == "full"
     modules = units(shapes) if full else [shapes]
     sizes = [count(module) for module in modules]

@@ -22,27 +22,20 @@ from typing import Literal
 
 from edgc.core.aggregators.workload import Workload
 from edgc.core.comm import Layout, Replicated, cut_evenly, cut_rows
-from edgc.core.exchange.parameter_gather import ParameterWire, gather_workload
+from edgc.core.exchange.parameter_gather import gather_workload
 from edgc.suite.cluster.compute import ITEMSIZE
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals
 from edgc.suite.cluster.parameters import Shape
 from edgc.suite.config import RunSpec
 
 
-@dataclass(frozen=True)
 class Sharding:
-    """`training.shard` of a run, in its data-parallel group."""
+    """`training.shard` of a run that is computed in `precision`, in its data-parallel group."""
 
-    kind: Literal["none", "optimizer", "full"]  #: none in a group of one
-    ranks: int
-    itemsize: int  #: of a parameter as it is computed with
-    wire: ParameterWire
-
-    @classmethod
-    def of(cls, spec: RunSpec, precision: str) -> Sharding:
-        """That of a run, computed in `precision`."""
-        kind, ranks = spec.training.shard, spec.parallel.data
-        return cls(kind if ranks > 1 else "none", ranks, ITEMSIZE[precision], spec.training.parameter_wire)
+    def __init__(self, spec: RunSpec, precision: str) -> None:
+        self.ranks, self.wire = spec.parallel.data, spec.training.parameter_wire
+        self.kind = spec.training.shard if self.ranks > 1 else "none"  #: none in a group of one
+        self.itemsize = ITEMSIZE[precision]  #: of a parameter as it is computed with
 
     def layout(self, shapes: Mapping[str, Shape]) -> Layout:
         """Who needs which averages of a bucket's, or an FSDP2 module's, gradients."""

@@ -47,7 +47,7 @@ class StepModel:
         p = spec.parallel
         rows = vocabulary(spec)
         self.shapes = [stage_parameters(spec.model, rows, p.tensor, p.pipeline, stage) for stage in range(p.pipeline)]
-        self.sharding = Sharding.of(spec, self.precision)
+        self.sharding = Sharding(spec, self.precision)
         self._workloads: dict[tuple[Any, ...], list[tuple[int, Workload]]] = {}  # depend on no rate
         self._layouts: dict[tuple[str, ...], Layout] = {}  # by the parameters of a bucket
         self.compressible = [self._compressible(stage) for stage in range(p.pipeline)]  #: what the method may compress
