@@ -33,8 +33,9 @@ class Finding:
 
 def doctor() -> list[Finding]:
     """Look for everything, in the order in which a user would mend it. Launches nothing but `nvidia-smi -L`."""
+    python = f"{platform.python_version()} on {cpu_count()} cores of {cpu_model()}"
     return [
-        _python(),
+        Finding("python", python, "everything", SETUP, required=True),
         _torch(),
         _backend("gloo", "training on CPUs", required=True),
         _backend("nccl", "training on GPUs", required=False),
@@ -64,11 +65,6 @@ def report(findings: list[Finding], console: Console | None = None) -> int:
     console.print(table)
     console.print(f"required and missing: {', '.join(lacking)}" if lacking else "everything required is here")
     return 1 if lacking else 0
-
-
-def _python() -> Finding:
-    found = f"{platform.python_version()} on {cpu_count()} cores of {cpu_model()}"
-    return Finding("python", found, "everything", SETUP, required=True)
 
 
 def _package(distribution: str, enables: str, remedy: str = SETUP, required: bool = False) -> Finding:

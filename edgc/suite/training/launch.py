@@ -132,7 +132,8 @@ def _supervised(spec: RunSpec, run_dir: Path, job: Allocation | None) -> Iterato
 
 def _run_nodes(spec: RunSpec, run_dir: Path, corpus_dir: Path, job: Allocation) -> tuple[list[Failure], str]:
     """Run an agent on every node to the end. The processes that failed, and what srun said if it failed."""
-    command = allocation.agent(run_dir, corpus_dir, job.endpoint(spec.cluster, spec.run_id))
+    words = (run_dir, corpus_dir, job.endpoint(spec.cluster, spec.run_id))
+    command = [sys.executable, "-m", "edgc.suite.training.agent", *map(str, words)]
     step = subprocess.Popen(
         job.srun(spec.cluster, *command), env=allocation.environment(), stderr=subprocess.PIPE, text=True
     )
@@ -178,15 +179,10 @@ def _interrupted(run_dir: Path) -> Interrupted:
     return Interrupted(f"{run_dir}: stopped by a signal; {started_again(run_dir)}")
 
 
-def last_step(run_dir: Path) -> int:
-    """The last step on record, 0 if there is none."""
-    steps = files.read_jsonl(run_dir / "steps.jsonl")
-    return steps[-1]["step"] if steps else 0
-
-
 def write_status(spec: RunSpec, run_dir: Path, status: str, message: str) -> None:
     """How a run ended that could not say so itself."""
-    record = {"status": status, "step": last_step(run_dir), "iterations": spec.training.iterations}
+    steps = files.read_jsonl(run_dir / "steps.jsonl")
+    record = {"status": status, "step": steps[-1]["step"] if steps else 0, "iterations": spec.training.iterations}
     files.write_json(run_dir / "status.json", record | {"message": message})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -123,12 +124,9 @@ def innermost(frames: Iterable[tuple[str, int]], packages: Sequence[str]) -> str
 
 
 def _frames() -> Iterator[tuple[str, int]]:
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(HERE):
-            yield shortened(file), frame.f_lineno
-        frame = frame.f_back
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if not (file := frame.f_code.co_filename).startswith(HERE):
+            yield shortened(file), line
 
 
 def shortened(file: str) -> str:

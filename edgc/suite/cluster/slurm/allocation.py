@@ -9,7 +9,6 @@ import sys
 import time
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 
 from edgc.core.base.errors import OutOfTime
 from edgc.suite.cluster.slurm.queue import ANSWER_SECONDS, ask
@@ -88,11 +87,6 @@ def environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in KEPT or not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))
     }
-
-
-def agent(run_dir: Path, corpus_dir: Path, endpoint: str) -> list[str]:
-    """The command that `Allocation.srun` starts on every node."""
-    return [sys.executable, "-m", "edgc.suite.training.agent", str(run_dir), str(corpus_dir), endpoint]
 
 
 def _seconds(left: str) -> float | None:

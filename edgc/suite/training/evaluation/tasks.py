@@ -215,8 +215,11 @@ def local_data(task: Task) -> str | None:
     try:
         path = local_file(task)
     except UserError:
+        path = None
+    if path is None:
         return None
-    return path and _digest(path)
+    about = path.stat()
+    return _digest(path, about.st_mtime_ns, about.st_size)
 
 
 def evaluated_on(run: Path, tasks: Iterable[Task]) -> dict[str, str]:
@@ -238,12 +241,7 @@ def evaluated_on(run: Path, tasks: Iterable[Task]) -> dict[str, str]:
     return {name: digest for name, digest in now.items() if digest}
 
 
-def _digest(path: Path) -> str:
-    about = path.stat()
-    return _digest_of(path, about.st_mtime_ns, about.st_size)
-
-
 @cache
-def _digest_of(path: Path, changed_ns: int, size: int) -> str:
+def _digest(path: Path, changed_ns: int, size: int) -> str:
     """Sixteen hexadecimal digits of the SHA-256; read once for all runs."""
     return sha256(path.read_bytes()).hexdigest()[:16]
