@@ -14,7 +14,7 @@ from collections.abc import Iterable
 EVERYWHERE = ("pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/")
 EXCHANGE = ("edgc/core/", "edgc/hooks/", "configs/methods/")
 RUNS = ("edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
-LAB = ("edgc/suite/cluster/slurm/", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/")
+LAB = ("edgc/suite/cluster/slurm.py", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/")
 #: Targets of the Makefile, and what each tests.
 PARTS = {
     "test-rest": (

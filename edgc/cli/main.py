@@ -105,7 +105,7 @@ def follow(
     output: Annotated[Path, typer.Argument(help="A file that the job makes")],
 ) -> None:
     """Wait for a SLURM job. Fail if it ends without making its output."""
-    from edgc.suite.cluster.slurm.queue import follow as wait_for
+    from edgc.suite.cluster.slurm import follow as wait_for
 
     wait_for(job_id, output)
 

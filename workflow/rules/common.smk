@@ -17,7 +17,7 @@ from edgc.suite.training.data.corpus_files import corpus_id, input_files
 from edgc.suite.training.evaluation.tasks import evaluated_on
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import canonical_json, read_json
-from edgc.suite.cluster.slurm.queue import check_site, forgets_jobs, live_jobs, runs_of
+from edgc.suite.cluster.slurm import check_site, forgets_jobs, live_jobs, runs_of
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
 # no reason to train again, and the report shows no path of this machine.

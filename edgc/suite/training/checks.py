@@ -11,7 +11,7 @@ from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
 from edgc.suite.cluster.network import check_possible
-from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.cluster.slurm import Allocation
 from edgc.suite.config import RunSpec
 
 

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from edgc.core.base import files
 from edgc.core.base.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
-from edgc.suite.cluster.slurm import allocation
-from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.cluster import slurm
+from edgc.suite.cluster.slurm import Allocation
 from edgc.suite.config import RunSpec
 from edgc.suite.config.timing import Session, run_folder
 from edgc.suite.training import stopping
@@ -61,7 +61,7 @@ def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
             corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
             check_corpus(spec, corpus.manifest)
             check_loop(spec)
-        job = allocation.allocation()
+        job = slurm.allocation()
         check_machine(session.runs[0], job)  # before any earlier record goes
         if job is None:
             check_quiet(session.timing.foreign_load)
@@ -88,7 +88,7 @@ def _own(run_dir: Path) -> Iterator[None]:
 def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     """Run all processes to the end, in a folder that is this process's own; see how that was."""
     status = run_dir / "status.json"
-    job = allocation.allocation()
+    job = slurm.allocation()
     check_machine(spec, job)
     begun = saved_step(run_dir)
     status.unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def _run_nodes(spec: RunSpec, run_dir: Path, corpus_dir: Path, job: Allocation) 
     words = (run_dir, corpus_dir, job.endpoint(spec.cluster, spec.run_id))
     command = [sys.executable, "-m", "edgc.suite.training.agent", *map(str, words)]
     step = subprocess.Popen(
-        job.srun(spec.cluster, *command), env=allocation.environment(), stderr=subprocess.PIPE, text=True
+        job.srun(spec.cluster, *command), env=slurm.environment(), stderr=subprocess.PIPE, text=True
     )
     try:
         _, said = step.communicate()
@@ -156,7 +156,7 @@ def _report_failure(
         raise Diverged(message)
     if job is not None and not job.answers():
         print(f"{message}\na node does not answer: waiting for SLURM to queue job {job.job_id} again", file=sys.stderr)
-        time.sleep(allocation.REQUEUE_SECONDS)
+        time.sleep(slurm.REQUEUE_SECONDS)
     if stopping.requested(run_dir) == "cancelled":
         write_status(spec, run_dir, "cancelled", "stopped by a signal")
         raise _interrupted(run_dir)

@@ -23,7 +23,7 @@ import psutil
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json, write_text
 from edgc.suite.cluster.network import Network, check_possible, check_root
-from edgc.suite.cluster.slurm.queue import ask
+from edgc.suite.cluster.slurm import ask
 
 FOLDER = Path("/run/edgc-lab")
 CONF = FOLDER / "slurm.conf"

@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from edgc.core.base.errors import OutOfTime, UserError
-from edgc.suite.cluster.slurm.allocation import PORTS, Allocation, allocation, environment
-from edgc.suite.cluster.slurm.queue import check_site, follow, forgets_jobs, live_jobs, runs_of
+from edgc.suite.cluster.slurm import (
+    PORTS,
+    Allocation,
+    allocation,
+    check_site,
+    environment,
+    follow,
+    forgets_jobs,
+    live_jobs,
+    runs_of,
+)
 from edgc.suite.config import load_experiment
 
 H100 = load_experiment("paper-h100").runs()[0].cluster
@@ -45,7 +54,7 @@ def test_live_jobs_are_those_of_this_folder(commands, tmp_path: Path) -> None:
 
 
 def test_follow_fails_where_a_job_ended_without_its_output(commands, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("edgc.suite.cluster.slurm.queue.APPEAR_SECONDS", 0.0)
+    monkeypatch.setattr("edgc.suite.cluster.slurm.APPEAR_SECONDS", 0.0)
     commands("squeue", "111\n112")
     with pytest.raises(UserError, match=r"job 11 has ended without .*trained"):
         follow(11, tmp_path / "trained")
@@ -54,7 +63,7 @@ def test_follow_fails_where_a_job_ended_without_its_output(commands, tmp_path: P
 
 
 def test_follow_asks_again_where_slurm_does_not_answer(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("edgc.suite.cluster.slurm.queue.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("edgc.suite.cluster.slurm.POLL_SECONDS", 0.0)
     asked = []
 
     def ask(*command: str) -> str:
@@ -63,13 +72,13 @@ def test_follow_asks_again_where_slurm_does_not_answer(tmp_path: Path, monkeypat
             raise UserError("slurm_load_jobs error: Unable to contact slurm controller")
         return "112"
 
-    monkeypatch.setattr("edgc.suite.cluster.slurm.queue.ask", ask)
+    monkeypatch.setattr("edgc.suite.cluster.slurm.ask", ask)
     (tmp_path / "trained").touch()
     follow(11, tmp_path / "trained")
     assert len(asked) == 4
 
     asked.clear()
-    monkeypatch.setattr("edgc.suite.cluster.slurm.queue.SILENT_SECONDS", -1.0)
+    monkeypatch.setattr("edgc.suite.cluster.slurm.SILENT_SECONDS", -1.0)
     with pytest.raises(UserError, match="Unable to contact"):
         follow(11, tmp_path / "trained")
 

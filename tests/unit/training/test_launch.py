@@ -10,7 +10,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json
-from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.cluster.slurm import Allocation
 from edgc.suite.config import RunSpec, load_experiment
 from edgc.suite.training.checks import check_folder, check_machine
 from edgc.suite.training.failures import Failure, explain

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from edgc.core.base.files import read_json
-from edgc.suite.cluster.slurm.allocation import Allocation
+from edgc.suite.cluster.slurm import Allocation
 from edgc.suite.training.launch import watching
 from edgc.suite.training.stopping import requested
 from tests.fixtures.limits import HANG
