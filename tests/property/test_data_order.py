@@ -7,36 +7,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgc.suite.training.data.corpus_files import Document, held_out
-from edgc.suite.training.data.dataset import Sampler, rank_batches
+from edgc.suite.training.data.dataset import rank_batches, training_batch
 
 SIZES = st.integers(1, 200)
 SEEDS = st.integers(0, 2**32)
 
 
-def order(sampler: Sampler, global_batch: int, start: int, stop: int) -> np.ndarray:
-    return np.concatenate([sampler.batch_indices(step, global_batch) for step in range(start, stop)])
+def order(size: int, seed: int, global_batch: int, start: int, stop: int) -> np.ndarray:
+    return np.concatenate([training_batch(size, seed, step, global_batch) for step in range(start, stop)])
 
 
 @given(size=SIZES, seed=SEEDS, global_batch=st.integers(1, 64))
 def test_every_epoch_is_a_permutation(size: int, seed: int, global_batch: int) -> None:
     epochs = 3
     steps = -(-epochs * size // global_batch)
-    seen = order(Sampler(size, seed), global_batch, 0, steps)[: epochs * size]
+    seen = order(size, seed, global_batch, 0, steps)[: epochs * size]
     assert np.array_equal(np.sort(seen.reshape(epochs, size)), np.tile(np.arange(size), (epochs, 1)))
 
 
 @given(size=st.integers(50, 200), seed=SEEDS)
 def test_epochs_and_seeds_differ(size: int, seed: int) -> None:
-    first, second = order(Sampler(size, seed), size, 0, 2).reshape(2, size)
-    other = order(Sampler(size, seed + 1), size, 0, 1)
+    first, second = order(size, seed, size, 0, 2).reshape(2, size)
+    other = order(size, seed + 1, size, 0, 1)
     assert not np.array_equal(first, second)
     assert not np.array_equal(first, other)
 
 
 @given(size=SIZES, seed=SEEDS, global_batch=st.integers(1, 32), stop=st.integers(0, 20))
 def test_resumed_equals_uninterrupted(size: int, seed: int, global_batch: int, stop: int) -> None:
-    whole = order(Sampler(size, seed), global_batch, 0, stop + 3)
-    resumed = order(Sampler(size, seed), global_batch, stop, stop + 3)
+    whole = order(size, seed, global_batch, 0, stop + 3)
+    resumed = order(size, seed, global_batch, stop, stop + 3)
     assert np.array_equal(resumed, whole[stop * global_batch :])
 
 
@@ -48,7 +48,7 @@ def test_resumed_equals_uninterrupted(size: int, seed: int, global_batch: int, s
     ranks=st.sampled_from([1, 2, 4, 8]),
 )
 def test_a_global_batch_does_not_depend_on_the_ranks(size: int, seed: int, step: int, micro: int, ranks: int) -> None:
-    whole = Sampler(size, seed).batch_indices(step, 8 * micro)
+    whole = training_batch(size, seed, step, 8 * micro)
     parts = [rank_batches(whole, rank, ranks, micro) for rank in range(ranks)]
     assert all(part.shape == (8 // ranks, micro) for part in parts)
     assert np.array_equal(np.concatenate(parts).ravel(), whole)
@@ -56,7 +56,7 @@ def test_a_global_batch_does_not_depend_on_the_ranks(size: int, seed: int, step:
 
 def test_the_order_is_the_same_on_every_machine_and_numpy() -> None:
     # PCG64 and SeedSequence are fixed for good by numpy's compatibility policy; so is this order
-    assert Sampler(8, seed=1).batch_indices(0, 8).tolist() == [2, 4, 7, 5, 0, 6, 3, 1]
+    assert training_batch(8, seed=1, step=0, global_batch=8).tolist() == [2, 4, 7, 5, 0, 6, 3, 1]
 
 
 @given(text=st.text(), fraction=st.floats(0.01, 0.99))

@@ -136,7 +136,7 @@ def follow(job_id: int, output: Path) -> None:
     answered = time.monotonic()
     while True:
         try:
-            if not _alive(job_id):
+            if str(job_id) not in ask("squeue", "--me", "--noheader", f"--states={ALIVE}", "--format=%i").split():
                 break
             answered = time.monotonic()
         except UserError:
@@ -148,10 +148,6 @@ def follow(job_id: int, output: Path) -> None:
         if time.monotonic() > deadline:
             raise UserError(f"SLURM job {job_id} has ended without {output}; start the workflow again to go on")
         time.sleep(1)
-
-
-def _alive(job_id: int) -> bool:
-    return str(job_id) in ask("squeue", "--me", "--noheader", f"--states={ALIVE}", "--format=%i").split()
 
 
 def check_site(cluster: Cluster) -> None:

@@ -70,7 +70,9 @@ class ChargedP2P(P2PCommunicator):
                 to_prev = None if tensor_send_prev is None else backward.encode(tensor_send_prev)
             from_prev = forward.buffer(tensor_shape, kind, on) if recv_prev else None
             from_next = backward.buffer(tensor_shape, kind, on) if recv_next else None
-            self._charge(to_next, to_prev)
+            for sent in (to_next, to_prev):
+                if sent is not None:
+                    self._ledger.charge(PIPELINE, sent.nbytes, sent.nbytes)
             self._exchange(to_next, to_prev, from_prev, from_next)
             with self._coding():
                 activation = None if from_prev is None else forward.decode(from_prev, tensor_shape, kind)
@@ -110,12 +112,6 @@ class ChargedP2P(P2PCommunicator):
         """The clock's region of codecs, where there are any."""
         coded = self.training and self._compresses
         return self._ledger.clock.region(PIPELINE) if coded else nullcontext()
-
-    def _charge(self, *sent: torch.Tensor | None) -> None:
-        for tensor in sent:
-            if tensor is not None:
-                size = tensor.numel() * tensor.element_size()
-                self._ledger.charge(PIPELINE, size, size)
 
     def state_dict(self) -> dict[str, Any]:
         """What this stage's senders remember: error feedback and warm factors."""

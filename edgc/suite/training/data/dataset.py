@@ -37,23 +37,14 @@ class TokenDataset:
         return self.tokens[indices[:, None] * self.seq_length + offsets].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """The order of training sequences, shuffled every epoch. Without state: the step is all it needs."""
+def training_batch(num_sequences: int, seed: int, step: int, global_batch: int) -> NDArray[np.int64]:
+    """Sequence numbers [global_batch] of the step, counted from 0 (steps done before it), shuffled every epoch.
 
-    num_sequences: int
-    seed: int
-
-    def batch_indices(self, step: int, global_batch: int) -> NDArray[np.int64]:
-        """Sequence numbers [global_batch] of the step, counted from 0 (steps done before it).
-
-        Every sequence comes once an epoch. Epochs follow each other without a gap: a batch may end one and
-        begin the next.
-        """
-        positions = np.arange(step * global_batch, (step + 1) * global_batch)
-        epochs, offsets = np.divmod(positions, self.num_sequences)
-        parts = [_permutation(self.seed, int(e), self.num_sequences)[offsets[epochs == e]] for e in np.unique(epochs)]
-        return np.concatenate(parts)
+    Every sequence comes once an epoch. Epochs follow each other without a gap: a batch may end one and begin the next.
+    """
+    positions = np.arange(step * global_batch, (step + 1) * global_batch)
+    epochs, offsets = np.divmod(positions, num_sequences)
+    return np.concatenate([_permutation(seed, int(e), num_sequences)[offsets[epochs == e]] for e in np.unique(epochs)])
 
 
 @lru_cache(maxsize=2)  # a batch touches two epochs at most where they meet
@@ -127,11 +118,11 @@ class Batches:
 
     def __init__(self, spec: RunSpec, corpus: PreparedCorpus, data_rank: int) -> None:
         self._spec, self._corpus, self._rank = spec, corpus, data_rank
-        self._sampler = Sampler(len(corpus.train), spec.seed)
 
     def train(self, step: int) -> NDArray[np.int64]:
         """This rank's micro-batches of 0-based `step`."""
-        return self._share(self._corpus.train, self._sampler.batch_indices(step, self._spec.training.global_batch))
+        spec, dataset = self._spec, self._corpus.train
+        return self._share(dataset, training_batch(len(dataset), spec.seed, step, spec.training.global_batch))
 
     def validation(self) -> list[NDArray[np.int64]]:
         """The same first `eval_batches` global batches of held-out text every time, or as many as there are."""
