@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -77,37 +78,24 @@ def prepare(corpus: Corpus, out: Path) -> dict[str, Any]:
     return manifest
 
 
-class _Split:
-    """One side of the split while it is written."""
-
-    def __init__(self, stream: IO[bytes], end_of_text: int) -> None:
-        self.stream = stream
-        self.end_of_text = end_of_text
-        self.counts = {"documents": 0, "bytes": 0, "tokens": 0}
-
-    def add(self, document: Document, ids: list[int]) -> None:
-        self.stream.write(np.array([*ids, self.end_of_text], dtype="<u2").tobytes())
-        self.counts["documents"] += 1
-        self.counts["bytes"] += document.num_bytes
-        self.counts["tokens"] += len(ids) + 1
-
-
-def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, dict[str, int]]:
+def _tokenise(corpus: Corpus, tokenizer: tokenizers.Tokenizer, out: Path) -> dict[str, Counter[str]]:
     """Write both splits' tokens and validation.jsonl. Returns documents, bytes and tokens of each."""
     end_of_text = tokenizer.get_vocab()[END_OF_TEXT]
     excerpt = HELD_OUT_CHARACTERS  # that are left
+    counts: dict[str, Counter[str]] = {side: Counter() for side in SPLITS}
     with ExitStack() as stack:
-        splits = {s: _Split(stack.enter_context(atomic_open(out / f"{s}.bin", "wb")), end_of_text) for s in SPLITS}
+        streams = {side: stack.enter_context(atomic_open(out / f"{side}.bin", "wb")) for side in SPLITS}
         text_stream = stack.enter_context(atomic_open(out / "validation.jsonl"))
         for batch in _progress(_batches(documents(corpus)), corpus.name):
             encodings = tokenizer.encode_batch_fast([document.text for document in batch])
             for document, encoding in zip(batch, encodings, strict=True):
                 side = SPLITS[held_out(document, corpus.validation_fraction)]
-                splits[side].add(document, encoding.ids)
+                ids = np.array([*encoding.ids, end_of_text], dtype="<u2")
+                streams[side].write(ids.tobytes())
+                counts[side].update(documents=1, bytes=document.num_bytes, tokens=len(ids))
                 if side == "validation" and (text := document.text[:excerpt]):
                     excerpt -= len(text)
                     text_stream.write(jsonl([{"id": document.id, "text": text}]))
-        counts = {name: split.counts for name, split in splits.items()}
         _check_both_sides(corpus, counts)
     return counts
 
@@ -137,7 +125,7 @@ def _progress(batches: Iterator[list[Document]], name: str) -> Iterator[list[Doc
             progress.update(task, description=f"{name}: {total / 1e6:.0f} MB of text tokenised")
 
 
-def _check_both_sides(corpus: Corpus, counts: dict[str, dict[str, int]]) -> None:
+def _check_both_sides(corpus: Corpus, counts: dict[str, Counter[str]]) -> None:
     train, validation = (counts[name]["documents"] for name in SPLITS)
     if train and validation:
         return
