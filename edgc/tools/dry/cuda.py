@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +57,7 @@ class Cuda:
             "synchronize": self._synchronize,
             "Event": _event(self),
             "Stream": Stream,
-            "stream": _on_stream,
+            "stream": contextlib.nullcontext,  # with the stream: work is done in the order of the calls
             "current_stream": lambda device=None: Stream(device),
             "default_stream": lambda device=None: Stream(device),
             "default_generators": self._generators,
@@ -132,8 +132,3 @@ def _event(cuda: Cuda) -> Callable[..., Any]:
             return (end._at - self._at) / 1e3
 
     return Event
-
-
-@contextlib.contextmanager
-def _on_stream(stream: Stream | None) -> Iterator[None]:
-    yield

@@ -107,7 +107,8 @@ def crash(network: Network, node: str) -> None:
         if not (pids := network.pids(node)):
             return
         for pid in pids:
-            _signal(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     raise UserError(f"lab: processes {network.pids(node)} of node {node} do not end")
 
@@ -212,8 +213,3 @@ def _end(process: psutil.Process) -> None:
         except psutil.TimeoutExpired:
             process.kill()
             process.wait(5)
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

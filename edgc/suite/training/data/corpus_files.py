@@ -47,10 +47,11 @@ def corpus_id(corpus: Corpus) -> str:
 def check_corpus(corpus: Corpus) -> None:
     """Raise `UserError` if a variable is unset, a file missing or empty, or the hub off. Reads no text."""
     input_files(corpus)
-    if corpus.source == "hub" and (switch := _offline_switch()):
+    on = [name for name in OFFLINE_SWITCHES if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")]
+    if corpus.source == "hub" and on:
         raise UserError(
             f"corpus.dataset {corpus.dataset} ({corpus.name}) is streamed from the Hugging Face hub,\n"
-            f"but {switch} is set. Unset it, or use a corpus with source: files or stdlib."
+            f"but {on[0]} is set. Unset it, or use a corpus with source: files or stdlib."
         )
 
 
@@ -116,23 +117,17 @@ def _matches(pattern: str, corpus_name: str) -> list[Path]:
 
 def _stdlib_files(root: Path) -> dict[str, Path]:
     labels = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
-    kept = {label: labels[label] for label in sorted(labels) if _is_text(label)}
+    kept = {
+        label: labels[label]
+        for label in sorted(labels)
+        if NOT_STDLIB.isdisjoint(label.split("/")) and not label.startswith(GENERATED_PREFIXES)
+    }
     if not kept:
         raise UserError(
             f"corpus.source stdlib: no Python source in {root}; this interpreter has its library compiled.\n"
             "Use another Python, or a corpus with source: files."
         )
     return kept
-
-
-def _is_text(label: str) -> bool:
-    parts = label.split("/")
-    return NOT_STDLIB.isdisjoint(parts) and not parts[0].startswith(GENERATED_PREFIXES)
-
-
-def _offline_switch() -> str | None:
-    on = {"1", "ON", "YES", "TRUE"}
-    return next((name for name in OFFLINE_SWITCHES if os.environ.get(name, "").upper() in on), None)
 
 
 class Document(NamedTuple):
