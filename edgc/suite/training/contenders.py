@@ -114,7 +114,8 @@ class Contender:
 
     def end(self, links: SessionLinks, reason: str | None) -> None:
         """Write where the records come from, and how it ended."""
-        write_manifest(self.spec, self._run_dir, self._corpus, self.engine, links.rates[0][1], rates=links.records())
+        rates = [{"rate": rate, "all_reduce_bytes_per_second": measured} for rate, measured in links.rates]
+        write_manifest(self.spec, self._run_dir, self._corpus, self.engine, links.rates[0][1], rates=rates)
         self._recorder.memory(self.engine.held())
         status = "diverged" if self._message else reason or "done"
         iterations, parameters = self.spec.training.iterations, self.engine.num_parameters
@@ -164,7 +165,3 @@ class SessionLinks:
         if rate not in dict(self.rates):
             measured = link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
             self.rates.append((rate, measured))
-
-    def records(self) -> list[dict[str, str | float | None]]:
-        """For the manifests."""
-        return [{"rate": rate, "all_reduce_bytes_per_second": measured} for rate, measured in self.rates]

@@ -75,17 +75,14 @@ def enter(cluster: Cluster, local_rank: int) -> None:
 HEADERS = 14 + 20 + 32  #: bytes of a packet: Ethernet, IPv4, TCP with its time stamps
 
 
-class Interface:
-    """What this process's own interface has sent; nothing where it has none of its own."""
+def sent(cluster: Cluster) -> int | None:
+    """Bytes that the packets of this process's own interface carried since it exists; None where it has none.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._own = cluster.links is not None
-
-    def sent(self) -> int | None:
-        """Bytes that its packets carried since it exists, without their headers: an acknowledgement carries nothing."""
-        if not self._own:
-            return None
-        counted = psutil.net_io_counters(pernic=True, nowrap=False).get(INTERFACE)
-        if counted is None:
-            raise RuntimeError(f"this process has no interface {INTERFACE}")
-        return counted.bytes_sent - HEADERS * counted.packets_sent
+    Without their headers: an acknowledgement carries nothing.
+    """
+    if cluster.links is None:
+        return None
+    counted = psutil.net_io_counters(pernic=True, nowrap=False).get(INTERFACE)
+    if counted is None:
+        raise RuntimeError(f"this process has no interface {INTERFACE}")
+    return counted.bytes_sent - HEADERS * counted.packets_sent

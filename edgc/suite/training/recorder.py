@@ -19,7 +19,7 @@ from edgc.core.comm.telemetry import REGIONS, Charge
 from edgc.core.exchange.parameter_gather import TAG as PARAMETERS
 from edgc.suite.backends.training_engine import Held, sizes
 from edgc.suite.config import RunSpec
-from edgc.suite.training.node_links import Interface
+from edgc.suite.training import node_links
 from edgc.suite.training.probe import GradientProbe, timed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Recorder:
         self.probe = probe_of(spec, place)  #: for the exchange
         self._wants_events = spec.training.tensorboard and place.rank == 0
         self._events: Events | None = None
-        self._interface = Interface(spec.cluster)
+        self._cluster = spec.cluster
         self._sent: int | None = None
 
     def begin_step(self) -> None:
@@ -66,7 +66,7 @@ class Recorder:
         Or, after another step, from that one's end on: a slow link still carries a step's last bytes when it is over.
         """
         if not self._rows:
-            self._sent = self._interface.sent()
+            self._sent = node_links.sent(self._cluster)
 
     def step(
         self, step: int, loss: torch.Tensor, grad_norm: float, lr: float,
@@ -82,7 +82,7 @@ class Recorder:
         sums = [gradient.payload_bytes, gradient.wire_bytes, dense_bytes]
         sums += [charges.get(tag, Charge()).wire_bytes for tag in TAGS]
         sums.append(charges.get(PARAMETERS, Charge()).payload_bytes)
-        if (sent := self._interface.sent()) is not None and self._sent is not None:
+        if (sent := node_links.sent(self._cluster)) is not None and self._sent is not None:
             sums.append(sent - self._sent)
             self._sent = sent
         known = torch.tensor([*sums, peak_memory(self._device), exchange_end], dtype=torch.float64, device=self._device)
@@ -113,7 +113,7 @@ class Recorder:
         if self._sent is None or not self._local:
             return
         dist.barrier()  # whoever passes it has received everything: so nothing is on its way
-        before, self._sent = self._sent, self._interface.sent() or 0
+        before, self._sent = self._sent, node_links.sent(self._cluster) or 0
         self._local[-1][len(SUMS)] += self._sent - before
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from edgc.core.comm import TorchCommunicator, torch_group
 from edgc.core.comm.telemetry import Ledger
 from edgc.suite.config import Cluster
-from edgc.suite.training.node_links import Interface
+from edgc.suite.training.node_links import sent
 
 ELEMENTS = 1 << 20
 
@@ -34,16 +34,16 @@ def main() -> None:
         "all_reduce": lambda: comm.all_reduce(tensor).wait(),
         "gloo's own": gloos_own,
     }
-    cluster = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": comm.size}
-    interface, report = Interface(Cluster.model_validate(cluster | {"links": {}})), {}
+    plain = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": comm.size}
+    cluster, report = Cluster.model_validate(plain | {"links": {}}), {}
     for name, call in calls.items():
         call()  # connections are made
         comm.ledger.take()
         dist.barrier()
-        before = interface.sent()
+        before = sent(cluster)
         call()
         dist.barrier()
-        after = interface.sent()
+        after = sent(cluster)
         assert before is not None
         assert after is not None
         every = torch.empty(comm.size)

@@ -19,7 +19,7 @@ from edgc.core.comm.telemetry import Ledger
 from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
 from edgc.suite.config import Cluster, Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
-from edgc.suite.training.node_links import Interface
+from edgc.suite.training.node_links import sent
 
 STEPS = 4
 MODEL = {"hidden_size": 128, "num_heads": 4}  # a megabyte and a half of parameters: messages, not greetings
@@ -45,17 +45,17 @@ def main(cases: list[str]) -> None:
 def measured(engine: MegatronEngine, place: Place) -> dict[str, float]:
     """Bytes of all ranks: what interfaces sent, and what the ledger charged to gradients and to parameters."""
     cluster = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": place.world}
-    interface = Interface(Cluster.model_validate(cluster | {"links": {}}))
+    interface = Cluster.model_validate(cluster | {"links": {}})
     text = np.random.default_rng(0).integers(0, 40, (1 + STEPS, GLOBAL, SEQ + 1))
     order = rank_batches(np.arange(GLOBAL), place.data, place.world, MICRO)
     engine.train_step(0, text[0][order], 1e-2)  # connections are made
     engine.ledger.take()
     dist.barrier()
-    before = interface.sent()
+    before = sent(interface)
     for step in range(1, 1 + STEPS):
         engine.train_step(step, text[step][order], 1e-2)
     dist.barrier()
-    after = interface.sent()
+    after = sent(interface)
     assert before is not None
     assert after is not None
     charges = engine.ledger.take()
