@@ -21,11 +21,11 @@ from edgc.suite.training.node_links import network_of, set_rates
 LINK = "link_mbit"
 
 
-def follow(cluster: Cluster, rank: int) -> FollowedLinks:
-    """The cluster's trace, to be followed on this rank of the job; where it has none, nothing."""
+def follow(cluster: Cluster, rank: int) -> BySteps | BySeconds | None:
+    """The cluster's trace, if this rank of the job has to follow one: then it tells it of every step."""
     trace = cluster.links.trace if cluster.links else None
     if trace is None:
-        return FollowedLinks()
+        return None
     network, processes = network_of(cluster), cluster.processes
 
     def apply(rates: tuple[str, ...]) -> None:
@@ -33,21 +33,10 @@ def follow(cluster: Cluster, rank: int) -> FollowedLinks:
 
     if trace.clock == "steps":
         return BySteps(trace, processes, apply if rank == 0 else lambda _: None, dist.barrier)
-    return BySeconds(trace, processes, apply) if rank == 0 else FollowedLinks()
+    return BySeconds(trace, processes, apply) if rank == 0 else None
 
 
-class FollowedLinks:
-    """What a loop tells about its steps, all ranks alike. Nothing follows a trace here."""
-
-    def begin_step(self, step: int, seconds: float) -> None:
-        """Right before 0-based `step`; `seconds` of training are over. Raises what setting a rate has raised."""
-
-    def end_step(self) -> Mapping[str, float]:
-        """Right after it: `LINK` for its record. Raises as `begin_step` does."""
-        return {}
-
-
-class BySteps(FollowedLinks):
+class BySteps:
     """A trace whose clock counts steps. `apply` sets all rates; `together` waits for all ranks."""
 
     def __init__(
@@ -57,6 +46,7 @@ class BySteps(FollowedLinks):
         self._rates: tuple[str, ...] = ()  # nobody knows what an earlier start has left
 
     def begin_step(self, step: int, seconds: float) -> None:
+        """Right before 0-based `step`; `seconds` of training are over."""
         rates = self._trace.rates(step, self._processes)
         if rates != self._rates:
             self._apply(rates)
@@ -64,10 +54,11 @@ class BySteps(FollowedLinks):
             self._together()  # no rank sends at the old rate
 
     def end_step(self) -> Mapping[str, float]:
+        """Right after it: `LINK` for its record."""
         return {LINK: slowest(self._rates)}
 
 
-class BySeconds(FollowedLinks):
+class BySeconds:
     """A trace whose clock counts seconds of training: a thread sets all rates by `apply` when it is time."""
 
     def __init__(
@@ -86,6 +77,7 @@ class BySeconds(FollowedLinks):
         threading.Thread(target=self._watch, daemon=True).start()
 
     def begin_step(self, step: int, seconds: float) -> None:
+        """As `BySteps`. Raises what setting a rate has raised since."""
         with self._state:
             self._set(seconds)
             self._raise()
@@ -94,6 +86,7 @@ class BySeconds(FollowedLinks):
             self._state.notify()
 
     def end_step(self) -> Mapping[str, float]:
+        """As `BySteps`. Raises as `begin_step` does."""
         with self._state:
             end, self._begun = self._now(), None
             self._raise()

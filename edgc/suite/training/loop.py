@@ -57,9 +57,11 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     followed = follow(spec.cluster, place.rank)
     for step in range(first, iterations):
         finished = step + 1
-        followed.begin_step(step, recorder.training_seconds)
+        if followed:
+            followed.begin_step(step, recorder.training_seconds)
         grad_norm, decided, _ = take_step(step, spec, engine, batches, recorder)
-        recorder.mark_last(**followed.end_step())
+        if followed:
+            recorder.mark_last(**followed.end_step())
         if not math.isfinite(grad_norm):
             recorder.flush()
             message = divergence(spec, finished, grad_norm)
