@@ -40,7 +40,7 @@ class StepModel:
         """`precision`: of compute, where it is not the run's own. `chunks`: of the model on a stage (interleaving)."""
         self.spec, self.calibration, self.chunks = spec, calibration, chunks
         self.precision = precision or spec.training.precision
-        self.transfers = Transfers.of(spec, calibration)
+        self.transfers = Transfers(spec.cluster, spec.parallel, calibration)
         self.stages: list[StageSeconds] = stages(spec, calibration, self.transfers, self.precision)
         settings = spec.method.aggregator
         self._aggregator = MECHANISMS[settings.name](settings)  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ class StepModel:
         for name in ("floor", "_pipeline", "_last_gather"):
             other.__dict__.pop(name, None)
         other.spec, other.calibration = spec, calibration
-        other.transfers = Transfers.of(spec, calibration)
+        other.transfers = Transfers(spec.cluster, spec.parallel, calibration)
         other.stages = stages(spec, calibration, other.transfers, self.precision)
         return other
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm import wire_factor
-from edgc.suite.config import Calibration, Cluster, Parallel, RunSpec
+from edgc.suite.config import Calibration, Cluster, Parallel
 from edgc.suite.config.rate import bits_per_second
 
 Kind = Literal["data", "tensor", "neighbours", "ends", "fused"]  #: of groups of ranks
@@ -44,19 +44,14 @@ class RankGroup:
     sharing: int  #: groups of its kind that use the busiest node's link at the same time
 
 
-@dataclass(frozen=True)
 class Transfers:
-    """Seconds of what a job sends. Ranks are megatron's: tensor fastest, then data, then pipeline."""
+    """Seconds of what a job sends. Ranks are megatron's: tensor fastest, then data, then pipeline.
 
-    cluster: Cluster
-    parallel: Parallel
-    calibration: Calibration
-    link_bytes_s: float  #: what a collective gets through one node's link
+    Raises `UserError` if the cluster's file does not say how fast its links are.
+    """
 
-    @classmethod
-    def of(cls, spec: RunSpec, calibration: Calibration) -> Transfers:
-        """Those of a run. Raises `UserError` if the cluster's file does not say how fast its links are."""
-        cluster = spec.cluster
+    def __init__(self, cluster: Cluster, parallel: Parallel, calibration: Calibration) -> None:
+        self.cluster, self.parallel, self.calibration = cluster, parallel, calibration
         if cluster.links and cluster.links.rate:
             bits = bits_per_second(cluster.links.rate)
         elif cluster.link_gbit:
@@ -65,7 +60,7 @@ class Transfers:
             raise UserError(
                 f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one: --link 200gbit"
             )
-        return cls(cluster, spec.parallel, calibration, bits / 8 * calibration.link_efficiency)
+        self.link_bytes_s = bits / 8 * calibration.link_efficiency  #: what a collective gets through one node's link
 
     def group(self, kind: Kind, stage: int = 0) -> RankGroup:
         """The groups of a kind: data-parallel ones of a stage; tensor-parallel ones; pairs of ranks of a stage and of

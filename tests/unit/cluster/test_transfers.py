@@ -18,7 +18,8 @@ def transfers() -> Transfers:
     cluster = Cluster.model_validate(
         {"name": "c", "device": "cpu", "device_model": "CPU", "nodes": 4, "processes_per_node": 1, "link_gbit": 8}
     )
-    return Transfers(cluster, Parallel(data=SIZE), load(Calibration, "v100"), link_bytes_s=1e9)  # type: ignore[call-arg]
+    calibration = load(Calibration, "v100").model_copy(update={"link_efficiency": 1.0})
+    return Transfers(cluster, Parallel(data=SIZE), calibration)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("crosses", [False, True])
