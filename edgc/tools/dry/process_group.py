@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import FakeWork, HashStore
 from torch.cuda import nccl
 
 from edgc.core.base.files import atomic_open
@@ -28,25 +28,6 @@ TYPES = {
 }  # fmt: skip
 BITWISE = {"BAND", "BOR", "BXOR"}
 SECONDS = 600.0  #: for an answer: of a process that imports torch beside others on a slow machine
-
-
-class FinishedWork(dist.Work):
-    """Complete at once. A future of it holds the tensors, as PyTorch's own hooks want."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def get_future(self) -> torch.futures.Future:
-        future: torch.futures.Future = torch.futures.Future()
-        future.set_result(self._tensors)
-        return future
 
 
 class DryGroup(dist.ProcessGroup):
@@ -68,7 +49,7 @@ class DryGroup(dist.ProcessGroup):
         reduction: Any = None,
         peer: int | None = None,
         splits: Any = None,
-    ) -> FinishedWork:
+    ) -> FakeWork:
         """Note a call that hands in one tensor. Raises `Refused` for what NCCL would refuse, or hang or crash by."""
         (tensor,) = handed
         self._check(operation, *outputs, tensor)
@@ -83,7 +64,7 @@ class DryGroup(dist.ProcessGroup):
                 splits, BATCH.number, first, self._notes.now(),
             )
         )  # fmt: skip
-        return FinishedWork([tensor])
+        return FakeWork()
 
     def _check(self, operation: str, *tensors: torch.Tensor) -> None:
         """What NCCL wants of tensors. Raises `Refused`."""
@@ -107,34 +88,34 @@ class DryGroup(dist.ProcessGroup):
             raise self._notes.refuse(f"{operation}: the output has {found} elements, {self.size()} ranks fill {wanted}")
 
     # torch.distributed calls these by the names of its C++ interface
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> FinishedWork:
+    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> FakeWork:
         return self._note("all_reduce", tensors, reduction=options.reduceOp if options else "SUM")
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
+    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> FakeWork:
         return self._note("broadcast", tensors, peer=options.rootRank)
 
-    def reduce(self, tensors: list[torch.Tensor], options: Any) -> FinishedWork:
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> FakeWork:
         return self._note("reduce", tensors, reduction=options.reduceOp, peer=options.rootRank)
 
-    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FakeWork:
         self._check_sizes("all_gather", output.numel(), tensor.numel() * self.size())
         return self._note("all_gather", [tensor], output)
 
     def allgather(
         self, outputs: list[list[torch.Tensor]], tensors: list[torch.Tensor], options: Any = None
-    ) -> FinishedWork:
+    ) -> FakeWork:
         (parts,) = outputs
         for part in parts:
             self._check_sizes("all_gather", part.numel() * self.size(), tensors[0].numel() * self.size())
         return self._note("all_gather", tensors, *parts)
 
-    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FinishedWork:
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> FakeWork:
         self._check_sizes("reduce_scatter", output.numel() * self.size(), tensor.numel())
         return self._note("reduce_scatter", [tensor], output, reduction=options.reduceOp if options else "SUM")
 
     def all_to_all_single(
         self, output: torch.Tensor, tensor: torch.Tensor, received: list[int], sent: list[int], options: Any = None
-    ) -> FinishedWork:
+    ) -> FakeWork:
         if not received and not sent:
             self._check_sizes("all_to_all", output.numel(), tensor.numel())
             return self._note("all_to_all", [tensor], output)
@@ -143,14 +124,14 @@ class DryGroup(dist.ProcessGroup):
                 raise self._notes.refuse(f"all_to_all: {what} {parts} do not add up to {len(whole)} for {self.size()}")
         return self._note("all_to_all", [tensor], output, splits=(tuple(sent), tuple(received)))
 
-    def barrier(self, opts: Any = None) -> FinishedWork:
+    def barrier(self, opts: Any = None) -> FakeWork:
         token = torch.empty(1, device=torch.device("cuda", torch.cuda.current_device()))
         return self._note("barrier", [token])
 
-    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
+    def send(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FakeWork:
         return self._note("send", tensors, peer=peer)
 
-    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FinishedWork:
+    def recv(self, tensors: list[torch.Tensor], peer: int, tag: int = 0) -> FakeWork:
         return self._note("recv", tensors, peer=peer)
 
 
