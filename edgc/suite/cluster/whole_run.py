@@ -119,14 +119,11 @@ def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
     highest = max((min(shape) for shape in shapes.values()), default=0)
     if model.spec.parallel.data == 1 or highest < 4:
         return None
-    dense = model.exchange_seconds(stage, Decision())
-    points = {2: [model.exchange_seconds(stage, Decision(Rank(2)))]}
-    rank = 4
-    while True:
+    dense, points, rank = model.exchange_seconds(stage, Decision()), {}, 2
+    while rank <= 4 or (rank <= highest and points[rank // 2][0] < dense):
         points[rank] = [model.exchange_seconds(stage, Decision(Rank(rank)))]
-        if points[rank][0] >= dense or 2 * rank > highest:
-            return fit(points, [dense])
         rank *= 2
+    return fit(points, [dense])
 
 
 def _mean(model: StepModel, stage: int, decision: Decision) -> float | None:
