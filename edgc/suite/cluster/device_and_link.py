@@ -73,10 +73,6 @@ class Timeline:
         """The device waits."""
         self.now = max(self.now, until)
 
-    def busy(self, seconds: float) -> None:
-        """The device does something else than the exchange."""
-        self.now += seconds
-
     def total(self, what: str) -> float:
         """Seconds spent on something."""
         return sum(span.end - span.begin for span in self.spans if span.what == what)
@@ -127,8 +123,8 @@ def exchange_beside(timeline: Timeline, workloads: Sequence[Workload], until_mid
     """
     turns = Turns()
     under_way = [turns.start(steps(timeline, workload), launch_previous=False) for workload in workloads]
-    timeline.busy(until_middle)
+    timeline.wait(timeline.now + until_middle)
     turns.advance()
-    timeline.busy(until_end)
+    timeline.wait(timeline.now + until_end)
     for bucket in under_way:
         turns.finish(bucket)
