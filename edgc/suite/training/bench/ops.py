@@ -103,11 +103,6 @@ class ShapeSet(NamedTuple):
         """Elements of all matrices."""
         return sum(m * n for m, n in self.shapes)
 
-    @property
-    def words(self) -> str:
-        """As printed in the column `shape`."""
-        return f"{len(self.shapes)} matrices, {self.numel / 1e6:.1f}M"
-
 
 def shape_sets(names: list[str] | None = None, configs: Path = CONFIGS) -> list[ShapeSet]:
     """Those of `STAGES` with these names, or all."""
@@ -213,7 +208,7 @@ def _fixed(device: str, shape_set: ShapeSet) -> dict[str, Any]:
     """Columns that are equal in all rows of a shape set."""
     return {
         "shape_set": shape_set.name,
-        "shape": shape_set.words,
+        "shape": f"{len(shape_set.shapes)} matrices, {shape_set.numel / 1e6:.1f}M",
         "dtype": "fp32",
         "device": cpu_model() if device == "cpu" else torch.cuda.get_device_name(),
         "threads": torch.get_num_threads(),
