@@ -1,7 +1,6 @@
 """A figure for the page, with what its reader can ask of it, and as a file: SVG, PNG or PDF out of one declaration.
 
-A figure's module says what is drawn (see `edgc.report.figures`), `edgc.report.vega` of what. Equal data give equal
-files.
+A figure says what is drawn (see `edgc.report.figure`), `edgc.report.vega` of what. Equal data give equal files.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
 from edgc.core.base.files import atomic_open
+from edgc.report.figure import Figure
 from edgc.report.style import MARKERS, Look
 from edgc.report.vega import LABEL, Layer, Spec, View, say
 
@@ -57,11 +56,11 @@ CONFIG: Spec = {
 }
 
 
-def panels(figure: ModuleType, data: pd.DataFrame) -> dict[str, Sequence[View]]:
-    """The views of every panel: of each value of the data's column `panel`, or as the module says."""
+def panels(figure: Figure, data: pd.DataFrame) -> dict[str, Sequence[View]]:
+    """The views of every panel: of each value of the data's column `panel`, or as the figure says."""
     if data.empty:
         return {}
-    by = figure.panel(data) if hasattr(figure, "panel") else data["panel" if "panel" in data else "model"]
+    by = data["panel"] if "panel" in data else figure.panel(data)
     return {str(name): figure.draw(data[by == name]) for name in by.unique()}
 
 
@@ -85,10 +84,10 @@ def _chart(views: Sequence[View]) -> Spec:
     return {"$schema": SCHEMA, "usermeta": told, "datasets": data} | shown
 
 
-def picture(figure: ModuleType, data: pd.DataFrame, setting: str) -> Spec:
+def picture(figure: Figure, data: pd.DataFrame, setting: str) -> Spec:
     """The figure with its title, all panels, one legend and the caption, whose last line is `setting`."""
-    lines = [*(f"{mark}: {text}." for mark, text in figure.NOTE.items()), setting]
-    return composed(figure.TITLE, panels(figure, data), lines, getattr(figure, "WIDTH", None))
+    lines = [*(f"{mark}: {text}." for mark, text in figure.note.items()), setting]
+    return composed(figure.title, panels(figure, data), lines, figure.width)
 
 
 def composed(

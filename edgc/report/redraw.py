@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,22 +9,19 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.report import bench_figure, pictures
+from edgc.report.figures import figure
 
 
 def redraw(folder: Path) -> list[Path]:
     """Write every SVG under `folder` again that has a CSV beside it. Returns them.
 
     The last line of its caption, what was measured and on what, is taken from the picture that is there. Raises
-    `UserError` for a picture without one, and for one of no figure.
+    `UserError` for a picture without one.
     """
     drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
     for path in drawn:
         if path.parent.name == "figures":
-            name = f"edgc.report.figures.{path.stem}"
-            if find_spec(name) is None:
-                raise UserError(f"{path}: there is no figure {path.stem!r}; rename it, or move it out of this folder")
-            figure = import_module(name)
-            spec = pictures.picture(figure, pd.read_csv(path.with_suffix(".csv")), setting(path))
+            spec = pictures.picture(figure(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
             spec = bench_figure.picture(path.with_suffix(".csv"))
         pictures.write(spec, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -9,9 +10,9 @@ from types import ModuleType
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report import pictures, render
+from edgc.report.figures import figure
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.study import Study, counts, hardware
-from edgc.report.table import Table
 from edgc.report.timed_steps import spoken
 from edgc.suite.config import Experiment
 from edgc.suite.config.timing import Timing
@@ -19,7 +20,7 @@ from edgc.suite.config.timing import Timing
 
 def write_table(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
-    table: Table = _module("table", name, tables_of(study.experiment)).TABLE
+    table = _table(_known("table", name, tables_of(study.experiment))).TABLE
     numbers = table.build(study)
     caption, note = table.captions(study.experiment), f"{_setting(study)}."
     render.write(out, name, table.title, numbers, table.present(numbers), caption, note, table.words(numbers))
@@ -27,9 +28,9 @@ def write_table(name: str, study: Study, out: Path) -> None:
 
 def write_figure(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` if the study has none."""
-    figure = _module("figure", name, figures_of(study.experiment))
-    data = figure.build(study)
-    drawn = pictures.picture(figure, data, f"{_setting(study)}.")
+    own = figure(_known("figure", name, figures_of(study.experiment)))
+    data = own.build(study)
+    drawn = pictures.picture(own, data, f"{_setting(study)}.")
     for kind in ("svg", "png"):
         pictures.write(drawn, out / f"{name}.{kind}")
     write_text(
@@ -40,26 +41,30 @@ def write_figure(name: str, study: Study, out: Path) -> None:
 def captions(experiment: Experiment) -> dict[str, str]:
     """What Snakemake's report says of the experiment's tables and figures, by rule: reStructuredText.
 
-    The first line of the module that makes it, and what its columns, points and lines are.
+    What it shows, and what its columns, points and lines are.
     """
     found = {}
-    for kind, names in (("table", tables_of(experiment)), ("figure", figures_of(experiment))):
-        for name in names:
-            module = _module(kind, name, names)
-            what = module.TABLE.captions(experiment) if kind == "table" else module.NOTE
-            lines = [
-                (module.__doc__ or "").partition("\n")[0],
-                "",
-                *(f"- **{key}**: {text}." for key, text in what.items()),
-            ]
-            found[f"{kind}_{name}"] = "\n".join(lines) + "\n"
+    for name in tables_of(experiment):
+        module = _table(name)
+        shows = (module.__doc__ or "").partition("\n")[0]
+        found[f"table_{name}"] = _listed(shows, module.TABLE.captions(experiment))
+    for name in figures_of(experiment):
+        found[f"figure_{name}"] = _listed(figure(name).shows, figure(name).note)
     return found
 
 
-def _module(kind: str, name: str, names: tuple[str, ...]) -> ModuleType:
+def _listed(shows: str, what: Mapping[str, str]) -> str:
+    return "\n".join([shows, "", *(f"- **{key}**: {text}." for key, text in what.items())]) + "\n"
+
+
+def _table(name: str) -> ModuleType:
+    return import_module(f"edgc.report.tables.{name}")
+
+
+def _known(kind: str, name: str, names: tuple[str, ...]) -> str:
     if name not in names:
         raise UserError(f"{kind} {name!r}: this experiment has {', '.join(names)}")
-    return import_module(f"edgc.report.{kind}s.{name}")
+    return name
 
 
 def _setting(study: Study) -> str:

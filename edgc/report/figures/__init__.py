@@ -1,12 +1,15 @@
-"""What is measured, as pictures: one module per figure, one name per figure here.
+"""What is measured, as pictures: a `Figure` for each name here, which a module has in capitals.
 
-Each module has `TITLE`, `NOTE` (what each mark is), `build(study)` → what is plotted, and `draw(data)` → the views of a
-panel, above each other, made of `edgc.report.vega`. There is a panel for every value of the data's column `panel`, or
-`model` where there is no such column. A module may have `panel(data)`, every row's panel where no column is, and
-`WIDTH`, the most that a panel has (pixels). The page, SVG and PNG are made of these views, see `edgc.report.pictures`.
-
-To add one, write its module and put its name into a list below.
+To add one, declare it in a module and put its name into a list below, and into `MODULES`, if the module has another.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgc.report.figure import Figure
 
 #: Every experiment of mode train has these …
 FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown", "entropy_rank")
@@ -41,3 +44,26 @@ MORE_FIGURES = (
     "who_wins_where",
     "utilisation",
 )
+
+#: Where those are that have no module of their name.
+MODULES = {
+    "curves": ("loss_step", "loss_bytes", "loss_seconds", "loss_on_links"),
+    "fronts": ("pareto_bytes", "pareto_seconds", "gap_on_links"),
+    "loss_gaps": ("gap_bytes", "gap_replicas", "parts"),
+    "step_times": ("step_breakdown", "step_parts_on_links", "latency"),
+    "cluster_model": ("saving_by_link", "saving_by_rank", "utilisation", "who_wins_where", "predicted_measured"),
+    "gradient_entropy": ("entropy_rank", "observed_entropy", "window_correlation", "sampling_time", "sampling_error"),
+    "gradient_matrices": (
+        "gradient_histograms",
+        "spectra",
+        "low_rank_error",
+        "error_prediction",
+        "gradient_correlation",
+    ),
+}
+
+
+def figure(name: str) -> Figure:
+    """What is declared by that name. Its module, which takes long to import, is imported at that moment."""
+    module = next((module for module, names in MODULES.items() if name in names), name)
+    return getattr(import_module(f"{__name__}.{module}"), name.upper())

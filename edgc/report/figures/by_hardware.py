@@ -1,10 +1,11 @@
-"""Names of hardware in panels and legends: only what tells one kind from the others."""
+"""Names of panels and legends: of hardware only what tells one kind from the others."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from edgc.report.style import Look, look
+from edgc.report.timed_steps import spoken
 
 FILLS = ("", "white", "#BBBBBB", "#FFE680")  #: markers' fill, by device; the first is the method's colour
 
@@ -16,6 +17,12 @@ def by_hardware(data: pd.DataFrame) -> pd.Series:
     """
     apart = pd.concat([own.map(differences(own)) for _, own in data.groupby("model")["device"]] or [data["device"]])
     return data["model"] + apart.fillna("").map(lambda what: f", {what}" if what else "")
+
+
+def by_rate(data: pd.DataFrame) -> pd.Series:
+    """The panel of every row: the rate of the links, with the model where there are several."""
+    rate = data["rate"].map(spoken)
+    return data["model"] + ", " + rate if data["model"].nunique() > 1 else rate
 
 
 def labels(rows: pd.DataFrame, devices: pd.Series) -> pd.Series:

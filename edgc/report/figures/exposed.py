@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import vega
+from edgc.report.figure import Figure
 from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.links_in_words import FASTEST, NOISE, PAYS
 from edgc.report.study import Study
@@ -17,43 +18,31 @@ from edgc.report.timed_steps import FLOOR, OTHER, megabits, spoken
 from edgc.report.vega import Layer, Spec, View
 from edgc.suite.config.timing import UNSHAPED
 
-TITLE = "Step time saved and exposed communication"
-NOTE = {
-    "Above": "step time saved against the fastest dense method at that rate, which is the line at zero",
-    "Below": "exposed communication: step time less that of a step without exchange, mean over rounds",
-    "Colour": "the fastest methods whose loss gap is known to be within the margin (table `links`)",
-    "No gap measured": "the fastest methods are in colour",
-    "Grey": "range of the methods that are not known to keep their loss",
-    "Left out": "slower methods that keep it, and slower dense methods",
-    "Hollow": "within noise",
-    "Triangle": "beyond the edge: more time lost than is shown, or not above a step without exchange",
-}
-
 DENSE, REST = "Dense, the fastest at each rate", "Not known to keep their loss (range)"
 REST_LOOK = Look("#E2E2E2", "square", "solid")
 LOWEST = -50.0  #: percent; what loses more is at the lower edge
 BAR = 44  #: pixels of the range where links are not limited
-OF_LINKS = ["model", "method", "title", "device", "role", "rate", "mbit", "steps", "exposed_s", "saved_percent"]
+COLUMNS = ["model", "method", "title", "device", "role", "rate", "mbit", "steps", "exposed_s", "saved_percent"]
+COLUMNS += ["verdict", "layout", "preserved", "coloured"]
 #: What the page tells of a point of table `links`.
 TOLD = {"Method": "title", "Rate": "Rate", "Verdict": "verdict", "Saved (%)": "saved_percent"}
 TOLD |= {"± noise (points)": "noise_points", "Against": "dense", "Step (ms)": "step_s"}
 TOLD |= {"Shortest 20 % (ms)": "step_s_p20", "Longest 20 % (ms)": "step_s_p80", "n (steps)": "steps"}
 TOLD |= {"n (rounds)": "rounds", "Loss gap (nats)": "gap", "Hardware": "device"}
-COLUMNS = [*OF_LINKS, "verdict", "layout", "preserved", "coloured"]
 
 
-def build(study: Study) -> pd.DataFrame:
+def _rows(study: Study) -> pd.DataFrame:
     """Rows of the table `links` that counted steps, but the floor's: exposed_s, saved_percent (of the step).
 
     `layout`: how ranks share the model; `coloured`: see there.
     """
     table = links.build(study)
     if table.empty:
-        return pd.DataFrame(columns=COLUMNS)
+        return table
     table["layout"] = choice.layouts(table, study)
     table["coloured"] = coloured(table)
     named = table.rename(columns={"nominal_mbit": "mbit", "step_dense_percent": "saved_percent"})
-    return named.loc[(named["steps"] > 0) & (named["role"] != FLOOR), COLUMNS]
+    return named[(named["steps"] > 0) & (named["role"] != FLOOR)]
 
 
 def coloured(table: pd.DataFrame) -> pd.Series:
@@ -75,7 +64,7 @@ def coloured(table: pd.DataFrame) -> pd.Series:
     return rows & table["method"].isin(found[: LEGEND - 2])
 
 
-def panel(data: pd.DataFrame) -> pd.Series:
+def by_layout(data: pd.DataFrame) -> pd.Series:
     """The model; with the layout where several have a dense method to be compared to."""
     if "layout" in data and data.loc[data["verdict"] == FASTEST, "layout"].nunique() > 1:
         return data["model"] + ", " + data["layout"]
@@ -91,7 +80,7 @@ def ranges(data: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return ends.assign(mbit=ends["rate"].map(megabits).astype(float)).sort_values("mbit")
 
 
-def draw(data: pd.DataFrame) -> list[View]:
+def _draw(data: pd.DataFrame) -> list[View]:
     """One panel: percent above, milliseconds below."""
     data = data.assign(ms=1e3 * data["exposed_s"])
     x = rate_axis(data)
@@ -161,7 +150,7 @@ def on_links(table: pd.DataFrame) -> dict[str, list[View]]:
     title = "step time saved against the fastest dense method (%)"
     y = vega.axis("saved_percent", title, zero=True, ends=(1.05 * LOWEST, None), nice=False)
     hover = {heading: column for heading, column in TOLD.items() if column in own or column == "Rate"}
-    by = panel(own)
+    by = by_layout(own)
     return {
         str(name): [View(answer(rows, rate_axis(rows), y, LOWEST, hover), 300)]
         for name in by.unique()
@@ -173,3 +162,23 @@ def lower_edge(values: pd.Series) -> float:
     """Half the lowest positive value; 0.1 without any."""
     positive = values[values > 0]
     return 0.5 * float(positive.min()) if len(positive) else 0.1
+
+
+EXPOSED = Figure(
+    "Step time saved and exposed communication",
+    "What compression saves of a step, and what the exchange adds to it, against the rate of the links.",
+    {
+        "Above": "step time saved against the fastest dense method at that rate, which is the line at zero",
+        "Below": "exposed communication: step time less that of a step without exchange, mean over rounds",
+        "Colour": "the fastest methods whose loss gap is known to be within the margin (table `links`)",
+        "No gap measured": "the fastest methods are in colour",
+        "Grey": "range of the methods that are not known to keep their loss",
+        "Left out": "slower methods that keep it, and slower dense methods",
+        "Hollow": "within noise",
+        "Triangle": "beyond the edge: more time lost than is shown, or not above a step without exchange",
+    },
+    _rows,
+    _draw,
+    COLUMNS,
+    by_layout,
+)

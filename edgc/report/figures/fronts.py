@@ -1,15 +1,19 @@
-"""Final loss against what a run took: what the figures `pareto_*` share."""
+"""Loss against what it takes, and the methods that nothing else beats in both."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from edgc.report import vega
-from edgc.report.figures.by_hardware import labels, looks_of
+from edgc.report.cpu_models import pooled
+from edgc.report.figure import Figure
+from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_of
 from edgc.report.figures.curves import GROUP, Y_LABEL
 from edgc.report.study import Study
 from edgc.report.style import CROWDED, always_named
-from edgc.report.vega import Layer, Spec, View
+from edgc.report.tables import links
+from edgc.report.timed_steps import FLOOR
+from edgc.report.vega import Layer, Spec, View, axis
 
 NOTE = {
     "Small point": "a finished run",
@@ -19,27 +23,36 @@ NOTE = {
     "names them",
     "Read": "lower left is better",
 }
+RUN = [*GROUP, "seed", "loss"]
+LINEAR = 0.05  #: nats
+GAPS = (-1, -0.5, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)  #: nats that the axis names
+HOVER = {"Method": "title", "Step (ms)": "ms", "Loss gap (nats)": "gap", "± over seeds (nats)": "gap_sd"}
+HOVER |= {"n (seeds)": "gap_n", "Hardware": "device"}
 
 
-def build_front(study: Study, spent: str) -> pd.DataFrame:
+def runs(study: Study, spent: str) -> pd.DataFrame:
     """One row per finished run: final validation loss (nats), `spent`, and whether its method is on the `front`.
 
     `spent`: wire_bytes of all ranks, or seconds of the run's steps.
     """
-    runs = study.frames.runs
-    done = runs[(runs["status"] == "done") & runs["validation_loss"].notna()]
+    every = study.frames.runs
+    done = every[(every["status"] == "done") & every["validation_loss"].notna()]
     sent = study.frames.steps.groupby("run_id")["wire_bytes"].sum()
     values = done["run_id"].map(sent) if spent == "wire_bytes" else done["training_seconds"]
-    data = done.assign(loss=done["validation_loss"], **{spent: values})[[*GROUP, "seed", "loss", spent]]
-    data["front"] = False
-    for _, own in data.groupby(["model", "device"]):
-        data.loc[own.index, "front"] = own["method"].isin(front(own, ("loss", spent)))
-    return data.reset_index(drop=True)
+    return with_front(done.assign(loss=done["validation_loss"], **{spent: values}), ["model", "device"], "loss", spent)
 
 
-def front(runs: pd.DataFrame, both: tuple[str, str]) -> set[str]:
-    """The methods of these runs that no other's means reach in the one column without more in the other."""
-    means = runs.groupby("method")[list(both)].mean().dropna()
+def with_front(data: pd.DataFrame, by: list[str], *both: str) -> pd.DataFrame:
+    """The rows with `front`: whether their method is on the `front` among those alike in `by`."""
+    data = data.assign(front=False)
+    for _, own in data.groupby(by):
+        data.loc[own.index, "front"] = own["method"].isin(front(own, both))
+    return data
+
+
+def front(data: pd.DataFrame, both: tuple[str, ...]) -> set[str]:
+    """The methods of these rows that no other's means reach in the one column without more in the other."""
+    means = data.groupby("method")[list(both)].mean().dropna()
     return {
         str(method)
         for method, own in means.iterrows()
@@ -62,7 +75,7 @@ def join(data: pd.DataFrame, x: Spec, y: Spec) -> list[Layer]:
 
 def draw_front(data: pd.DataFrame, x: Spec) -> list[View]:
     """One model's points, and the line through its front."""
-    spent, y = x["field"], vega.axis("loss", Y_LABEL)
+    spent, y = x["field"], axis("loss", Y_LABEL)
     named, grey = styled(data)
     looks, hover = looks_of(named), {"Method": "title", str(x["title"]): spent, "Final loss (nats)": "loss"}
     layers = vega.others(grey.groupby("title", as_index=False)[[spent, "loss"]].mean(), x, y, hover)
@@ -76,3 +89,69 @@ def draw_front(data: pd.DataFrame, x: Spec) -> list[View]:
     layers += vega.spread(means, looks, x, y, "y", "low", "high")
     layers += vega.points(means, looks, x, y, hover | {"n (seeds)": "n", "Hardware": "device"}, size=70)
     return [View(layers, 300)]
+
+
+def _draw_bytes(data: pd.DataFrame) -> list[View]:
+    """One model, bytes on a logarithmic axis."""
+    log = bool((data["wire_bytes"] > 0).any())
+    return draw_front(data, axis("wire_bytes", "gradient bytes sent in a run, all ranks", log=log, unit="B"))
+
+
+def _on_links(study: Study) -> pd.DataFrame:
+    """One row per rate and method whose loss gap is known: seconds (median step), gap, gap_sd (nats), front."""
+    table = links.build(study)
+    known = table[table["gap"].notna() & (table["role"] != FLOOR)] if len(table) else table
+    if known.empty:
+        return known
+    return with_front(known.assign(seconds=known["step_s"]), ["model", "rate", "device"], "gap", "seconds")
+
+
+def _draw_on_links(data: pd.DataFrame) -> list[View]:
+    """One rate's points, milliseconds."""
+    sd = data["gap_sd"].fillna(0)
+    data = data.assign(ms=1e3 * data["seconds"], low=data["gap"] - sd, high=data["gap"] + sd)
+    ticks = [gap for gap in GAPS if data["low"].min() <= gap <= data["high"].max()]  # the scale is linear at zero
+    x = axis("ms", "time of a step (ms)", log=True)
+    y = axis("gap", "loss gap (nats/token)", form="~g", ticks=ticks, type="symlog", constant=LINEAR, padding=12)
+    y["axis"]["labelOverlap"] = True
+    named, grey = styled(data)
+    looks = looks_of(named)
+    layers = [*vega.at("y", y, 0), *vega.spread(grey, {}, x, y, "y", "low", "high")]
+    layers += [*vega.others(grey, x, y, HOVER), *join(named, x, y)]
+    layers += vega.spread(named, looks, x, y, "y", "low", "high")
+    return [View([*layers, *vega.points(named, looks, x, y, HOVER, size=50)])]
+
+
+PARETO_BYTES = Figure(
+    "Final loss against bytes",
+    "Final loss against gradient bytes: which methods nothing else beats in both.",
+    NOTE,
+    lambda study: runs(pooled(study), "wire_bytes"),  # models of CPU are pooled
+    _draw_bytes,
+    [*RUN, "wire_bytes", "front"],
+)
+PARETO_SECONDS = Figure(
+    "Final loss against time",
+    "Final loss against training time: which methods nothing else beats in both.",
+    NOTE,
+    lambda study: runs(study, "seconds"),  # without start-up, evaluation and checkpoints
+    lambda data: draw_front(data, axis("seconds", "training time (s)")),
+    [*RUN, "seconds", "front"],
+    by_hardware,
+)
+GAP_ON_LINKS = Figure(
+    "Loss gap against a step's time, by rate of the links",
+    "What each method costs in loss and takes in time, on links of several rates.",
+    {
+        "Point": "median step of a method, and the loss gap to the baseline that its experiment published (table "
+        "`links`)",
+        "Vertical bar": "standard deviation of the gap over seeds",
+        "Dotted": NOTE["Dotted"],
+        "Grey": NOTE["Grey"],
+        "Read": "lower left is better; the axis is linear up to 0.05 nats, logarithmic above",
+    },
+    _on_links,
+    _draw_on_links,
+    [*GROUP, "rate", "panel", "seconds", "gap", "gap_sd", "gap_n", "front"],
+    by_rate,
+)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module, util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ import pandas as pd
 
 from edgc.core.base import files
 from edgc.report import manifests
+from edgc.report.figure import Figure
+from edgc.report.figures import figure
 from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
 from edgc.report.table import Table
@@ -55,10 +56,9 @@ class Picture:
     """A figure: what draws it, and what is plotted."""
 
     name: str
-    title: str
     data: pd.DataFrame
     csv: Path
-    figure: ModuleType
+    figure: Figure
 
 
 @dataclass(frozen=True)
@@ -220,5 +220,4 @@ def _informative(shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(path: Path) -> Picture:
-    figure = import_module(f"edgc.report.figures.{path.stem}")
-    return Picture(path.stem, figure.TITLE, pd.read_csv(path), path, figure)
+    return Picture(path.stem, pd.read_csv(path), path, figure(path.stem))

@@ -134,7 +134,7 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 
 def _picture(picture: Picture) -> dict[str, Any]:
-    own = {"name": picture.name, "title": picture.title, "csv": picture.csv.read_text(encoding="utf-8")}
+    own = {"name": picture.name, "title": picture.figure.title, "csv": picture.csv.read_text(encoding="utf-8")}
     return own | {"charts": pictures.charts(pictures.panels(picture.figure, picture.data))}
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 EDGC = Path(__file__).parents[3] / "edgc"
-#: What is there several times by design: an operation's two implementations, a table and a figure of one subject, and
-#: the hook under the name that users import it by.
-SHARED = {"__init__", "reference", "triton", "latency", "parts", "torch_ddp"}
+#: What is there several times by design: an operation's two implementations, and the hook under the name that users
+#: import it by.
+SHARED = {"__init__", "reference", "triton", "torch_ddp"}
 
 
 def rooms() -> list[Path]:

@@ -1,25 +1,17 @@
 """Figures: what is plotted is right, a method always looks the same, and every figure draws whatever happened."""
 
-from importlib import import_module
-
 import pandas as pd
 import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.report import pictures, style
 from edgc.report.collect import gather
-from edgc.report.figures import (
-    FIGURES,
-    MORE_FIGURES,
-    entropy_rank,
-    latency,
-    loss_bytes,
-    loss_seconds,
-    loss_step,
-    pareto_seconds,
-    step_breakdown,
-)
+from edgc.report.figures import FIGURES, MORE_FIGURES, figure
 from edgc.report.figures.by_hardware import by_hardware
+from edgc.report.figures.curves import LOSS_BYTES, LOSS_SECONDS, LOSS_STEP
+from edgc.report.figures.fronts import PARETO_SECONDS
+from edgc.report.figures.gradient_entropy import ENTROPY_RANK
+from edgc.report.figures.step_times import LATENCY, STEP_BREAKDOWN
 from edgc.report.study import WARMUP_STEPS, hardware
 from edgc.report.tables import MORE_TABLES, TABLES
 from edgc.report.write import write_figure, write_table
@@ -41,44 +33,44 @@ def three_seeds():
 
 def test_curves_are_means_and_ranges_over_seeds(three_seeds):
     runs, evals = three_seeds
-    row = loss_seconds.build(study(runs, evals=evals)).iloc[0]
+    row = LOSS_SECONDS.build(study(runs, evals=evals)).iloc[0]
     assert (row["x"], row["loss"], row["low"], row["high"], row["n"]) == (2, 6, 4, 9, 3)
-    assert loss_step.build(study(runs, evals=evals)).iloc[0]["x"] == 10
-    assert loss_bytes.build(study(runs, evals=evals)).iloc[0]["x"] == 100
+    assert LOSS_STEP.build(study(runs, evals=evals)).iloc[0]["x"] == 10
+    assert LOSS_BYTES.build(study(runs, evals=evals)).iloc[0]["x"] == 100
 
 
 def test_curves_never_mix_hardware_and_name_it_where_there_are_several():
     runs = [run("dense", seed, device=device) for seed, device in ((1, "2 × CPU"), (2, "2 × H100"))]
     evals = [of(r, step=10, seconds=s, wire_bytes=100, loss=s) for r, s in zip(runs, (4, 6), strict=True)]
-    data = loss_seconds.build(study(runs, evals=evals))
+    data = LOSS_SECONDS.build(study(runs, evals=evals))
     assert dict(zip(data["device"], data["loss"], strict=True)) == {"2 × CPU": 4, "2 × H100": 6}
-    drawn = loss_seconds.draw(data)
+    drawn = LOSS_SECONDS.draw(data)
     assert legend(drawn) == ["Dense, 2 × CPU", "Dense, 2 × H100"]
     assert len(set(pictures._looks([drawn]).values())) == 2, "and tells them apart"
 
 
 def test_a_legend_and_panels_name_only_what_tells_hardware_apart():
     runs = [run("dense", seed, device=f"4 × CPU; links: {trace}") for seed, trace in ((1, "drop"), (2, "wave"))]
-    data = loss_seconds.build(study(runs, evals=[of(r, step=1, seconds=1, wire_bytes=1, loss=4) for r in runs]))
-    assert legend(loss_seconds.draw(data)) == ["Dense, links: drop", "Dense, links: wave"]
+    data = LOSS_SECONDS.build(study(runs, evals=[of(r, step=1, seconds=1, wire_bytes=1, loss=4) for r in runs]))
+    assert legend(LOSS_SECONDS.draw(data)) == ["Dense, links: drop", "Dense, links: wave"]
     assert list(by_hardware(data)) == ["m, links: drop", "m, links: wave"]
     assert hardware(data) == "4 × CPU; links: drop; links: wave"
 
 
-@pytest.mark.parametrize("figure", [loss_step, loss_seconds, loss_bytes])
-def test_runs_that_all_diverged_before_an_evaluation_are_drawn(figure):
+@pytest.mark.parametrize("own", [LOSS_STEP, LOSS_SECONDS, LOSS_BYTES])
+def test_runs_that_all_diverged_before_an_evaluation_are_drawn(own):
     bad = run("topk", status="diverged")
-    data = figure.build(study([bad], steps=[step(bad, 1) | {"loss": 6.0}, step(bad, 2) | {"loss": None}]))
+    data = own.build(study([bad], steps=[step(bad, 1) | {"loss": 6.0}, step(bad, 2) | {"loss": None}]))
     assert [(row.diverged, row.loss) for row in data.itertuples()] == [(True, 6.0)]
-    assert not beyond(pictures.picture(figure, data, ""))
+    assert not beyond(pictures.picture(own, data, ""))
 
 
 def test_a_diverged_run_ends_in_a_marker():
     bad = run("topk", status="diverged")
     steps = [step(bad, s, wire=0.5) for s in range(1, 5)]
     evals = [of(bad, step=2, seconds=1.0, wire_bytes=200, loss=5.0)]
-    for figure, x in ((loss_step, 4), (loss_seconds, 2.0), (loss_bytes, 400)):
-        data = figure.build(study([bad], steps, evals))
+    for own, x in ((LOSS_STEP, 4), (LOSS_SECONDS, 2.0), (LOSS_BYTES, 400)):
+        data = own.build(study([bad], steps, evals))
         end = data[data["diverged"]].iloc[0]
         assert (end["x"], end["loss"]) == (x, 5.0)
         assert len(data) == 2
@@ -88,7 +80,7 @@ def test_breakdown_adds_up_to_the_step():
     dense = run("dense")
     steps = [step(dense, s, forward=0.3, observe=0.02, wire=0.1 + s / 1000) for s in range(50)]
     s = study([dense], steps)
-    row = step_breakdown.build(s).iloc[0]
+    row = STEP_BREAKDOWN.build(s).iloc[0]
     middle = s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS]["t_step"]
     assert sum(row[region] for region in style.REGIONS) == pytest.approx(middle.median())
     assert row["observe"] == pytest.approx(0.02)
@@ -96,7 +88,7 @@ def test_breakdown_adds_up_to_the_step():
 
 def test_old_records_without_observation_are_still_drawn():
     old = [step(run("dense"), s, forward=0.3, wire=0.1) | {"t_observe": None} for s in (9, 10)]
-    (view,) = step_breakdown.draw(step_breakdown.build(study([run("dense")], old)))
+    (view,) = STEP_BREAKDOWN.draw(STEP_BREAKDOWN.build(study([run("dense")], old)))
     assert sum(values(view, "ms", "bar")) == pytest.approx(400)
 
 
@@ -107,7 +99,7 @@ def test_entropy_and_rank_by_stage():
     decisions += [of(edgc, **common, parameter="a", entropy=-2.0, rank=4, clamp=None)]
     decisions += [of(edgc, **common, parameter="b", entropy=-4.0, rank=8, clamp="r_max")]
     decisions += [of(loss, **common, parameter="a", entropy=None, rank=5, clamp=None)]
-    data = entropy_rank.build(study([edgc, loss, fixed], decisions=decisions))
+    data = ENTROPY_RANK.build(study([edgc, loss, fixed], decisions=decisions))
     assert set(data["method"]) == {"edgc", "edgc_loss"}, "a fixed rank is decided once"
     assert data.groupby("panel")["method"].nunique().eq(1).all(), "entropies of two estimators share no axis"
     assert data[(data["method"] == "edgc_loss") & (data["step"] == 10)]["rank"].item() == 5, "without any entropy"
@@ -117,7 +109,7 @@ def test_entropy_and_rank_by_stage():
 
 def test_latency_bars_are_the_tables_numbers():
     dense = run("dense")
-    data = latency.build(study([dense], [step(dense, 9, wire=0.5)]))
+    data = LATENCY.build(study([dense], [step(dense, 9, wire=0.5)]))
     assert set(data["seconds"]) == {0.5}
     assert data["definition"].is_unique
 
@@ -145,8 +137,7 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     made = type(whole)(experiment, gather(specs, tmp_path / "runs"), whole.reference)
     for name in (*FIGURES, *MORE_FIGURES):
         if what != "done":  # drawn, but not rendered: that takes most of the time
-            module = import_module(f"edgc.report.figures.{name}")
-            assert pictures.picture(module, module.build(made), "caption")["vconcat"]
+            assert pictures.picture(figure(name), figure(name).build(made), "caption")["vconcat"]
             continue
         write_figure(name, made, tmp_path)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -179,17 +170,17 @@ def test_unknown_names_list_what_there_is(tmp_path):
 def test_times_of_each_kind_of_hardware_have_a_panel():
     runs = [run("dense"), run("edgc"), run("dense", seed=2, device="GPU")]
     steps = [step(r, s, wire=0.1) for r in runs for s in range(9, 12)]
-    for figure in (latency, step_breakdown):
-        data = figure.build(study(runs, steps))
-        titles = data.groupby(figure.panel(data))["title"].unique().map(list).to_dict()
+    for own in (LATENCY, STEP_BREAKDOWN):
+        data = own.build(study(runs, steps))
+        titles = data.groupby(own.panel(data))["title"].unique().map(list).to_dict()
         assert titles == {"m, 2 × CPU": ["Dense", "Edgc"], "m, GPU": ["Dense"]}
-        assert set(figure.panel(figure.build(study(runs[:2], steps)))) == {"m"}, "the caption names the only one"
-        assert list(pictures.panels(figure, data)) == list(titles)
+        assert set(own.panel(own.build(study(runs[:2], steps)))) == {"m"}, "the caption names the only one"
+        assert list(pictures.panels(own, data)) == list(titles)
 
 
 def test_points_and_curves_use_one_colour_a_method():
     runs = [run(method, validation_loss=5.0, training_seconds=1.0) for method in ("dense", "edgc")]
     evals = [of(r, step=10, seconds=1, wire_bytes=100, loss=5) for r in runs]
     made = study(runs, [], evals)
-    curves, points = (figure.draw(figure.build(made)) for figure in (loss_step, pareto_seconds))
+    curves, points = (own.draw(own.build(made)) for own in (LOSS_STEP, PARETO_SECONDS))
     assert pictures._looks([curves]) == pictures._looks([points])

@@ -10,7 +10,15 @@ import pandas as pd
 import pytest
 
 from edgc.report.collect import gather
-from edgc.report.figures import SIMULATED_FIGURES, saving_by_link, saving_by_rank, who_wins_where
+from edgc.report.figures import SIMULATED_FIGURES
+from edgc.report.figures.cluster_model import (
+    KEPT,
+    SAVING_BY_LINK,
+    SAVING_BY_RANK,
+    WHO_WINS_WHERE,
+    WITH_LOCAL,
+    WITHOUT_LOCAL,
+)
 from edgc.report.frames import LATENCIES, frame
 from edgc.report.reference_values import load_reference
 from edgc.report.study import Study
@@ -87,12 +95,12 @@ def test_the_paragraphs_tell_verdicts_and_bounds(several: Study) -> None:
 
 def test_sweeps_are_in_figures_and_not_in_the_table(several: Study) -> None:
     assert len(forecast.build(several)) == 4
-    by_link = saving_by_link.build(several)
+    by_link = SAVING_BY_LINK.build(several)
     assert by_link["link_gbit"].tolist() == [1.0, 100.0]
     assert by_link["panel"].unique().tolist() == ["fp32 compute, v100 (assumed)"]
-    by_rank = saving_by_rank.build(several)
+    by_rank = SAVING_BY_RANK.build(several)
     assert dict(zip(by_rank["assumption"], by_rank["rank"], strict=True)) == {"fp32": 8, "slow compute": 16}
-    for figure, data in ((saving_by_link, by_link), (saving_by_rank, by_rank)):
+    for figure, data in ((SAVING_BY_LINK, by_link), (SAVING_BY_RANK, by_rank)):
         assert legend(figure.draw(data))
 
 
@@ -139,22 +147,22 @@ def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -
         for gbit, methods in seconds.items()
         for method, took in methods.items()
     ]
-    data = who_wins_where.build(study(*points, row("edgc", 50.0, 0.0, iteration_s=0.1)))
+    data = WHO_WINS_WHERE.build(study(*points, row("edgc", 50.0, 0.0, iteration_s=0.1)))
     won = {panel: rows["method"].tolist() for panel, rows in data.groupby("panel")}
     assert won == {
-        who_wins_where.WITHOUT_LOCAL: ["powersgd_r64", "dense"],
-        who_wins_where.WITH_LOCAL: ["local_128", "dense"],
+        WITHOUT_LOCAL: ["powersgd_r64", "dense"],
+        WITH_LOCAL: ["local_128", "dense"],
     }
     measured = pd.DataFrame(
         {"model": "gpt2-nano", "method": ["dense", "topk", "powersgd_r64"], "status": "done", "pairs": 5}
         | {"gap": [0.0, 0.01, 0.01], "gap_low": 0.0, "gap_high": [0.0, 0.019, 0.021], "gap_sd": 0.01}
     )
-    with_quality = who_wins_where.build(replace(study(*points), gaps=measured))
-    kept = with_quality[with_quality["panel"] == who_wins_where.KEPT]
+    with_quality = WHO_WINS_WHERE.build(replace(study(*points), gaps=measured))
+    kept = with_quality[with_quality["panel"] == KEPT]
     assert kept["method"].tolist() == ["topk", "dense"], "PowerSGD is faster, and may cost more than the margin"
-    drawn = who_wins_where.draw(data[data["panel"] == who_wins_where.WITH_LOCAL])
+    drawn = WHO_WINS_WHERE.draw(data[data["panel"] == WITH_LOCAL])
     assert set(legend(drawn)) == {"Local_128", "Dense"}
 
 
 def test_without_a_map_nobody_wins(several: Study) -> None:
-    assert who_wins_where.build(several).empty
+    assert WHO_WINS_WHERE.build(several).empty

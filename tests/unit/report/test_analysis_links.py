@@ -14,7 +14,11 @@ from edgc.core.base.files import write_text
 from edgc.report import pictures, verdicts
 from edgc.report import timed_steps as sessions
 from edgc.report.collect import gather
-from edgc.report.figures import TIME_FIGURES, exposed, gap_on_links, loss_on_links, step_parts_on_links
+from edgc.report.figures import TIME_FIGURES, exposed
+from edgc.report.figures.curves import LOSS_ON_LINKS
+from edgc.report.figures.exposed import EXPOSED
+from edgc.report.figures.fronts import GAP_ON_LINKS
+from edgc.report.figures.step_times import STEP_PARTS_ON_LINKS
 from edgc.report.study import Study, load_study
 from edgc.report.style import LEGEND
 from edgc.report.tables import TIME_TABLES, links, links_bytes, links_conditions
@@ -164,20 +168,20 @@ def test_gaps_come_from_the_published_table():
 
 def test_gaps_against_times_have_a_front_on_links_of_each_rate():
     gaps = published(dense=(0, 0, 3), powersgd=(0.01, 0.005, 3), dense_bf16=(0.0, 0.02, 3))
-    data = gap_on_links.build(session(at(r10mbit=SLOW, none=FAST), gaps=gaps))
+    data = GAP_ON_LINKS.build(session(at(r10mbit=SLOW, none=FAST), gaps=gaps))
     assert list(data["panel"].unique()) == ["10 Mbit/s", "not limited"]
     assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "without the floor, and without unknown gaps"
     slow = data[data["panel"] == "10 Mbit/s"].set_index("method")
     assert slow.loc["powersgd", "seconds"] == pytest.approx(0.2)
     assert slow["front"].to_dict() == {"dense": False, "dense_bf16": True, "powersgd": True}
-    assert gap_on_links.draw(data[data["panel"] == "10 Mbit/s"])
-    assert gap_on_links.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
+    assert GAP_ON_LINKS.draw(data[data["panel"] == "10 Mbit/s"])
+    assert GAP_ON_LINKS.build(session(at(r10mbit=SLOW))).empty, "nothing is published"
 
 
 def test_markers_lie_inside_the_axes_however_far_gaps_are_apart():
     gaps = published(dense=(0, 0, 3), powersgd=(0.4, 0.005, 3), dense_bf16=(0.0, 0.02, 3))
-    data = gap_on_links.build(session(at(r10mbit=SLOW), gaps=gaps))
-    assert not beyond(pictures.picture(gap_on_links, data, ""), margin=6)
+    data = GAP_ON_LINKS.build(session(at(r10mbit=SLOW), gaps=gaps))
+    assert not beyond(pictures.picture(GAP_ON_LINKS, data, ""), margin=6)
 
 
 def curve(method: str, *losses: float) -> pd.DataFrame:
@@ -193,7 +197,7 @@ def curve(method: str, *losses: float) -> pd.DataFrame:
 def test_published_losses_stand_at_the_times_that_their_steps_take_on_links_of_each_rate():
     timed = session(at(r10mbit=SLOW, none=FAST))
     published_curves = pd.concat([curve("dense", 5.0, 4.0), curve("powersgd", 5.5, 4.5), curve("powersgd", 1, 1)])
-    data = loss_on_links.build(replace(timed, curves=published_curves))
+    data = LOSS_ON_LINKS.build(replace(timed, curves=published_curves))
     assert set(data["method"]) == {"dense", "powersgd"}, "the others published no losses"
     slow, free = (data[data["panel"] == panel].set_index(["method", "step"]) for panel in ("10 Mbit/s", "not limited"))
     assert slow.loc[("dense", 20), "x"] == pytest.approx(10.0), "20 steps of 0.5 s"
@@ -205,8 +209,8 @@ def test_published_losses_stand_at_the_times_that_their_steps_take_on_links_of_e
         ("dense", 10): False, ("dense", 20): True, ("powersgd", 10): True, ("powersgd", 20): True
     }, "after 5 s dense is at 5.0, and PowerSGD has been lower for a second"  # fmt: skip
     assert not free.loc["powersgd", "front"].any(), "it is slower there, and higher"
-    assert legend(loss_on_links.draw(data[data["panel"] == "not limited"])) == ["Dense"], "PowerSGD is grey"
-    assert loss_on_links.build(timed).empty, "nothing is published"
+    assert legend(LOSS_ON_LINKS.draw(data[data["panel"] == "not limited"])) == ["Dense"], "PowerSGD is grey"
+    assert LOSS_ON_LINKS.build(timed).empty, "nothing is published"
 
 
 def test_the_picture_colours_dense_and_the_fastest_methods_that_keep_their_loss():
@@ -221,7 +225,7 @@ def test_the_picture_colours_dense_and_the_fastest_methods_that_keep_their_loss(
     data = table.assign(coloured=first, layout="", saved_percent=table["step_dense_percent"], exposed_s=0.1)
     dense = columns | {"method": "d", "title": "D", "role": "dense", "saved_percent": 0.0, "verdict": "fastest dense"}
     data = pd.concat([data, pd.DataFrame([dense | {"exposed_s": 0.2, "coloured": False, "preserved": True}])])
-    labels = legend(exposed.draw(data))
+    labels = legend(EXPOSED.draw(data))
     assert set(labels) == {exposed.DENSE, exposed.REST, "kept_overlap", "m5", "m4", "m3"}
     assert len(labels) == LEGEND
     assert exposed.ranges(data, ["saved_percent"])["saved_percent_low"].tolist() == [90.0], "of what may lose"
@@ -275,16 +279,16 @@ def test_rates(rate, mbit, text):
 
 def test_what_is_not_above_the_floor_is_drawn_at_the_edge():
     lucky = SLOW | {"powersgd": (0.1, 0.1)}
-    data = exposed.build(session(at(r10mbit=lucky, none=FAST)))
+    data = EXPOSED.build(session(at(r10mbit=lucky, none=FAST)))
     assert set(data["method"]) == {"dense", "dense_bf16", "powersgd"}, "the floor exposes nothing"
-    below = exposed.draw(data)[1]
+    below = EXPOSED.draw(data)[1]
     edges = [layer for layer in below.layers if layer.mark.get("shape") == "triangle-down"]
     lowest = below.layers[0].encoding["y"]["scale"]["domainMin"]
     assert [value for layer in edges for value in layer.rows["ms"]] == [pytest.approx(lowest / 0.9)]
 
 
 def test_parts_add_up_at_every_rate():
-    data = step_parts_on_links.build(session(at(r10mbit=SLOW, none=FAST)))
+    data = STEP_PARTS_ON_LINKS.build(session(at(r10mbit=SLOW, none=FAST)))
     assert list(data["panel"].unique()) == ["10 Mbit/s", "not limited"]
     assert row_of(data, "dense")["wire"] == pytest.approx(0.5)
 
@@ -315,5 +319,5 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
 @pytest.mark.parametrize("rounds", [{"r10mbit": {"dense": (0.5, 0.5)}}, {"none": SLOW}, {"r10mbit": SLOW}])
 def test_figures_of_one_rate_or_method_are_drawn(rounds):
     study = session(at(**rounds))
-    for figure in (exposed, step_parts_on_links):
+    for figure in (EXPOSED, STEP_PARTS_ON_LINKS):
         assert not beyond(pictures.picture(figure, figure.build(study), ""))

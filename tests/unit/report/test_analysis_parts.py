@@ -6,7 +6,7 @@ from itertools import chain
 import pandas as pd
 import pytest
 
-from edgc.report.figures import parts as figure
+from edgc.report.figures.loss_gaps import PARTS
 from edgc.report.study import WARMUP_STEPS
 from edgc.report.tables import parts
 from tests.fixtures.pictures import legend
@@ -111,6 +111,6 @@ def test_without_the_whole_nothing_is_compared():
 
 def test_the_figure_has_a_point_a_part_and_seed():
     made_study = study_of(trained("dense", [3.9]), WHOLE, trained("edgc_no_feedback", [4.1, 5.2, 6.3]))
-    data = figure.build(made_study)
+    data = PARTS.build(made_study)
     assert dict(zip(data["seed"], data["gap"], strict=True)) == pytest.approx({1: 0.1, 2: 0.2, 3: 0.3})
-    assert legend(figure.draw(data)) == ["Edgc_No_Feedback"]
+    assert legend(PARTS.draw(data)) == ["Edgc_No_Feedback"]

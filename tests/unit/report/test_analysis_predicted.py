@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from edgc.report.figures import predicted_measured
+from edgc.report.figures.cluster_model import PREDICTED_MEASURED
 from edgc.report.frames import frame
 from edgc.report.study import Study
 from edgc.report.tables import predicted
@@ -77,11 +77,11 @@ def test_what_was_predicted_and_not_measured_has_no_error(study: Study) -> None:
     frames = replace(ended.frames, forecasts=study.frames.forecasts)
     table = predicted.build(replace(study, frames=frames))
     assert table.loc[table["method"] == "powersgd", "error_percent"].isna().all()
-    assert "powersgd" not in set(predicted_measured.build(replace(study, frames=frames))["method"])
+    assert "powersgd" not in set(PREDICTED_MEASURED.build(replace(study, frames=frames))["method"])
 
 
 def test_every_point_is_drawn(study: Study) -> None:
-    drawn = set(values(predicted_measured.draw(predicted_measured.build(study))[1], "measured"))
+    drawn = set(values(PREDICTED_MEASURED.draw(PREDICTED_MEASURED.build(study))[1], "measured"))
     predictable = [by_rate for method, by_rate in MEASURED.items() if method != "nocomm"]
     assert drawn == {1e3 * seconds for by_rate in predictable for seconds, _ in by_rate.values()} - {600.0}
 

@@ -8,7 +8,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm.telemetry import REGIONS
-from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
+from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES, figure
 from edgc.report.publish import KEPT, publish
 from edgc.report.selection import figures_of, tables_of
 from edgc.report.table import Column
@@ -49,12 +49,13 @@ def test_mode_time_has_tables_and_figures_of_its_own():
     ],
 )
 def test_every_table_and_figure_says_what_it_shows_and_what_is_in_it(kind, name):
-    module = import_module(f"edgc.report.{kind}s.{name}")
-    assert module.__doc__.partition("\n")[0].endswith((".", "?"))
     if kind == "figure":
-        assert module.TITLE
-        assert module.NOTE
+        assert figure(name).title
+        assert figure(name).note
+        assert figure(name).shows.endswith((".", "?"))
         return
+    module = import_module(f"edgc.report.tables.{name}")
+    assert module.__doc__.partition("\n")[0].endswith((".", "?"))
     named = [key for key in module.TABLE.columns if isinstance(key, str)]  # an ellipsis stands for any words
     for column, text in module.TABLE.columns.items():
         if isinstance(column, Column) and column.name not in PLAIN:

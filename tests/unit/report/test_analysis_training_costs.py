@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from edgc.report.figures import loss_step, pareto_bytes, pareto_seconds
+from edgc.report.figures.curves import LOSS_STEP
+from edgc.report.figures.fronts import PARETO_BYTES, PARETO_SECONDS
 from edgc.report.study import Study
 from edgc.report.style import CROWDED
 from edgc.report.tables import learning_rates, time_to_loss
@@ -141,7 +142,7 @@ def test_the_front_is_what_nothing_beats_in_both():
     points = {"dense": (4.0, 40), "powersgd": (4.1, 10), "edgc": (4.2, 20), "topk": (4.1, 10)}
     runs = [run(m, validation_loss=loss, training_seconds=s) for m, (loss, s) in points.items()]
     made = study(runs, [step(r, 1, payload=7) for r in runs])
-    expected = {pareto_seconds: {"dense", "powersgd", "topk"}, pareto_bytes: {"dense"}}  # all sent the same bytes
+    expected = {PARETO_SECONDS: {"dense", "powersgd", "topk"}, PARETO_BYTES: {"dense"}}  # all sent the same bytes
     for figure, best in expected.items():
         data = figure.build(made)
         assert set(data.loc[data["front"], "method"]) == best
@@ -154,7 +155,7 @@ def test_of_many_methods_those_on_the_front_dense_and_edgc_are_named():
     rows += [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED - 1)]
     named = {}
     for count in (CROWDED, CROWDED + 1):
-        named[count] = legend(pareto_seconds.draw(pd.DataFrame(rows[:count])))
+        named[count] = legend(PARETO_SECONDS.draw(pd.DataFrame(rows[:count])))
     assert list(map(len, named.values())) == [CROWDED, 4]
     assert named[CROWDED + 1] == ["Dense", "EDGC", "M0", "M1"]
 
@@ -169,9 +170,9 @@ def test_of_many_methods_only_those_of_lowest_loss_have_a_named_line():
         for x, loss in ((1, 20 - end), (2, end))
     ]
     rows[1]["diverged"] = True
-    assert legend(loss_step.draw(pd.DataFrame(rows))) == [*list(ends)[1:CROWDED], f"m{CROWDED + 1:02}"]
+    assert legend(LOSS_STEP.draw(pd.DataFrame(rows))) == [*list(ends)[1:CROWDED], f"m{CROWDED + 1:02}"]
 
 
 def test_runs_that_ended_badly_have_no_point():
     runs = [run("dense", validation_loss=4.0, training_seconds=1), run("topk", status="diverged", validation_loss=3.0)]
-    assert set(pareto_bytes.build(study(runs, [step(runs[0], 1)]))["method"]) == {"dense"}
+    assert set(PARETO_BYTES.build(study(runs, [step(runs[0], 1)]))["method"]) == {"dense"}

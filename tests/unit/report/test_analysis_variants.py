@@ -6,7 +6,8 @@ from itertools import chain
 import pandas as pd
 import pytest
 
-from edgc.report.figures import entropy_rank, gap_bytes
+from edgc.report.figures.gradient_entropy import ENTROPY_RANK
+from edgc.report.figures.loss_gaps import GAP_BYTES
 from edgc.report.render import NOTHING
 from edgc.report.tables import clamps, variants
 from tests.fixtures.pictures import legend
@@ -87,7 +88,7 @@ def test_amounts_that_are_no_ranks_are_shown_as_what_they_are(
     decisions = [d for at, value in enumerate(values) for d in decide(adaptive, 10 * at, None, **{column: value})]
     made = study([adaptive], decisions=decisions)
     assert clamps.TABLE.present(clamps.build(made))["Rank"].item() == printed
-    data = entropy_rank.build(made)
+    data = ENTROPY_RANK.build(made)
     assert data["share_dense"].max() == 0
     assert data["rank"].tolist() == pytest.approx([100 * v if column == "ratio" else v for v in values])
 
@@ -192,13 +193,13 @@ def test_hardware_is_not_mixed():
 
 
 def test_the_figure_has_a_point_a_method_but_the_baseline():
-    data = gap_bytes.build(a_study(DENSE, HIGH, LOW, trained("edgc", [4.08, 5.1, 6.12], 20)))
+    data = GAP_BYTES.build(a_study(DENSE, HIGH, LOW, trained("edgc", [4.08, 5.1, 6.12], 20)))
     assert dict(zip(data["method"], data["fixed"], strict=True)) == {
         "powersgd": True, "powersgd_low": True, "edgc": False,
     }  # fmt: skip
     row = row_of(data, "edgc")
     assert (row["n"], row["payload"], row["gap"]) == pytest.approx((3, 80, 0.1))
     assert (row["gap_low"], row["gap_high"]) == pytest.approx((0.08, 0.12))
-    drawn = gap_bytes.draw(data)
+    drawn = GAP_BYTES.draw(data)
     assert legend(drawn) == ["Powersgd", "Powersgd_Low", "Edgc"]
     assert "Dense" in drawn[0].layers[-1].encoding["y"]["title"]

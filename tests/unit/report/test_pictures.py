@@ -1,7 +1,6 @@
 """Every published figure, drawn anew: all of it is in the picture, marks lie in their axes, looks differ."""
 
 import re
-from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -32,25 +31,23 @@ def published(name: str) -> list[pd.DataFrame]:
 @pytest.mark.tier("all")
 @pytest.mark.parametrize("name", [name for room in FIGURES for name in room])
 def test_every_published_figure_is_drawn_whole(name: str, tmp_path: Path) -> None:
-    module = import_module(f"edgc.report.figures.{name}")
     if not published(name):
         pytest.skip(f"no experiment has published {name} so far")
     for data in published(name):
-        spec = pictures.picture(module, data, SETTING)
+        spec = pictures.picture(rooms.figure(name), data, SETTING)
         pictures.write(spec, tmp_path / "a.svg")
         root = ElementTree.parse(tmp_path / "a.svg").getroot()
         said = " ".join(row for text in root.iter(f"{SVG}text") for row in text.itertext())
-        shown = pictures.panels(module, data)
-        for words in (module.TITLE, SETTING, *shown, *module.NOTE):
+        shown = pictures.panels(rooms.figure(name), data)
+        for words in (rooms.figure(name).title, SETTING, *shown, *rooms.figure(name).note):
             assert words in said
         assert not beyond(spec)
 
 
 @pytest.mark.parametrize("name", ["gap_on_links", "pareto_bytes", "saving_by_link", "utilisation"])
 def test_a_legend_names_few_of_many_methods_and_no_two_look_alike(name: str) -> None:
-    module = import_module(f"edgc.report.figures.{name}")
     for data in published(name):
-        for views in pictures.panels(module, data).values():
+        for views in pictures.panels(rooms.figure(name), data).values():
             looks = pictures._looks([views])
             assert len(set(looks.values())) == len(looks)
             always = {title for title in data["title"] if title.startswith(("Dense", "EDGC"))}
@@ -65,8 +62,9 @@ def test_marks_outside_of_their_axes_are_noticed() -> None:
 
 
 def test_a_figure_without_data_says_so(tmp_path: Path) -> None:
-    module = import_module("edgc.report.figures.loss_step")
-    pictures.write(pictures.picture(module, pd.DataFrame({"model": []}), SETTING), tmp_path / "a.svg")
+    pictures.write(
+        pictures.picture(rooms.figure("loss_step"), pd.DataFrame({"model": []}), SETTING), tmp_path / "a.svg"
+    )
     assert pictures.NOTHING in (tmp_path / "a.svg").read_text()
 
 
@@ -78,9 +76,7 @@ def test_a_line_is_folded_between_words_and_none_is_lost() -> None:
 
 def test_a_compact_file_has_the_same_texts_and_places() -> None:
     data = published("pareto_bytes")[1]
-    drawn = vl_convert.vegalite_to_svg(
-        pictures.picture(import_module("edgc.report.figures.pareto_bytes"), data, SETTING)
-    )
+    drawn = vl_convert.vegalite_to_svg(pictures.picture(rooms.figure("pareto_bytes"), data, SETTING))
     short = pictures.compact(drawn)
     assert len(short) < 0.6 * len(drawn)
     before, after = ElementTree.fromstring(drawn), ElementTree.fromstring(short)

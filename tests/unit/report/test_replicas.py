@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from edgc.core.base.errors import UserError
-from edgc.report.figures import gap_replicas
+from edgc.report.figures.loss_gaps import GAP_REPLICAS
 from edgc.report.study import Study
 from edgc.report.tables import accuracy, replicas
 from edgc.suite.config import CONFIGS, load_experiment
@@ -91,10 +91,10 @@ def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: P
 
 def test_the_figure_has_a_line_for_every_method_but_the_baseline() -> None:
     here = trained(0.1)
-    data = gap_replicas.build(replace(here, replicas={8: accuracy.build(trained(1.0))}))
+    data = GAP_REPLICAS.build(replace(here, replicas={8: accuracy.build(trained(1.0))}))
     gaps = data.pivot(index="method", columns="replicas", values="gap")
     assert gaps.loc["topk"].tolist() == pytest.approx([0.2, 1.1])
-    drawn = gap_replicas.draw(data)
+    drawn = GAP_REPLICAS.draw(data)
     assert legend(drawn) == ["Topk", "Edgc"]
     assert drawn[0].layers[-1].encoding["x"]["axis"]["values"] == [2, 8]
-    assert gap_replicas.build(here).empty, "of one degree"
+    assert GAP_REPLICAS.build(here).empty, "of one degree"

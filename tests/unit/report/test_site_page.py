@@ -248,7 +248,7 @@ def test_a_method_has_one_colour_in_every_chart(few: Path) -> None:
 def test_the_answers_chart_names_dense_and_a_few_methods_that_keep_their_loss(name: str) -> None:
     links = pd.read_csv(PUBLISHED / "links-every-step/tables/links.csv")
     data = pd.read_csv(next((PUBLISHED / "links-every-step").glob(f"*/{name}.csv")))
-    (views,) = (exposed.on_links(data) if name == "links" else pictures.panels(exposed, data)).values()
+    (views,) = (exposed.on_links(data) if name == "links" else pictures.panels(exposed.EXPOSED, data)).values()
     named = set(legend(views)) - {exposed.REST}
     choice = pd.read_csv(PUBLISHED / "links-every-step/tables/choice.csv")
     keeping = set(links[links.preserved].title)
