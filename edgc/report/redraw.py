@@ -9,7 +9,7 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.report import bench_figure, pictures
-from edgc.report.figures import figure
+from edgc.report.selection import figure_named
 
 
 def redraw(folder: Path) -> list[Path]:
@@ -21,7 +21,7 @@ def redraw(folder: Path) -> list[Path]:
     drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
     for path in drawn:
         if path.parent.name == "figures":
-            spec = pictures.picture(figure(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
+            spec = pictures.picture(figure_named(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
             spec = bench_figure.picture(path.with_suffix(".csv"))
         pictures.write(spec, path)

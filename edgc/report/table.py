@@ -1,6 +1,6 @@
 """What a table is: its columns as they are read, what each of them is, and the numbers behind them.
 
-A table is a module of `edgc.report.tables` with one `TABLE`. CSV, Markdown, HTML and captions follow from that.
+A table is declared in a module of `edgc.report.tables`. CSV, Markdown, HTML, the page and captions follow from that.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Table:
     """
 
     title: str
+    shows: str  #: in a sentence, its first line
     build: Callable[[Study], pd.DataFrame]  #: the numbers, which are the CSV
     columns: Mapping[
         Column | Callable[[pd.DataFrame], Iterable[Column]] | str, str | Callable[[Experiment | None], str]
@@ -90,11 +91,3 @@ HARDWARE = Column("Hardware", "device", when=_differs("device"))
 #: What most tables begin with, and those of probed runs.
 IDENTITY = dict.fromkeys((MODEL, METHOD, STATUS, HARDWARE), "")
 PROBED = dict.fromkeys((MODEL, METHOD, HARDWARE), "")
-
-#: What tables of forecasts begin with.
-FORECAST = {
-    "All numbers": "from the cluster model: nothing was measured",
-    MODEL: "",
-    Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file",
-    METHOD: "",
-}

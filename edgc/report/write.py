@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report import pictures, render
-from edgc.report.figures import figure
-from edgc.report.selection import figures_of, tables_of
+from edgc.report.selection import figure_named, figures_of, table_named, tables_of
 from edgc.report.study import Study, counts, hardware
 from edgc.report.timed_steps import spoken
 from edgc.suite.config import Experiment
@@ -20,7 +17,7 @@ from edgc.suite.config.timing import Timing
 
 def write_table(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
-    table = _table(_known("table", name, tables_of(study.experiment))).TABLE
+    table = table_named(_known("table", name, tables_of(study.experiment)))
     numbers = table.build(study)
     caption, note = table.captions(study.experiment), f"{_setting(study)}."
     render.write(out, name, table.title, numbers, table.present(numbers), caption, note, table.words(numbers))
@@ -28,7 +25,7 @@ def write_table(name: str, study: Study, out: Path) -> None:
 
 def write_figure(name: str, study: Study, out: Path) -> None:
     """Write `<out>/<name>.svg`, `.png` and `.csv` (what is plotted). Raises `UserError` if the study has none."""
-    own = figure(_known("figure", name, figures_of(study.experiment)))
+    own = figure_named(_known("figure", name, figures_of(study.experiment)))
     data = own.build(study)
     drawn = pictures.picture(own, data, f"{_setting(study)}.")
     for kind in ("svg", "png"):
@@ -43,22 +40,14 @@ def captions(experiment: Experiment) -> dict[str, str]:
 
     What it shows, and what its columns, points and lines are.
     """
-    found = {}
-    for name in tables_of(experiment):
-        module = _table(name)
-        shows = (module.__doc__ or "").partition("\n")[0]
-        found[f"table_{name}"] = _listed(shows, module.TABLE.captions(experiment))
-    for name in figures_of(experiment):
-        found[f"figure_{name}"] = _listed(figure(name).shows, figure(name).note)
-    return found
+    tables = {name: table_named(name) for name in tables_of(experiment)}
+    figures = {name: figure_named(name) for name in figures_of(experiment)}
+    found = {f"table_{name}": _listed(own.shows, own.captions(experiment)) for name, own in tables.items()}
+    return found | {f"figure_{name}": _listed(own.shows, own.note) for name, own in figures.items()}
 
 
 def _listed(shows: str, what: Mapping[str, str]) -> str:
-    return "\n".join([shows, "", *(f"- **{key}**: {text}." for key, text in what.items())]) + "\n"
-
-
-def _table(name: str) -> ModuleType:
-    return import_module(f"edgc.report.tables.{name}")
+    return "\n".join([shows.partition("\n")[0], "", *(f"- **{key}**: {text}." for key, text in what.items())]) + "\n"
 
 
 def _known(kind: str, name: str, names: tuple[str, ...]) -> str:

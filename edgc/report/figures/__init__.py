@@ -3,14 +3,6 @@
 To add one, declare it in a module and put its name into a list below, and into `MODULES`, if the module has another.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from edgc.report.figure import Figure
-
 #: Every experiment of mode train has these …
 FIGURES = ("loss_step", "loss_bytes", "loss_seconds", "latency", "step_breakdown", "entropy_rank")
 
@@ -61,9 +53,3 @@ MODULES = {
         "gradient_correlation",
     ),
 }
-
-
-def figure(name: str) -> Figure:
-    """What is declared by that name. Its module, which takes long to import, is imported at that moment."""
-    module = next((module for module, names in MODULES.items() if name in names), name)
-    return getattr(import_module(f"{__name__}.{module}"), name.upper())

@@ -12,7 +12,7 @@ from edgc.report.figures.by_hardware import looks_of
 from edgc.report.study import Study
 from edgc.report.style import CROWDED, MARKERS, PALETTE, Look
 from edgc.report.tables import predicted
-from edgc.report.tables.claims import NUMBER
+from edgc.report.tables.cluster_forecasts import NUMBER
 from edgc.report.timed_steps import spoken
 from edgc.report.vega import Layer, Spec, View
 from edgc.report.verdicts import published_gap

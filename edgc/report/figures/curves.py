@@ -13,7 +13,7 @@ from edgc.report.figure import Figure, stacked
 from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_of
 from edgc.report.study import Study
 from edgc.report.style import CROWDED, MARKERS, always_named
-from edgc.report.tables import links
+from edgc.report.tables.links import LINKS
 from edgc.report.timed_steps import FLOOR
 from edgc.report.vega import Spec, View, axis
 from edgc.report.verdicts import published_as
@@ -102,7 +102,7 @@ def _on_links(study: Study) -> pd.DataFrame:
     """
     if study.curves is None:
         return pd.DataFrame()
-    timed = links.build(study)
+    timed = LINKS.build(study)
     timed = timed[(timed["role"] != FLOOR) & timed["step_s"].notna()]
     data = stacked(part for _, row in timed.iterrows() if len(part := _curve(row, study.curves, study)))
     for _, points in data.groupby(["model", "rate", "device"]) if len(data) else ():

@@ -13,7 +13,8 @@ from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.links_in_words import FASTEST, NOISE, PAYS
 from edgc.report.study import Study
 from edgc.report.style import LEGEND, Look
-from edgc.report.tables import choice, links
+from edgc.report.tables import choice
+from edgc.report.tables.links import LINKS
 from edgc.report.timed_steps import FLOOR, OTHER, megabits, spoken
 from edgc.report.vega import Layer, Spec, View
 from edgc.suite.config.timing import UNSHAPED
@@ -36,7 +37,7 @@ def _rows(study: Study) -> pd.DataFrame:
 
     `layout`: how ranks share the model; `coloured`: see there.
     """
-    table = links.build(study)
+    table = LINKS.build(study)
     if table.empty:
         return table
     table["layout"] = choice.layouts(table, study)

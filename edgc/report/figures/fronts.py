@@ -11,7 +11,7 @@ from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_
 from edgc.report.figures.curves import GROUP, Y_LABEL
 from edgc.report.study import Study
 from edgc.report.style import CROWDED, always_named
-from edgc.report.tables import links
+from edgc.report.tables.links import LINKS
 from edgc.report.timed_steps import FLOOR
 from edgc.report.vega import Layer, Spec, View, axis
 
@@ -99,7 +99,7 @@ def _draw_bytes(data: pd.DataFrame) -> list[View]:
 
 def _on_links(study: Study) -> pd.DataFrame:
     """One row per rate and method whose loss gap is known: seconds (median step), gap, gap_sd (nats), front."""
-    table = links.build(study)
+    table = LINKS.build(study)
     known = table[table["gap"].notna() & (table["role"] != FLOOR)] if len(table) else table
     if known.empty:
         return known

@@ -15,9 +15,8 @@ from edgc.report.probe_rows import TIMED
 from edgc.report.reference_values import Reference
 from edgc.report.study import Study, lines
 from edgc.report.style import GREY, Look
-from edgc.report.tables import window
-from edgc.report.tables.clamps import UNITS, adaptive, counted
-from edgc.report.tables.sampling import ALPHAS, ERROR_LIMIT, matrix_errors, sample_costs
+from edgc.report.tables.ranks import UNITS, adaptive, counted
+from edgc.report.tables.samples import ALPHAS, ERROR_LIMIT, WINDOW, matrix_errors, sample_costs
 from edgc.report.vega import Layer, Spec, View
 from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, followed, interval, trajectories, window_means
 
@@ -132,7 +131,7 @@ def _draw_observed(data: pd.DataFrame) -> list[View]:
 
 def _windows(study: Study) -> pd.DataFrame:
     """The table `window` of the gaussian estimator, with the paper's printed correlation."""
-    table = window.build(study)
+    table = WINDOW.build(study)
     own = table[table["estimator"] == "gaussian"]
     return own.assign(panel=panels(own), printed=_printed(study.reference, "window-correlation"))
 

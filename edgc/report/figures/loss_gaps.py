@@ -11,7 +11,8 @@ from edgc.report.figure import Figure
 from edgc.report.figures.by_hardware import labels, looks_of
 from edgc.report.study import Study, baseline_of, lines
 from edgc.report.style import look
-from edgc.report.tables import parts, replicas, variants
+from edgc.report.tables import parts, ranks
+from edgc.report.tables.comparisons import REPLICAS
 from edgc.report.vega import View
 
 HOVER = {"Method": "title", "Payload (bytes)": "payload", "Loss gap (nats)": "gap", "Lowest seed": "gap_low"}
@@ -26,11 +27,11 @@ def _by_bytes(study: Study) -> Iterator[dict[str, object]]:
     `fixed`: whether its rank is fixed.
     """
     for line in lines(study.frames.runs):
-        own = variants.by_seed(line, study).dropna(subset=["gap", "payload_bytes"])
+        own = ranks.by_seed(line, study).dropna(subset=["gap", "payload_bytes"])
         baseline = baseline_of(line, study)
         if own.empty or baseline is None:
             continue
-        fixed = line.method in {other.method for other in variants.fixed_ranks(line, study)}
+        fixed = line.method in {other.method for other in ranks.fixed_ranks(line, study)}
         row = {**line.identity, "n": len(own), "fixed": fixed, "baseline": baseline.title}
         for name, values in (("payload", own["payload_bytes"]), ("gap", own["gap"])):
             row |= {name: values.mean(), f"{name}_low": values.min(), f"{name}_high": values.max()}
@@ -53,7 +54,7 @@ def _draw_bytes(data: pd.DataFrame) -> list[View]:
 
 def _by_replicas(study: Study) -> pd.DataFrame:
     """Rows of table `replicas` that have a gap (nats); `baseline`: its title. None where there is but one degree."""
-    table = replicas.build(study)
+    table = REPLICAS.build(study)
     if table["replicas"].nunique() < 2:
         return table.head(0)
     of = table["verdict"] == "baseline"

@@ -13,7 +13,7 @@ from edgc.report.frames import STEP_SECONDS
 from edgc.report.render import cell
 from edgc.report.study import WARMUP_STEPS, Study, central, lines, steady
 from edgc.report.style import MARKERS, PALETTE, REGIONS, Look
-from edgc.report.tables import latency
+from edgc.report.tables import times
 from edgc.report.timed_steps import TimedSession
 from edgc.report.vega import View
 
@@ -68,8 +68,8 @@ def draw_bars(data: pd.DataFrame, x_title: str) -> list[View]:
 
 def _latencies(study: Study) -> Iterator[pd.DataFrame]:
     """Seconds a step with 20 and 80 % quantiles: one row per line of the latency table and definition."""
-    table = latency.build(study)
-    for name, (heading, _) in latency.DEFINITIONS.items():
+    table = times.LATENCY.build(study)
+    for name, (heading, _) in times.DEFINITIONS.items():
         columns = {f"{name}_s": "seconds", f"{name}_s_p20": "p20", f"{name}_s_p80": "p80"}
         yield table[table["steps"] > 0].rename(columns=columns).assign(definition=heading)
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import pandas as pd
 from edgc.core.base import files
 from edgc.report import manifests
 from edgc.report.figure import Figure
-from edgc.report.figures import figure
 from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
+from edgc.report.selection import ALL_TABLES, figure_named, table_named
 from edgc.report.table import Table
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
@@ -138,7 +137,7 @@ def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     name, numbers = path.stem, pd.read_csv(path)
     if path.parent.name != "tables" and path.with_suffix(".md").is_file():
         return _study(path, numbers)
-    table = _declared(name)
+    table = table_named(name) if name in ALL_TABLES else None
     shown = _present(table, numbers) if table else None
     if shown is None:
         shown, table = _plain(numbers), None
@@ -171,11 +170,6 @@ def _study(path: Path, numbers: pd.DataFrame) -> ShownTable:
         numbers=numbers,
         rows=MOST_ROWS,
     )
-
-
-def _declared(name: str) -> Table | None:
-    own = f"edgc.report.tables.{name}"
-    return import_module(own).TABLE if util.find_spec(own) else None
 
 
 def _present(table: Table, numbers: pd.DataFrame) -> pd.DataFrame | None:
@@ -220,4 +214,4 @@ def _informative(shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(path: Path) -> Picture:
-    return Picture(path.stem, pd.read_csv(path), path, figure(path.stem))
+    return Picture(path.stem, pd.read_csv(path), path, figure_named(path.stem))

@@ -1,8 +1,4 @@
-"""What is measured, in rows and columns: one module per table, one name per table here.
-
-Each module has a `TABLE` (`edgc.report.table.Table`): title, `build(study)` → numbers, columns with what each is, and
-the sentences that stand above it. The first line of its docstring says what it shows.
-"""
+"""What is measured, in rows and columns: a `Table` for each name here, which a module has in capitals."""
 
 #: Every experiment of mode train has these …
 TABLES = ("latency", "time", "accuracy", "paper", "deviations")
@@ -34,3 +30,15 @@ MORE_TABLES = (
     "replicas",
     "choice",
 )
+
+#: Where those are that have no module of their name.
+MODULES = {
+    "times": ("latency", "time", "time_to_loss"),
+    "links": ("links_bytes", "links_conditions"),
+    "paper": ("deviations",),
+    "cluster_forecasts": ("forecast", "claims", "bandwidth"),
+    "ranks": ("variants", "clamps"),
+    "samples": ("sampling", "window"),
+    "expenses": ("layout_costs", "method_costs"),
+    "comparisons": ("credit", "replicas"),
+}

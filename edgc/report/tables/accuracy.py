@@ -156,8 +156,9 @@ def _verdict_caption(experiment: Experiment | None) -> str:
     )
 
 
-TABLE = Table(
+ACCURACY = Table(
     "Accuracy",
+    str(__doc__),
     build,
     {
         **IDENTITY,

@@ -12,7 +12,7 @@ import pandas as pd
 from edgc.report.render import NOTHING, cell, gap, loss, megabytes, milliseconds, percent, with_range
 from edgc.report.study import Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
-from edgc.report.tables.clamps import UNITS, adaptive, counted, in_force
+from edgc.report.tables.ranks import UNITS, adaptive, counted, in_force
 from edgc.report.timed_steps import spoken
 from edgc.report.verdicts import gaps_to, interval_of
 from edgc.suite.config import Trace
@@ -148,8 +148,9 @@ def _level(column: str) -> float:
     return float(column.rsplit("_", 1)[1])
 
 
-TABLE = Table(
+ADAPTATION = Table(
     "What adaptation to changing links gains",
+    str(__doc__),
     build,
     {
         Column("Trace", "trace"): "what the links' rates followed",

@@ -30,7 +30,7 @@ def build(study: Study) -> pd.DataFrame:
     `as_fast`: titles, joined by `; `. `faster` and `lower`: titles, with `_gap` (nats) and `_percent`, how much shorter
     a step is than the taken one's. They are missing where nothing is dense and nothing pays.
     """
-    table, among = links.build(study), TimedSession(study)
+    table, among = links.LINKS.build(study), TimedSession(study)
     if table.empty:
         return pd.DataFrame(columns=COLUMNS)
     table["layout"] = layouts(table, study)
@@ -140,8 +140,9 @@ def _word(value: Any) -> object:
     return NOTHING if pd.isna(value) or value == "" else value
 
 
-TABLE = Table(
+CHOICE = Table(
     "Which method to take",
+    str(__doc__),
     build,
     {
         MODEL: "",

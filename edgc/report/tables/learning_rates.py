@@ -93,8 +93,9 @@ def _loss(row: pd.Series) -> str:
     return with_deviation(row, "loss") if row["status"] == "done" else str(row["status"])
 
 
-TABLE = Table(
+LEARNING_RATES = Table(
     "Learning rates",
+    str(__doc__),
     build,
     {
         MODEL: "",

@@ -1,4 +1,4 @@
-"""Does compression pay on links of this rate? Step times, exposed communication and the verdict of a timing session."""
+"""Links of several rates: whether compression pays on them, what was sent, and how that was measured."""
 
 from __future__ import annotations
 
@@ -10,20 +10,126 @@ import pandas as pd
 from edgc.report import timed_steps as session
 from edgc.report import verdicts
 from edgc.report.collect import NOT_RUN
+from edgc.report.frames import OTHER_BYTES
 from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS, paragraph
 from edgc.report.render import NOTHING, cell, gap, milliseconds, percent, with_band, with_deviation
-from edgc.report.study import Line, band, banded
+from edgc.report.study import Line, Study, band, banded
 from edgc.report.table import Column, Table
-from edgc.report.tables import links_conditions
 from edgc.report.timed_steps import TimedSession
+
+
+@session.by_cell
+def _conditions(own: TimedSession, line: Line, rate: str) -> dict[str, object]:
+    """One row per model, rate and method, in the experiment's order: seconds, shares and Mbit/s (see the table)."""
+    steps, floor = own.steps(line, rate), own.steps(own.floor(line), rate)
+    return {
+        "achieved_mbit": session.achieved(line, rate),
+        "step_s_min": steps["t_step"].min(),
+        "exposed_s_min": steps["t_step"].min() - floor["t_step"].min(),
+        "foreign_load": steps["foreign_load"].max(),
+        "disturbed": disturbed(steps, own.study),
+        "slower": steps["slower"].astype(float).max(),
+    }
+
+
+def disturbed(steps: pd.DataFrame, study: Study) -> bool:
+    """Whether others used more of the machine during these steps than the experiment allows."""
+    timing = study.experiment.timing
+    return bool(timing and steps["foreign_load"].max() > timing.foreign_load)
+
+
+def _disturbances(table: pd.DataFrame) -> str:
+    """Whether others disturbed the session."""
+    many = int(table["disturbed"].sum()) if len(table) else 0
+    if not many:
+        return "Others used no more of the machine than allowed."
+    load = percent(100 * table["foreign_load"].max())
+    return f"Others used more of the machine than allowed in {many} of {len(table)} rows, up to {load}."
+
+
+def _load(row: pd.Series) -> str:
+    return percent(100 * row["foreign_load"]) + (", disturbed" if row["disturbed"] else "")
+
+
+LINKS_CONDITIONS = Table(
+    "Conditions on links of several rates",
+    "How a timing session was measured: its fastest steps, what else the machine did, and the links.",
+    _conditions,
+    {
+        **session.identity(),
+        Column("Steps", "steps"): "that count: without warm-up and settling",
+        Column("Lowest step", "step_s_min", milliseconds, "ms"): "the fastest of them",
+        Column("Exposed from minima", "exposed_s_min", milliseconds, "ms"): "the lowest step less the floor's lowest. "
+        "The floor is the method without any exchange",
+        Column("Others' load", _load): "largest share of the machine's cores that others used during a cell; "
+        "“disturbed”: above the experiment's limit",
+        Column("Cores' time", "slower", cell, "× best"): "for the same work, right before a cell: of the slowest core "
+        "in the slowest cell, in units of the session's best",
+        Column("Link", "achieved_mbit", cell, "Mbit/s"): "what a rank sent in a plain dense all-reduce at this rate",
+    },
+    _disturbances,
+)
+
+
+@session.by_cell
+def _sent(own: TimedSession, line: Line, rate: str) -> dict[str, float]:
+    """One row per model, rate and method, in the experiment's order: `<what>_mb` a step, and ledger_share.
+
+    No share where nothing was charged to the ledger: no exchange, or PyTorch's own hook.
+    """
+    steps = own.steps(line, rate)
+    means = steps[["payload_bytes", "wire_bytes", *OTHER_BYTES, "interface_bytes"]].astype(float).mean() / 1e6
+    ledger = means["wire_bytes"] + means[list(OTHER_BYTES)].sum()
+    sent = means["interface_bytes"]
+    compared = means["wire_bytes"] > 0 and sent > 0
+    return {
+        "payload_mb": means["payload_bytes"],
+        "wire_mb": means["wire_bytes"],
+        "ledger_mb": ledger if len(steps) else np.nan,
+        "interface_mb": sent,
+        "ledger_share": ledger / sent if compared else np.nan,
+    }
+
+
+def _disagreement(table: pd.DataFrame) -> str:
+    """Where ledger and interfaces disagree most."""
+    shares = table["ledger_share"].dropna() if len(table) else pd.Series(dtype=float)
+    if shares.empty:
+        return "The ledger could not be held against the interfaces' bytes."
+    row = table.loc[(shares - 1).abs().idxmax()]
+    return (
+        f"Ledger and interfaces disagree most for {row['title']} {session.at(row['rate'])}: the ledger has "
+        f"{cell(row['ledger_share'])} times the bytes that the interfaces sent."
+    )
+
+
+LINKS_BYTES = Table(
+    "Bytes on links of several rates",
+    "What every method sent on links of each rate: our ledger beside what the network interfaces counted.",
+    _sent,
+    {
+        "All numbers": "MB (10⁶ bytes) a counted step: mean over steps, sum over ranks",
+        **session.identity(),
+        Column("Payload", "payload_mb", cell, "MB/step"): "gradient bytes handed to collectives",
+        Column("Wire", "wire_mb", cell, "MB/step"): "what ring algorithms send for them",
+        Column("Ledger", "ledger_mb", cell, "MB/step"): "wire, and all other traffic that is charged, as it is sent: "
+        "agreement, observation, tied embedding, pipeline, sharded parameters",
+        Column("Interface", "interface_mb", cell, "MB/step"): "what the ranks' network interfaces sent in packets, "
+        "without the packets' headers",
+        Column("Ledger / interface", "ledger_share", cell): "1 where both agree; – where nothing was charged. The "
+        "ledger does not count what gloo and the framework send themselves; the floor's row shows how much that is",
+    },
+    _disagreement,
+)
+
 
 #: Two standard errors of the median of n normal numbers are 1.49 times their 20–80 % width, divided by √n.
 TWO_ERRORS = 1.49
 
 
 @session.by_cell
-def build(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
-    """One row per model, rate and method, in the experiment's order: seconds and percent (see `TABLE`).
+def _pays(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
+    """One row per model, rate and method, in the experiment's order: seconds and percent (see the table).
 
     `<what>_<reference>_percent`: reduction of step or exposed against `baseline` or `dense` (the fastest dense), and
     its `_error` in points; noise_points belong to step_dense_percent. `preserved`: whether the loss gap's 95 %
@@ -48,7 +154,7 @@ def build(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
     within = _error_points(steps, among.steps(dense, rate))
     row["noise_points"] = noise = float(np.max([found["step_dense"].error, within]))  # NaN if either is
     row["verdict"] = judge(line, dense, len(steps), found["step_dense"].percent, noise)
-    row["disturbed"] = links_conditions.disturbed(steps, among.study)
+    row["disturbed"] = disturbed(steps, among.study)
     return row | verdicts.published_gap(line.method, among.study, line.model)
 
 
@@ -84,7 +190,7 @@ def judge(line: Line, dense: Line | None, steps: int, saved: float, noise: float
 
 
 def saved(name: str) -> Callable[[pd.Series], str]:
-    """A reduction of `build`, in percent, with its error in points."""
+    """A reduction of `_pays`, in percent, with its error in points."""
 
     def text(row: pd.Series) -> str:
         error = row[f"{name}_error"]
@@ -106,9 +212,11 @@ FASTEST_DENSE = (
 )
 LOSS_GAP = Column("Loss gap", gap_in_words, unit="nats")
 
-TABLE = Table(
+LINKS = Table(
     "Methods on links of several rates",
-    build,
+    "Does compression pay on links of this rate? Step times, exposed communication and the verdict of a timing "
+    "session.",
+    _pays,
     {
         "All numbers": "all methods took turns in one session; steps of warm-up and settling do not count",
         **session.identity("of every link; “not limited” is the negative control"),

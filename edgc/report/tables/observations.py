@@ -177,8 +177,9 @@ def _limits(row: pd.Series) -> str:
     )
 
 
-TABLE = Table(
+OBSERVATIONS = Table(
     "The premise, observed",
+    str(__doc__),
     build,
     {
         **PROBED,

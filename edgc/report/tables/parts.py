@@ -130,8 +130,9 @@ def _gap(row: pd.Series) -> str:
     return NOTHING if pd.isna(row["contributes"]) else with_deviation(row, "loss_change", gap)
 
 
-TABLE = Table(
+PARTS = Table(
     "What each part contributes",
+    str(__doc__),
     build,
     {
         "All numbers": "of finished runs, mean over seeds",

@@ -82,8 +82,9 @@ def _yes(value: Any) -> str:
     return NOTHING if pd.isna(value) else "yes" if value else "no"
 
 
-TABLE = Table(
+PREDICTED = Table(
     "Predicted and measured",
+    str(__doc__),
     build,
     {
         MODEL: "",

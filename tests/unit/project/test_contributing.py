@@ -85,7 +85,7 @@ def test_the_table_is_one_module() -> None:
     )
     module: dict[str, Any] = {}
     exec(code, module)
-    table: Table = module["TABLE"]
+    table: Table = module["PERPLEXITY"]
     shown = table.present(table.build(study([run("dense", validation_loss=0.0), run("edgc", validation_loss=1.0)])))
     assert list(shown) == ["Method", "Status", "Seeds", "Perplexity"]
     assert shown["Perplexity"].tolist() == ["1.00", "2.72"]

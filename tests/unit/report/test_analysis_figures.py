@@ -6,12 +6,13 @@ import pytest
 from edgc.core.base.errors import UserError
 from edgc.report import pictures, style
 from edgc.report.collect import gather
-from edgc.report.figures import FIGURES, MORE_FIGURES, figure
+from edgc.report.figures import FIGURES, MORE_FIGURES
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.figures.curves import LOSS_BYTES, LOSS_SECONDS, LOSS_STEP
 from edgc.report.figures.fronts import PARETO_SECONDS
 from edgc.report.figures.gradient_entropy import ENTROPY_RANK
 from edgc.report.figures.step_times import LATENCY, STEP_BREAKDOWN
+from edgc.report.selection import figure_named
 from edgc.report.study import WARMUP_STEPS, hardware
 from edgc.report.tables import MORE_TABLES, TABLES
 from edgc.report.write import write_figure, write_table
@@ -137,7 +138,7 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     made = type(whole)(experiment, gather(specs, tmp_path / "runs"), whole.reference)
     for name in (*FIGURES, *MORE_FIGURES):
         if what != "done":  # drawn, but not rendered: that takes most of the time
-            assert pictures.picture(figure(name), figure(name).build(made), "caption")["vconcat"]
+            assert pictures.picture(figure_named(name), figure_named(name).build(made), "caption")["vconcat"]
             continue
         write_figure(name, made, tmp_path)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

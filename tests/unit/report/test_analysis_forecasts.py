@@ -22,7 +22,8 @@ from edgc.report.figures.cluster_model import (
 from edgc.report.frames import LATENCIES, frame
 from edgc.report.reference_values import load_reference
 from edgc.report.study import Study
-from edgc.report.tables import SIMULATED_TABLES, bandwidth, claims, forecast
+from edgc.report.tables import SIMULATED_TABLES
+from edgc.report.tables.cluster_forecasts import BANDWIDTH, CLAIMS, FORECAST, NOT_REPRODUCED, OUT_OF_REACH, REPRODUCED
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import load_experiment
 from tests.fixtures.pictures import legend
@@ -71,30 +72,30 @@ def verdicts(table: pd.DataFrame, claim: str) -> dict[tuple[str, str], set[str]]
 
 
 def test_claims_are_judged_by_their_numbers_and_by_what_is_possible(several: Study) -> None:
-    table = claims.build(several)
+    table = CLAIMS.build(several)
     assert "dense" not in set(table["method"]), "it compresses nothing"
     assert verdicts(table, "training-time") == {
-        ("edgc", "fp32"): {claims.REPRODUCED},
-        ("edgc_r128", "fp32"): {claims.NOT_REPRODUCED},
-        ("edgc_r128", "slow compute"): {claims.OUT_OF_REACH},
+        ("edgc", "fp32"): {REPRODUCED},
+        ("edgc_r128", "fp32"): {NOT_REPRODUCED},
+        ("edgc_r128", "slow compute"): {OUT_OF_REACH},
     }
     latency = verdicts(table, "communication-latency")
-    assert latency["edgc", "fp32"] == {claims.NOT_REPRODUCED}, "46.44 is less than the printed 46.45"
-    assert latency["edgc_r128", "fp32"] == {claims.REPRODUCED}
+    assert latency["edgc", "fp32"] == {NOT_REPRODUCED}, "46.44 is less than the printed 46.45"
+    assert latency["edgc_r128", "fp32"] == {REPRODUCED}
     assert len(table[(table["claim"] == "communication-latency") & (table["method"] == "edgc")]) == len(LATENCIES)
 
 
 def test_the_paragraphs_tell_verdicts_and_bounds(several: Study) -> None:
-    told = claims.paragraph(claims.build(several))
+    told = CLAIMS.words(CLAIMS.build(several))
     assert (
         "Training time is reduced by 16.13 % (gpt2-2.5b), in how many of 2 assumptions: Edgc: 1 (training time)" in told
     )
     assert "20.0 % (fp32), 13.0 % (slow compute)" in told
-    assert "gpt2-2.5b, fp32: pays: much (assumed)." in forecast.paragraph(forecast.build(several))
+    assert "gpt2-2.5b, fp32: pays: much (assumed)." in FORECAST.words(FORECAST.build(several))
 
 
 def test_sweeps_are_in_figures_and_not_in_the_table(several: Study) -> None:
-    assert len(forecast.build(several)) == 4
+    assert len(FORECAST.build(several)) == 4
     by_link = SAVING_BY_LINK.build(several)
     assert by_link["link_gbit"].tolist() == [1.0, 100.0]
     assert by_link["panel"].unique().tolist() == ["fp32 compute, v100 (assumed)"]
@@ -112,7 +113,7 @@ def test_gathers_have_columns_where_parameters_are_sharded_only(several: Study, 
         write_table("forecast", each, tmp_path / name)
         text = (tmp_path / name / "forecast.md").read_text()
         assert ("gather" in text.lower()) == (name == "sharded")
-    assert forecast.TABLE.present(forecast.build(sharded))["Gather, exposed (s)"].tolist() == ["0.125"]
+    assert FORECAST.present(FORECAST.build(sharded))["Gather, exposed (s)"].tolist() == ["0.125"]
 
 
 def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(several: Study, tmp_path: Path) -> None:
@@ -128,13 +129,13 @@ def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(se
 
 
 def test_the_method_that_needs_the_slowest_links_is_named(several: Study) -> None:
-    table = bandwidth.build(several)
+    table = BANDWIDTH.build(several)
     assert len(table) == 4
-    assert bandwidth.paragraph(table).splitlines() == [
+    assert BANDWIDTH.words(table).splitlines() == [
         "gpt2-2.5b, fp32: for 80 % utilisation Edgc needs 15.9 Gbit/s a node, Dense 32.0.",
         "gpt2-2.5b, slow compute: for 80 % utilisation Edgc_R128 needs 20.0 Gbit/s a node.",
     ]
-    assert bandwidth.TABLE.present(table)["Gbit/s for 95 %"].unique().tolist() == ["inf"]
+    assert BANDWIDTH.present(table)["Gbit/s for 95 %"].unique().tolist() == ["inf"]
 
 
 def test_in_every_field_the_fastest_method_wins_with_and_without_local_steps() -> None:

@@ -19,9 +19,11 @@ from edgc.report.figures.curves import LOSS_ON_LINKS
 from edgc.report.figures.exposed import EXPOSED
 from edgc.report.figures.fronts import GAP_ON_LINKS
 from edgc.report.figures.step_times import STEP_PARTS_ON_LINKS
+from edgc.report.selection import table_named
 from edgc.report.study import Study, load_study
 from edgc.report.style import LEGEND
-from edgc.report.tables import TIME_TABLES, links, links_bytes, links_conditions
+from edgc.report.tables import TIME_TABLES, links
+from edgc.report.tables.links import LINKS, LINKS_BYTES, LINKS_CONDITIONS
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import CONFIGS, load_experiment
 from tests.fixtures.pictures import beyond, legend
@@ -32,7 +34,7 @@ from tests.fixtures.synthetic_runs import write_session
 
 @pytest.fixture(scope="module")
 def three_rates() -> pd.DataFrame:
-    return links.build(session(at(r10mbit=SLOW, r1gbit=FAST, none=FAST)))
+    return LINKS.build(session(at(r10mbit=SLOW, r1gbit=FAST, none=FAST)))
 
 
 def test_a_row_a_rate_and_method_in_the_experiments_order(three_rates):
@@ -44,7 +46,7 @@ def test_a_row_a_rate_and_method_in_the_experiments_order(three_rates):
 def test_exposed_communication_is_what_a_step_takes_beyond_the_floors(three_rates):
     exposed_s = {m: row_of(three_rates, m, "10mbit")["exposed_s"] for m in SLOW}
     assert exposed_s == pytest.approx({"nocomm": 0, "dense": 0.4, "dense_bf16": 0.2, "powersgd": 0.1})
-    conditions = links_conditions.build(session(at(r10mbit=SLOW)))
+    conditions = LINKS_CONDITIONS.build(session(at(r10mbit=SLOW)))
     assert row_of(conditions, "dense", "10mbit")["exposed_s_min"] == pytest.approx(0.4)
 
 
@@ -52,7 +54,7 @@ def test_a_floor_has_the_same_optimizer():
     study = session(at(r10mbit=SLOW))
     muon = study.frames.runs["method"] == "powersgd"
     study.frames.runs["spec.training.optimizer"] = muon.map({True: "muon", False: "adamw"})
-    table = links.build(study)
+    table = LINKS.build(study)
     assert math.isnan(row_of(table, "powersgd")["exposed_s"]), "it would have the optimizer's own time, too"
     assert row_of(table, "dense")["exposed_s"] == pytest.approx(0.4)
 
@@ -70,9 +72,9 @@ def test_reductions_are_against_the_baseline_and_the_fastest_dense_method(three_
 
 def test_differences_are_taken_within_a_round_so_that_drift_cancels():
     drifting = {m: (value[0], 2 * value[1]) for m, value in SLOW.items()}
-    row = row_of(links.build(session(at(r10mbit=drifting))), "powersgd")
+    row = row_of(LINKS.build(session(at(r10mbit=drifting))), "powersgd")
     assert row["exposed_s"] == pytest.approx(0.15), "0.1 in one round, 0.2 in the other"
-    conditions = links_conditions.build(session(at(r10mbit=drifting)))
+    conditions = LINKS_CONDITIONS.build(session(at(r10mbit=drifting)))
     assert row_of(conditions, "powersgd")["exposed_s_min"] == pytest.approx(0.1)
     assert row["step_dense_percent"] == pytest.approx(100 / 3)
     assert row["step_dense_error"] == pytest.approx(0)
@@ -91,7 +93,7 @@ def test_differences_are_taken_within_a_round_so_that_drift_cancels():
 )
 def test_verdict_is_against_the_spread_between_rounds(seconds, verdict):
     steady = {"nocomm": (0.1,) * len(seconds), "dense": (0.3,) * len(seconds), "powersgd": seconds}
-    row = row_of(links.build(session(at(r10mbit=steady))), "powersgd")
+    row = row_of(LINKS.build(session(at(r10mbit=steady))), "powersgd")
     assert row["verdict"] == verdict
     reductions = [100 * (1 - s / 0.3) for s in seconds]
     if len(seconds) > 1:
@@ -101,10 +103,10 @@ def test_verdict_is_against_the_spread_between_rounds(seconds, verdict):
 def test_more_rounds_tell_a_reduction_more_exactly():
     rounds = (0.24, 0.27, 0.24, 0.27)  # 20 % and 10 % in turn: standard deviation 5.77, twice that over √4
     steady = {"nocomm": (0.1,) * 4, "dense": (0.3,) * 4, "powersgd": rounds}
-    table = links.build(session(at(r10mbit=steady)))
+    table = LINKS.build(session(at(r10mbit=steady)))
     row = row_of(table, "powersgd")
     assert (row["step_dense_percent"], row["step_dense_error"]) == pytest.approx((15, 5.7735))
-    assert links.TABLE.present(table)["Step saved against that"].iloc[-1] == "15.0 % ± 5.8"
+    assert LINKS.present(table)["Step saved against that"].iloc[-1] == "15.0 % ± 5.8"
     assert row["verdict"] == "pays"
 
 
@@ -117,27 +119,27 @@ def test_noise_is_never_below_two_errors_of_the_medians():
 
 def test_what_exposes_nothing_is_no_reference():
     idle = {"nocomm": (0.1, 0.1), "dense": (0.1, 0.1), "powersgd": (0.2, 0.2)}
-    row = row_of(links.build(session(at(none=idle))), "powersgd")
+    row = row_of(LINKS.build(session(at(none=idle))), "powersgd")
     assert math.isnan(row["exposed_dense_percent"])
     assert row["step_dense_percent"] == pytest.approx(-100)
 
 
 def test_bytes_are_the_ledgers_and_the_interfaces():
-    table = links_bytes.build(session(at(r10mbit=SLOW)))
+    table = LINKS_BYTES.build(session(at(r10mbit=SLOW)))
     row = row_of(table, "powersgd")
     assert (row["wire_mb"], row["ledger_mb"], row["interface_mb"]) == pytest.approx((1e-4, 1e-4, 2e-4))
     assert row["ledger_share"] == pytest.approx(0.5)
     assert math.isnan(row_of(table, "nocomm")["ledger_share"]), "nothing was charged"
-    assert "the ledger has 0.500 times the bytes" in links_bytes.paragraph(table)
+    assert "the ledger has 0.500 times the bytes" in LINKS_BYTES.words(table)
     old = session(at(r10mbit=SLOW))
     old.frames.steps["interface_bytes"] = None
-    assert links_bytes.build(old)["ledger_share"].isna().all()
-    assert "could not be held" in links_bytes.paragraph(links_bytes.build(old))
+    assert LINKS_BYTES.build(old)["ledger_share"].isna().all()
+    assert "could not be held" in LINKS_BYTES.words(LINKS_BYTES.build(old))
 
 
 def test_nominal_and_achieved_rate_and_others_load_stand_beside_it():
     study = session(at(r10mbit=SLOW, none=FAST), load=0.2, achieved={"10mbit": 1e6})
-    table, verdicts = links_conditions.build(study), links.build(study)
+    table, verdicts = LINKS_CONDITIONS.build(study), LINKS.build(study)
     row = row_of(table, "dense", "10mbit")
     assert (row_of(verdicts, "dense", "10mbit")["nominal_mbit"], row["achieved_mbit"]) == (10, pytest.approx(8))
     assert (row["foreign_load"], row["disturbed"]) == (0.2, True), "the experiment's limit is 0.1"
@@ -147,7 +149,7 @@ def test_nominal_and_achieved_rate_and_others_load_stand_beside_it():
 
 def test_the_three_tables_have_the_same_rows_and_share_no_number():
     study = session(at(r10mbit=SLOW, none=FAST))
-    built = [table.build(study) for table in (links, links_bytes, links_conditions)]
+    built = [table.build(study) for table in (LINKS, LINKS_BYTES, LINKS_CONDITIONS)]
     identity = ["model", "method", "title", "device", "status", "role", "rate", "steps"]
     for table in built[1:]:
         pd.testing.assert_frame_equal(table[identity], built[0][identity])
@@ -157,13 +159,13 @@ def test_the_three_tables_have_the_same_rows_and_share_no_number():
 
 def test_gaps_come_from_the_published_table():
     gaps = published(dense=(0, 0, 3), powersgd=(0.01, 0.005, 3), dense_bf16=(0.01, 0.02, 3))
-    table = links.build(session(at(r10mbit=SLOW), gaps=gaps))
+    table = LINKS.build(session(at(r10mbit=SLOW), gaps=gaps))
     row = row_of(table, "powersgd")
     assert (row["gap"], row["gap_n"], row["preserved"]) == (0.01, 3, True)
     pairs = pd.Series([0.01 - row["gap_sd"], 0.01, 0.01 + row["gap_sd"]])
     assert verdicts.interval(pairs)[2] == pytest.approx(0.015), "its standard deviation follows from the interval"
     assert not row_of(table, "dense_bf16")["preserved"], "the interval straddles the margin"
-    assert links.TABLE.present(table)["Loss gap (nats)"].iloc[0] == "–"
+    assert LINKS.present(table)["Loss gap (nats)"].iloc[0] == "–"
 
 
 def test_gaps_against_times_have_a_front_on_links_of_each_rate():
@@ -235,7 +237,7 @@ def test_the_picture_colours_dense_and_the_fastest_methods_that_keep_their_loss(
 
 def test_seeds_until_decided_publish_their_deviation_beside_a_wider_interval():
     gaps = published(dense=(0, 0, 5), powersgd=(0.01, 0.009, 5)).assign(gap_sd=0.002)
-    row = row_of(links.build(session(at(r10mbit=SLOW), gaps=gaps)), "powersgd")
+    row = row_of(LINKS.build(session(at(r10mbit=SLOW), gaps=gaps)), "powersgd")
     assert (row["gap_sd"], row["preserved"]) == (0.002, True)
 
 
@@ -309,9 +311,9 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
         write_table(name, made, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "2 (1 Gbit/s: 5, not limited: 6) rounds × 15 steps a rate" in text
-        module = {"links": links, "links_bytes": links_bytes, "links_conditions": links_conditions}[name]
+        table = table_named(name)
         page = (tmp_path / f"{name}.html").read_text()
-        for sentence in module.paragraph(module.build(made)).splitlines():
+        for sentence in table.words(table.build(made)).splitlines():
             assert f"- {sentence}\n" in text
             assert f"<li>{sentence}</li>" in html.unescape(page)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgc.report.tables import latency, paper
+from edgc.report.tables.paper import PAPER
+from edgc.report.tables.times import DEFINITIONS
 from edgc.suite.config import UntilDecided
 from tests.fixtures.studies import run, step, study, tiny_reference
 
@@ -29,7 +30,7 @@ def paper_table(*reductions: float, runs: dict | None = None, **changes) -> pd.D
         rows += [dense, edgc]
         steps += [step(dense, s, wire=1 + 0.5 * (s % 3 - 1)) for s in range(9, 21)]  # steps vary, medians do not
         steps += [step(edgc, s, wire=(1 - reduction / 100) * (1 + 0.5 * (s % 3 - 1))) for s in range(9, 21)]
-    return paper.build(study(rows, steps, reference=tiny_reference([claim(**changes)])))
+    return PAPER.build(study(rows, steps, reference=tiny_reference([claim(**changes)])))
 
 
 @pytest.mark.parametrize("measure", ["communication_reduction", "training_time_saving"])
@@ -55,7 +56,7 @@ def test_a_claim_is_judged_against_the_range_over_seeds(measure, reductions, ver
 
 
 def test_latency_is_claimed_under_every_definition():
-    assert list(paper_table(45)["measure"]) == [name for name, _ in latency.DEFINITIONS.values()]
+    assert list(paper_table(45)["measure"]) == [name for name, _ in DEFINITIONS.values()]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_what_cannot_be_compared_says_why(changes, verdict, reason):
 def test_without_finished_runs_a_claim_is_not_run(measure):
     for status, device in (("not run", None), ("failed", "2 × CPU")):
         runs = [run("dense"), run("edgc", status=status, device=device, training_seconds=1)]
-        table = paper.build(study(runs, reference=tiny_reference([claim(measure=measure)])))
+        table = PAPER.build(study(runs, reference=tiny_reference([claim(measure=measure)])))
         assert list(table["verdict"]) == ["not run"]
 
 
@@ -89,7 +90,7 @@ def test_a_run_that_failed_before_its_manifest_does_not_hide_the_others():
     failed = run("edgc", 1, status="failed", device=None)
     runs = [failed, *(run(m, 2, validation_loss=4, **HERE) for m in ("dense", "edgc"))]
     reference = tiny_reference([claim(value=None, measure="quality_preserved")])
-    assert list(paper.build(study(runs, reference=reference))["verdict"]) == ["too few seeds"]
+    assert list(PAPER.build(study(runs, reference=reference))["verdict"]) == ["too few seeds"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_quality_claim_follows_margin_and_spread(gaps, verdict):
         ended = {"status": "diverged"} if gap is None else {"validation_loss": 4 + gap}
         runs.append(run("edgc", seed, **ended, **HERE))
     reference = tiny_reference([claim(value=None, measure="quality_preserved")])
-    assert list(paper.build(study(runs, reference=reference))["verdict"]) == [verdict]
+    assert list(PAPER.build(study(runs, reference=reference))["verdict"]) == [verdict]
 
 
 def test_an_open_verdict_leaves_the_claim_within_noise():
@@ -121,4 +122,4 @@ def test_an_open_verdict_leaves_the_claim_within_noise():
     given = study(runs, reference=tiny_reference([claim(value=None, measure="quality_preserved")]))
     until = UntilDecided(first=3, most=16, until="decided")
     by_need = replace(given, experiment=given.experiment.model_copy(update={"seeds": until}))
-    assert [list(paper.build(each)["verdict"]) for each in (given, by_need)] == [["reproduced"], ["within noise"]]
+    assert [list(PAPER.build(each)["verdict"]) for each in (given, by_need)] == [["reproduced"], ["within noise"]]

@@ -99,7 +99,7 @@ def test_a_time_is_told_only_if_it_is_beyond_what_other_work_on_the_machine_does
 
 
 def test_the_whole_is_not_judged_by_itself():
-    shown = parts.TABLE.present(parts.build(study_of(WHOLE)))
+    shown = parts.PARTS.present(parts.build(study_of(WHOLE)))
     assert (shown["Gap"].item(), shown["Validation loss"].item()) == ("–", "5.0000")
     assert pd.isna(shown["Without it"].item())
 

@@ -12,7 +12,7 @@ from edgc.core.base import files
 from edgc.report.collect import gather
 from edgc.report.frames import Frames
 from edgc.report.study import Study, lines
-from edgc.report.tables import observations, sampling, window
+from edgc.report.tables import observations, samples
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
@@ -128,7 +128,7 @@ def test_sampling_tells_cost_error_and_which_limits_hold(tmp_path):
         {"id": "window-correlation", "text": "-", "where": "-", "status": "confirmed", "value": 0.94},
     ]
     study = probed_study(sampled_records(), tmp_path, reference=tiny_reference(claims))
-    table = sampling.build(study).set_index(["beta", "alpha"])
+    table = samples.SAMPLING.build(study).set_index(["beta", "alpha"])
     assert set(table.index) == {(1.0, 1.0), (1.0, 0.5), (1.0, 0.25), (0.25, 1.0), (0.25, 0.5), (0.25, 0.25)}, (
         "a window of four steps has no tenth"
     )
@@ -143,7 +143,7 @@ def test_sampling_tells_cost_error_and_which_limits_hold(tmp_path):
     assert table["limits"].isna().all()
     row = pd.Series({"alpha": 0.1, "beta": 0.25, "saved_percent": 95, "timed_saved_percent": 93, "matrix_error": 0.02})
     row = pd.concat([row, pd.Series({"correlation_late": 0.9, "means_correlation_late": 0.99})])
-    assert sampling._limits(row, study) == (
+    assert samples._limits(row, study) == (
         "time saved ≥ 94 %: yes; on the timed shapes: no; correlation with every step ≥ 0.94: no; "
         "with full means ≥ 0.94: yes; error ≤ 0.01 nats: no"
     )
@@ -152,11 +152,11 @@ def test_sampling_tells_cost_error_and_which_limits_hold(tmp_path):
 def test_shapes_that_are_only_timed_are_told_apart(tmp_path):
     plain = sampled_records()
     only_timed = timed([(8, 6), (6, 8)], (1.0, 0.25), ("gaussian",))
-    table = sampling.build(probed_study([*only_timed, *plain], tmp_path / "both"))
+    table = samples.SAMPLING.build(probed_study([*only_timed, *plain], tmp_path / "both"))
     assert len(only_timed) == TIMED
     assert (table["timed_sample_ms"] > 0).all()
     assert table.loc[table["beta"] == 1, "timed_elements_percent"].eq(100).all()
-    without = sampling.build(probed_study(plain, tmp_path / "alone"))
+    without = samples.SAMPLING.build(probed_study(plain, tmp_path / "alone"))
     assert without["timed_sample_ms"].isna().all()
     columns = [name for name in table if not name.startswith("timed_")]
     pd.testing.assert_frame_equal(table[columns], without[columns])
@@ -164,7 +164,7 @@ def test_shapes_that_are_only_timed_are_told_apart(tmp_path):
 
 def test_window_table_has_the_lengths_that_fit(tmp_path):
     study = probed_study(sampled_records(), tmp_path)
-    table = window.build(study).set_index("window")
+    table = samples.WINDOW.build(study).set_index("window")
     assert list(table.index) == [5, 10]
     assert table.loc[5, "windows"] == 8
     assert table.loc[5, "error"] == pytest.approx(0.02), "a fifth step of .01 a step is sampled, two before the middle"

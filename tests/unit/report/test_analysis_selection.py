@@ -1,18 +1,17 @@
 """An experiment has the tables and figures of every experiment and those that its file names, and no others."""
 
 from fnmatch import fnmatchcase
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm.telemetry import REGIONS
-from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES, figure
+from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
 from edgc.report.publish import KEPT, publish
-from edgc.report.selection import figures_of, tables_of
+from edgc.report.selection import ALL_TABLES, figure_named, figures_of, table_named, tables_of
 from edgc.report.table import Column
-from edgc.report.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
+from edgc.report.tables import MORE_TABLES, TABLES, TIME_TABLES
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.sessions import timed_experiment
@@ -44,20 +43,19 @@ def test_mode_time_has_tables_and_figures_of_its_own():
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("table", name) for name in TABLES + TIME_TABLES + PREDICTED_TABLES + SIMULATED_TABLES + MORE_TABLES),
+        *(("table", name) for name in ALL_TABLES),
         *(("figure", name) for name in FIGURES + TIME_FIGURES + PREDICTED_FIGURES + SIMULATED_FIGURES + MORE_FIGURES),
     ],
 )
 def test_every_table_and_figure_says_what_it_shows_and_what_is_in_it(kind, name):
+    own = figure_named(name) if kind == "figure" else table_named(name)
+    assert own.title
+    assert own.shows.partition("\n")[0].endswith((".", "?"))
     if kind == "figure":
-        assert figure(name).title
-        assert figure(name).note
-        assert figure(name).shows.endswith((".", "?"))
+        assert own.note
         return
-    module = import_module(f"edgc.report.tables.{name}")
-    assert module.__doc__.partition("\n")[0].endswith((".", "?"))
-    named = [key for key in module.TABLE.columns if isinstance(key, str)]  # an ellipsis stands for any words
-    for column, text in module.TABLE.columns.items():
+    named = [key for key in own.columns if isinstance(key, str)]  # an ellipsis stands for any words
+    for column, text in own.columns.items():
         if isinstance(column, Column) and column.name not in PLAIN:
             assert text or any(fnmatchcase(column.name, name.replace("…", "*")) for name in named), column.name
 

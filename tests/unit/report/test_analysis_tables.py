@@ -8,7 +8,9 @@ import pytest
 
 from edgc.report import render, verdicts
 from edgc.report.study import WARMUP_STEPS, central, counts, lines
-from edgc.report.tables import accuracy, deviations, latency, time
+from edgc.report.tables import accuracy
+from edgc.report.tables.paper import DEVIATIONS
+from edgc.report.tables.times import LATENCY, TIME
 from tests.fixtures.studies import of, run, step, study
 
 FIRST = WARMUP_STEPS + 1
@@ -27,7 +29,7 @@ def test_latency_is_the_median_of_steady_steps_under_each_definition():
     steps += [step(edgc, s, payload=20, encode=0.020, wire=0.030, decode=0.010) for s in range(FIRST, FIRST + 4)]
     steps += [step(edgc, 1, payload=20, wire=9.0)]  # warm-up: must not count
     steps += [step(edgc, FIRST + 4, payload=20, encode=0.020, wire=0.050, decode=0.010)]  # an outlier
-    row = row_of(latency.build(study([dense, edgc], steps)), "edgc")
+    row = row_of(LATENCY.build(study([dense, edgc], steps)), "edgc")
     assert row["steps"] == 5
     assert row["wire_s"] == pytest.approx(0.030)
     assert row["exchange_s"] == row["exposed_s"] == pytest.approx(0.060), "nothing overlaps"
@@ -40,13 +42,13 @@ def test_latency_is_the_median_of_steady_steps_under_each_definition():
 
 def test_collectives_that_overlap_backward_are_on_the_wire_but_not_exposed():
     steps = [step(run("dense"), FIRST, encode=0.020, wire=0.030, decode=0.010, in_flight=0.090)]
-    row = latency.build(study([run("dense")], steps)).iloc[0]
+    row = LATENCY.build(study([run("dense")], steps)).iloc[0]
     assert (row["wire_s"], row["exchange_s"], row["exposed_s"]) == pytest.approx((0.090, 0.120, 0.060))
 
 
 def test_records_without_time_in_flight_have_no_wire_latency():
     old = step(run("dense"), FIRST, wire=0.030) | {"t_in_flight": None}
-    row = latency.build(study([run("dense")], [old])).iloc[0]
+    row = LATENCY.build(study([run("dense")], [old])).iloc[0]
     assert math.isnan(row["wire_s"])
     assert math.isnan(row["exchange_s"])
     assert row["exposed_s"] == pytest.approx(0.030)
@@ -54,14 +56,14 @@ def test_records_without_time_in_flight_have_no_wire_latency():
 
 def test_observation_is_other_traffic_and_not_the_methods():
     steps = [step(run("dense"), FIRST) | {"agree_bytes": 1e6, "observe_bytes": 2e6}]
-    row = latency.build(study([run("dense")], steps)).iloc[0]
+    row = LATENCY.build(study([run("dense")], steps)).iloc[0]
     assert (row["other_mb"], row["wire_mb"], row["payload_mb"]) == pytest.approx((3, 100e-6, 100e-6))
 
 
 def test_bytes_and_compression():
     dense, topk = run("dense"), run("topk")
     steps = [step(dense, 10), step(topk, 10, payload=10), step(topk, 11, payload=30)]
-    row = row_of(latency.build(study([dense, topk], steps)), "topk")
+    row = row_of(LATENCY.build(study([dense, topk], steps)), "topk")
     assert row["payload_mb"] == pytest.approx(20e-6)
     assert row["payload_compression"] == pytest.approx(5)
     assert row["wire_compression"] == pytest.approx(5)
@@ -69,22 +71,22 @@ def test_bytes_and_compression():
 
 
 def test_a_method_without_runs_is_a_line_and_says_so():
-    table = latency.build(study([run("dense"), run("topk", status="not run", device=None)], [step(run("dense"), 9)]))
+    table = LATENCY.build(study([run("dense"), run("topk", status="not run", device=None)], [step(run("dense"), 9)]))
     assert row_of(table, "topk")["status"] == "not run"
     assert math.isnan(row_of(table, "topk")["wire_s"])
-    assert "not run" in render.markdown(latency.TABLE.present(table))
+    assert "not run" in render.markdown(LATENCY.present(table))
 
 
 def test_hardware_is_never_mixed_in_a_line():
     slow, fast = run("dense", 1, device="2 × CPU"), run("dense", 2, device="2 × H100")
     steps = [step(slow, 10, wire=1.0), step(fast, 10, wire=0.1)]
-    table = latency.build(study([slow, fast], steps))
+    table = LATENCY.build(study([slow, fast], steps))
     assert dict(zip(table["device"], table["wire_s"], strict=True)) == {"2 × CPU": 1.0, "2 × H100": 0.1}
 
 
 def test_reductions_need_a_baseline_on_the_same_hardware():
     dense, edgc = run("dense", device="2 × CPU"), run("edgc", device="2 × H100")
-    table = latency.build(study([dense, edgc], [step(dense, 10, wire=1.0), step(edgc, 10, wire=0.5)]))
+    table = LATENCY.build(study([dense, edgc], [step(dense, 10, wire=1.0), step(edgc, 10, wire=0.5)]))
     assert math.isnan(row_of(table, "edgc")["wire_reduction_percent"])
 
 
@@ -96,7 +98,7 @@ def test_parts_of_a_step_add_up():
     dense = run("dense")
     steps = [step(dense, s, forward=rng.random(), wire=rng.random(), observe=rng.random()) for s in range(99)]
     s = study([dense], steps)
-    row = time.build(s).iloc[0]
+    row = TIME.build(s).iloc[0]
     inside = central(s.frames.steps[s.frames.steps["step"] > WARMUP_STEPS])
     assert sum(row[f"{part}_s"] for part in ("forward", "wire", "observe")) == pytest.approx(inside["t_step"].mean())
     assert row["step_s_p20"] < row["step_s"] < row["step_s_p80"]
@@ -104,14 +106,14 @@ def test_parts_of_a_step_add_up():
 
 def test_tokens_per_second():
     dense = run("dense")  # 2 sequences of 10 tokens a step
-    assert time.build(study([dense], [step(dense, 9, wire=0.5)])).iloc[0]["tokens_per_s"] == pytest.approx(40)
+    assert TIME.build(study([dense], [step(dense, 9, wire=0.5)])).iloc[0]["tokens_per_s"] == pytest.approx(40)
 
 
 def test_saving_is_paired_by_seed_and_leaves_out_unfinished_runs():
     runs = [run("dense", seed, training_seconds=s) for seed, s in ((1, 100), (2, 200))]
     runs += [run("edgc", 1, training_seconds=90), run("edgc", 2, training_seconds=160)]
     runs += [run("topk", 1, training_seconds=50), run("topk", 2, status="diverged", training_seconds=1)]
-    table = time.build(study(runs))
+    table = TIME.build(study(runs))
     assert row_of(table, "edgc")["saving_percent"] == pytest.approx(15)  # mean of 10 and 20
     assert row_of(table, "topk")["saving_percent"] == pytest.approx(50)
     assert row_of(table, "dense")["saving_percent"] == 0
@@ -126,19 +128,19 @@ def test_time_to_target_is_the_first_evaluation_that_meets_it_and_inf_when_misse
         of(edgc, step=3, seconds=21, loss=4.0),
     ]
     evals += [of(topk, step=1, seconds=1, loss=4.03)]  # margin 0.02
-    table = time.build(study([dense, edgc, topk], evals=evals))
+    table = TIME.build(study([dense, edgc, topk], evals=evals))
     assert row_of(table, "edgc")["to_target_s"] == 14
     assert row_of(table, "dense")["to_target_s"] == 20
     assert row_of(table, "topk")["to_target_s"] == math.inf
     assert row_of(table, "topk")["reached"] == "0/1"
-    assert "inf" in render.markdown(time.TABLE.present(table))
+    assert "inf" in render.markdown(TIME.present(table))
 
 
 @pytest.mark.parametrize("status", ["diverged", "failed"])
 def test_a_run_that_ended_badly_misses_the_target_even_if_it_once_met_it(status):
     dense, topk = run("dense", validation_loss=4.0), run("topk", status=status)
     evals = [of(topk, step=1, seconds=1, loss=3.9), of(dense, step=2, seconds=20, loss=4.0)]
-    row = row_of(time.build(study([dense, topk], evals=evals)), "topk")
+    row = row_of(TIME.build(study([dense, topk], evals=evals)), "topk")
     assert (row["to_target_s"], row["reached"]) == (math.inf, "0/1")
 
 
@@ -189,7 +191,7 @@ def test_bad_ends_and_missing_runs_are_printed():
     assert row_of(table, "topk")["verdict"] == "diverged (2 of 3)"
     assert row_of(table, "topk")["loss"] == pytest.approx(4.1), "only runs that finished have a final loss"
     assert row_of(table, "edgc")["verdict"] == "not run"
-    text = render.markdown(accuracy.TABLE.present(table))
+    text = render.markdown(accuracy.ACCURACY.present(table))
     assert "diverged (2 of 3)" in text
     assert "1 done, 2 diverged" in text
 
@@ -199,7 +201,7 @@ def test_tasks_that_were_not_run_are_never_a_zero():
     results = [of(dense, task="piqa", status="done", value=0.5, stderr=0.05, n=100, chance=0.5)]
     results += [of(dense, task="race", status="not run", value=None, n=0, reason="no data")]
     s = study([dense], zero_shot=results, tasks=["piqa", "race", "mathqa"])
-    shown = accuracy.TABLE.present(accuracy.build(s)).iloc[0]
+    shown = accuracy.ACCURACY.present(accuracy.build(s)).iloc[0]
     assert shown["piqa (%; chance 50.0)"] == "50.0 ± 5.0 (n = 100)"
     assert shown["race (%)"] == shown["mathqa (%)"] == "not run"
 
@@ -256,4 +258,4 @@ def test_markdown_and_html_escape(tmp_path):
 
 
 def test_deviations_come_from_the_reference():
-    assert deviations.build(study([run("dense")])).empty
+    assert DEVIATIONS.build(study([run("dense")])).empty

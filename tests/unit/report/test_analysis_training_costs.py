@@ -10,7 +10,8 @@ from edgc.report.figures.curves import LOSS_STEP
 from edgc.report.figures.fronts import PARETO_BYTES, PARETO_SECONDS
 from edgc.report.study import Study
 from edgc.report.style import CROWDED
-from edgc.report.tables import learning_rates, time_to_loss
+from edgc.report.tables import learning_rates
+from edgc.report.tables.times import TIME_TO_LOSS
 from tests.fixtures.pictures import legend
 from tests.fixtures.studies import of, run, step, study
 
@@ -43,7 +44,7 @@ def test_the_best_rate_is_told_with_the_methods_own_name():
     best = table[table["best"]].iloc[0]
     assert (best["lr"], best["loss"], best["seeds"], best["edge"]) == (2e-3, pytest.approx(4.1), 2, None)
     assert learning_rates.paragraph(table) == "Dense is best at 0.002 (4.1000 nats, n = 2), inside the grid."
-    shown = learning_rates.TABLE.present(table).iloc[0]
+    shown = learning_rates.LEARNING_RATES.present(table).iloc[0]
     assert (shown["lr 0.002"], shown["Best"], shown["At an edge"]) == ("4.1000 ± 0.1414", "0.002", "no")
 
 
@@ -58,7 +59,7 @@ def test_a_rate_at_which_a_seed_diverged_is_never_best_but_closes_the_grid():
     ended = trained("dense", 4e-3, 3.0) + trained("dense", 4e-3, math.nan, math.nan, status="diverged")[1:]
     table = grid(trained("dense", 1e-3, 4.2, 4.2), trained("dense", 2e-3, 4.0, 4.0), ended)
     assert table.loc[table["best"], ["lr", "edge"]].to_numpy().tolist() == [[2e-3, None]]
-    assert learning_rates.TABLE.present(table)["lr 0.004"].item() == "1 done, 1 diverged"
+    assert learning_rates.LEARNING_RATES.present(table)["lr 0.004"].item() == "1 done, 1 diverged"
     nothing = grid(trained("dense", 1e-3, math.nan, status="diverged"))
     assert learning_rates.paragraph(nothing) == "Dense has no best rate: at none did every run finish."
 
@@ -72,12 +73,12 @@ def test_a_published_table_says_the_same_as_the_one_it_was_written_from(tmp_path
     said = learning_rates.paragraph(table).splitlines()
     assert said[0] == "1 of 2 methods are best inside the grid."
     assert learning_rates.paragraph(read).splitlines() == said
-    assert learning_rates.TABLE.present(read)["At an edge"].tolist() == ["no", "lowest"]
+    assert learning_rates.LEARNING_RATES.present(read)["At an edge"].tolist() == ["no", "lowest"]
 
 
 def test_an_experiment_without_learning_rates_has_an_empty_table():
     table = learning_rates.build(study([run("dense")]))
-    assert learning_rates.TABLE.present(table).empty
+    assert learning_rates.LEARNING_RATES.present(table).empty
     assert learning_rates.paragraph(table) == "The experiment has no learning rates."
 
 
@@ -94,7 +95,7 @@ def evaluated(method: str, *by_seed: float, status: str = "done", loss: float = 
 
 def to_loss(*methods: tuple[list[dict], list[dict]]) -> pd.DataFrame:
     runs, evals = ([row for own in part for row in own] for part in zip(*methods, strict=True))
-    return time_to_loss.build(study(runs, evals=evals))
+    return TIME_TO_LOSS.build(study(runs, evals=evals))
 
 
 DENSE = evaluated("dense", 20, 40, 60)
@@ -112,7 +113,7 @@ def test_the_fastest_dense_method_is_the_second_reference():
     table = to_loss(DENSE, evaluated("dense_bf16", 10, 20, 30), evaluated("edgc", 15, 30, 45))
     row = row_of(table, "edgc")
     assert (row["dense"], row["seconds_per_dense"]) == ("Dense_Bf16", pytest.approx(1.5))
-    text = time_to_loss.paragraph(table)
+    text = TIME_TO_LOSS.words(table)
     assert text.startswith(
         "Dense_Bf16 is first, after 20.0 s of training: 0.50 times the time of Dense (3 of 3 seeds)."
     )
@@ -123,16 +124,16 @@ def test_a_missed_target_is_told():
     table = to_loss(DENSE, evaluated("edgc", 10, 10, 10, loss=4.03), evaluated("topk", 1, 1, 1, status="diverged"))
     assert row_of(table, "edgc")["seconds"] == math.inf
     assert row_of(table, "edgc")["seconds_per_baseline"] == math.inf
-    text = time_to_loss.paragraph(table)
+    text = TIME_TO_LOSS.words(table)
     assert "Dense is first, after 40.0 s" in text
     assert "Seeds that missed the target: Edgc (3 of 3), Topk (3 of 3)." in text
-    assert time_to_loss.TABLE.present(table)["Seconds"].tolist()[1] == "inf (inf–inf)"
+    assert TIME_TO_LOSS.present(table)["Seconds"].tolist()[1] == "inf (inf–inf)"
 
 
 def test_without_a_finished_baseline_there_is_no_target():
     table = to_loss(evaluated("dense", 20, status="failed"), evaluated("edgc", 10))
     assert table["seconds"].isna().all()
-    assert time_to_loss.paragraph(table) == "No method has a target: the baseline did not finish."
+    assert TIME_TO_LOSS.words(table) == "No method has a target: the baseline did not finish."
 
 
 # pareto

@@ -80,7 +80,7 @@ def test_nothing_is_taken_where_nothing_is_dense():
     assert pd.isna(row["method"])
     table = pd.DataFrame([row])
     assert choice.paragraph(table) == "At 10 Mbit/s nothing was measured that is dense, and nothing pays."
-    assert choice.TABLE.present(table)["Take"].isna().all()
+    assert choice.CHOICE.present(table)["Take"].isna().all()
 
 
 def test_the_table_is_written(tmp_path):

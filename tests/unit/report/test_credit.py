@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from edgc.report.study import Study
-from edgc.report.tables import credit
+from edgc.report.tables.comparisons import CREDIT
 from tests.fixtures.studies import of, run, study
 
 CONTROLS = {"edgc": "powersgd", "topk": "powersgd"}
@@ -28,7 +28,7 @@ def made(**losses: tuple[float, ...]) -> Study:
 
 
 def table(**losses: tuple[float, ...]) -> pd.DataFrame:
-    return credit.build(made(**losses)).set_index("method")
+    return CREDIT.build(made(**losses)).set_index("method")
 
 
 def test_a_method_is_held_against_its_control_seed_by_seed() -> None:
@@ -40,7 +40,7 @@ def test_a_method_is_held_against_its_control_seed_by_seed() -> None:
     assert found["gap"].round(9).to_list() == [0.25, -0.25]
     assert found["verdict"].to_list() == ["higher loss", "lower loss"], "seeds differ by far more than methods do"
     assert found["bytes_percent"].to_list() == [25.0, 25.0]
-    assert credit.paragraph(found.reset_index()).startswith("Edgc against Powersgd: higher loss, +0.2500 (")
+    assert CREDIT.words(found.reset_index()).startswith("Edgc against Powersgd: higher loss, +0.2500 (")
 
 
 def test_two_pairs_or_an_interval_around_zero_tell_nothing_apart() -> None:
@@ -50,7 +50,7 @@ def test_two_pairs_or_an_interval_around_zero_tell_nothing_apart() -> None:
 
 
 def test_without_its_control_nothing_is_said() -> None:
-    found = credit.build(made(dense=(4.0, 4.0, 4.0), edgc=(4.0, 4.0, 4.0)))
+    found = CREDIT.build(made(dense=(4.0, 4.0, 4.0), edgc=(4.0, 4.0, 4.0)))
     assert found["control"].isna().all()
-    assert credit.paragraph(found) == ""
-    assert credit.TABLE.present(found)["Control"].isna().all()
+    assert CREDIT.words(found) == ""
+    assert CREDIT.present(found)["Control"].isna().all()

@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 
-from edgc.report.tables import links, links_conditions
+from edgc.report.tables.links import LINKS, LINKS_CONDITIONS
 from tests.fixtures.sessions import EVEN, FAST, SLOW, at, published, row_of, session
 
 
 def words(seconds, **more) -> str:
-    return links.paragraph(links.build(session(seconds, **more)))
+    return LINKS.words(LINKS.build(session(seconds, **more)))
 
 
 def test_words_name_the_fastest_and_the_control():
@@ -24,7 +24,7 @@ def test_words_name_the_fastest_and_the_control():
 def test_what_does_not_exchange_in_every_step_is_no_control():
     study = session(at(none=FAST | {"topk": (0.05, 0.05)}))
     study.frames.runs.loc[study.frames.runs["method"] == "topk", "in_every_step"] = False
-    text = links.paragraph(links.build(study))
+    text = LINKS.words(LINKS.build(study))
     assert "compress in every step, none of 1 pays. What exchanges less often, or late, may: Topk." in text
 
 
@@ -61,16 +61,16 @@ def test_words_without_floor_or_dense_or_rounds():
     assert "Powersgd is not judged: too few rounds." in words(at(r10mbit=once))
     nothing = session(at(r10mbit=SLOW))
     nothing.frames.steps["counted"] = False
-    assert links.paragraph(links.build(nothing)) == "No step was counted."
+    assert LINKS.words(LINKS.build(nothing)) == "No step was counted."
 
 
 def test_methods_that_ended_badly_are_told_and_never_a_reference():
     ended = {"dense_bf16": "failed", "powersgd": "diverged", "topk": "not run"}
     study = session(at(r10mbit=SLOW | {"topk": (0.1, 0.1)}), ended=ended)
-    table = links.build(study)
+    table = LINKS.build(study)
     assert set(table["dense"].dropna()) == {"Dense"}
     assert row_of(table, "topk")["verdict"] == "not run"
-    text = links.paragraph(table)
+    text = LINKS.words(table)
     assert "Powersgd is not judged: diverged." in text
     assert "Without a counted step: Topk." in text
     assert "At 10 Mbit/s Dense, a dense method, is fastest" in text
@@ -79,8 +79,8 @@ def test_methods_that_ended_badly_are_told_and_never_a_reference():
 def test_words_tell_disturbances_and_several_models():
     study = session(at(r10mbit=SLOW), load=0.2)
     told = "Others used more of the machine than allowed in 4 of 4 rows, up to 20.0 %."
-    assert links_conditions.paragraph(links_conditions.build(study)) == told
-    table = links.build(study)
-    assert "Others disturbed 4 of 4 rows" in links.paragraph(table)
+    assert LINKS_CONDITIONS.words(LINKS_CONDITIONS.build(study)) == told
+    table = LINKS.build(study)
+    assert "Others disturbed 4 of 4 rows" in LINKS.words(table)
     both = pd.concat([table, table.assign(model="other")])
-    assert "other, 2 × CPU: At 10 Mbit/s" in links.paragraph(both)
+    assert "other, 2 × CPU: At 10 Mbit/s" in LINKS.words(both)

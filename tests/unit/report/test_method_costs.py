@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from edgc.report.tables import method_costs
+from edgc.report.tables.expenses import METHOD_COSTS
 from edgc.report.write import write_table
 from tests.fixtures.sessions import published, session
 from tests.fixtures.studies import run, step, study
@@ -27,7 +27,7 @@ def trained() -> pd.DataFrame:
         for r in runs
         for s in (1, 6, 7)
     ]
-    return method_costs.build(study(runs, steps))
+    return METHOD_COSTS.build(study(runs, steps))
 
 
 def test_a_row_has_loss_bytes_arithmetic_and_memory():
@@ -45,31 +45,31 @@ def test_bytes_are_held_against_a_baseline_that_ran_on_another_model_of_cpu():
     models = {"dense": "AMD EPYC", "powersgd": "Xeon"}
     runs = [run(name, device=model) | cpu | {"manifest.device.model": model} for name, model in models.items()]
     steps = [step(r, 6, payload=sent) for r, sent in zip(runs, (400, 100), strict=True)]
-    assert method_costs.build(study(runs, steps))["wire_percent"].tolist() == [100, 25]
+    assert METHOD_COSTS.build(study(runs, steps))["wire_percent"].tolist() == [100, 25]
 
 
 def test_parameters_that_sharding_sends_are_bytes_too():
     runs = [run(method, 1) | {"memory_largest.method": 0.0} for method in ("dense", "powersgd")]
     steps = [step(r, 6, payload=sent) | {"parameters_bytes": 400} for r, sent in zip(runs, (400, 0), strict=True)]
-    made = method_costs.build(study(runs, steps))
+    made = METHOD_COSTS.build(study(runs, steps))
     assert made["wire_percent"].tolist() == [100, 50]
 
 
 def test_it_says_which_of_those_that_keep_their_loss_sends_least():
     table = trained()
     told = "Of the one method that keeps its loss, Powersgd sends least, 25.0 % of the baseline's bytes. "
-    assert method_costs.paragraph(table) == told + "It computes for 5.00 ms a step, and keeps 3.00 MB a rank."
-    assert method_costs.paragraph(table[table["method"] == "topk"]) == "No method is known to keep its loss."
+    assert METHOD_COSTS.words(table) == told + "It computes for 5.00 ms a step, and keeps 3.00 MB a rank."
+    assert METHOD_COSTS.words(table[table["method"] == "topk"]) == "No method is known to keep its loss."
 
 
 def test_a_timing_has_the_losses_that_another_experiment_published(tmp_path: Path):
     gaps = published(powersgd=(0.01, 0.005, 3)).assign(verdict="preserved", gap_low=0.005)
     timed = session({"dense": {"none": (0.1, 0.1)}, "powersgd": {"none": (0.1, 0.1)}}, gaps=gaps)
-    made = method_costs.build(timed).set_index("method")
+    made = METHOD_COSTS.build(timed).set_index("method")
     assert made.loc["powersgd", ["pairs", "gap", "verdict"]].tolist() == [3, 0.01, "preserved"]
     assert made.loc["powersgd", "wire_percent"] == 100, "steps of settling do not count"
     assert pd.isna(made.loc["dense", "gap"])
-    shown = method_costs.TABLE.present(made.reset_index()).set_index("Method")
+    shown = METHOD_COSTS.present(made.reset_index()).set_index("Method")
     assert shown.loc["Powersgd", "Loss gap (nats)"] == "+0.0100 (+0.0050, +0.0150)"
     assert shown.loc["Dense", ["Verdict", "State (MB)"]].tolist() == ["–", "–"]
     write_table(

@@ -10,6 +10,7 @@ import vl_convert
 
 from edgc.report import figures as rooms
 from edgc.report import pictures, vega
+from edgc.report.selection import figure_named
 from edgc.report.style import CROWDED, Look
 from tests.fixtures.pictures import beyond, legend
 
@@ -34,12 +35,12 @@ def test_every_published_figure_is_drawn_whole(name: str, tmp_path: Path) -> Non
     if not published(name):
         pytest.skip(f"no experiment has published {name} so far")
     for data in published(name):
-        spec = pictures.picture(rooms.figure(name), data, SETTING)
+        spec = pictures.picture(figure_named(name), data, SETTING)
         pictures.write(spec, tmp_path / "a.svg")
         root = ElementTree.parse(tmp_path / "a.svg").getroot()
         said = " ".join(row for text in root.iter(f"{SVG}text") for row in text.itertext())
-        shown = pictures.panels(rooms.figure(name), data)
-        for words in (rooms.figure(name).title, SETTING, *shown, *rooms.figure(name).note):
+        shown = pictures.panels(figure_named(name), data)
+        for words in (figure_named(name).title, SETTING, *shown, *figure_named(name).note):
             assert words in said
         assert not beyond(spec)
 
@@ -47,7 +48,7 @@ def test_every_published_figure_is_drawn_whole(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["gap_on_links", "pareto_bytes", "saving_by_link", "utilisation"])
 def test_a_legend_names_few_of_many_methods_and_no_two_look_alike(name: str) -> None:
     for data in published(name):
-        for views in pictures.panels(rooms.figure(name), data).values():
+        for views in pictures.panels(figure_named(name), data).values():
             looks = pictures._looks([views])
             assert len(set(looks.values())) == len(looks)
             always = {title for title in data["title"] if title.startswith(("Dense", "EDGC"))}
@@ -63,7 +64,7 @@ def test_marks_outside_of_their_axes_are_noticed() -> None:
 
 def test_a_figure_without_data_says_so(tmp_path: Path) -> None:
     pictures.write(
-        pictures.picture(rooms.figure("loss_step"), pd.DataFrame({"model": []}), SETTING), tmp_path / "a.svg"
+        pictures.picture(figure_named("loss_step"), pd.DataFrame({"model": []}), SETTING), tmp_path / "a.svg"
     )
     assert pictures.NOTHING in (tmp_path / "a.svg").read_text()
 
@@ -76,7 +77,7 @@ def test_a_line_is_folded_between_words_and_none_is_lost() -> None:
 
 def test_a_compact_file_has_the_same_texts_and_places() -> None:
     data = published("pareto_bytes")[1]
-    drawn = vl_convert.vegalite_to_svg(pictures.picture(rooms.figure("pareto_bytes"), data, SETTING))
+    drawn = vl_convert.vegalite_to_svg(pictures.picture(figure_named("pareto_bytes"), data, SETTING))
     short = pictures.compact(drawn)
     assert len(short) < 0.6 * len(drawn)
     before, after = ElementTree.fromstring(drawn), ElementTree.fromstring(short)

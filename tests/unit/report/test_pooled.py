@@ -6,7 +6,9 @@ import pytest
 from edgc.report.cpu_models import pooled_frames
 from edgc.report.frames import Frames, frame
 from edgc.report.study import Study
-from edgc.report.tables import accuracy, latency, method_costs
+from edgc.report.tables import accuracy
+from edgc.report.tables.expenses import METHOD_COSTS
+from edgc.report.tables.times import LATENCY
 from tests.fixtures.studies import run, step, tiny_experiment, tiny_reference
 
 
@@ -43,9 +45,9 @@ def test_a_methods_seeds_are_one_line_of_losses_and_have_times_of_their_own():
     dense, low = (row for _, row in accuracy.build(study).iterrows())
     assert dense["device"] == low["device"] == "2 processes on AMD or Intel"
     assert (low["pairs"], low["verdict"]) == (3, "preserved")
-    times = latency.build(study)
+    times = LATENCY.build(study)
     assert list(times["device"]) == ["2 processes on AMD", "2 processes on Intel"] * 2
-    assert list(method_costs.build(study)["pairs"]) == [3] * 4
+    assert list(METHOD_COSTS.build(study)["pairs"]) == [3] * 4
 
 
 def test_on_one_model_nothing_changes():

@@ -11,7 +11,8 @@ from scipy import stats
 from edgc.core.base.errors import UserError
 from edgc.report.figures.loss_gaps import GAP_REPLICAS
 from edgc.report.study import Study
-from edgc.report.tables import accuracy, replicas
+from edgc.report.tables import accuracy
+from edgc.report.tables.comparisons import REPLICAS
 from edgc.suite.config import CONFIGS, load_experiment
 from tests.fixtures.pictures import legend
 from tests.fixtures.studies import run, study
@@ -34,7 +35,7 @@ def sweep() -> pd.DataFrame:
     here = trained(0.1)
     degree = here.experiment.parallel.data
     tables = {degree * 4: accuracy.build(trained(1.0)), degree // 2: accuracy.build(trained(0.0))}
-    return replicas.build(replace(here, replicas=tables))
+    return REPLICAS.build(replace(here, replicas=tables))
 
 
 def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame) -> None:
@@ -45,29 +46,29 @@ def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame)
 
 def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
     """By Welch's test of the gaps, as scipy has it."""
-    shown = replicas.TABLE.present(sweep).set_index("Method")["More replicas"]
+    shown = REPLICAS.present(sweep).set_index("Method")["More replicas"]
     assert [each.split(": ")[-1] for each in shown] == ["–", "hurt", "not told apart"]
     few, many = ([0.1 + more, 0.11 + more, 0.09 + more] for more in (0.0, 1.0))
     interval = stats.ttest_ind(many, few, equal_var=False).confidence_interval()
     assert shown["Topk"] == f"+1.0000 (+{interval.low:.4f}, +{interval.high:.4f}): hurt"
-    first, second = replicas.paragraph(sweep).splitlines()
+    first, second = REPLICAS.words(sweep).splitlines()
     assert first == "More replicas hurt Topk (+1.0000 nats from 1 to 8)."
     assert second == "Few and many replicas are not told apart in Edgc (+0.0000 nats from 1 to 8)."
     turned = sweep.assign(replicas=9 - sweep["replicas"])
-    assert replicas.TABLE.present(turned)["More replicas"].tolist()[1].endswith("help")
-    assert replicas.paragraph(turned).startswith("More replicas help Topk (−1.0000 nats from 1 to 8).")
+    assert REPLICAS.present(turned)["More replicas"].tolist()[1].endswith("help")
+    assert REPLICAS.words(turned).startswith("More replicas help Topk (−1.0000 nats from 1 to 8).")
 
 
 def test_a_method_of_one_other_degree_alone_is_left_out() -> None:
     here = trained(0.1)
     other = accuracy.build(trained(0.0))
     other["method"] = other["method"].replace("edgc", "int4")
-    table = replicas.build(replace(here, replicas={8: other}))
+    table = REPLICAS.build(replace(here, replicas={8: other}))
     assert set(table["method"]) == {"dense", "topk", "edgc"}
 
 
 def test_one_degree_alone_is_said() -> None:
-    assert replicas.paragraph(replicas.build(trained(0))).startswith("Only 2 replicas")
+    assert REPLICAS.words(REPLICAS.build(trained(0))).startswith("Only 2 replicas")
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,11 @@ def test_a_method_that_a_cheaper_one_beats_keeps_its_first_seeds(tmp_path: Path,
     assert files.read_json(look(experiment, 4, results, sparing))["verdicts"]["tiny"]["powersgd"] == ["spared before"]
     ran(experiment, results, sparing, {"edgc": (0, 0, 0, 0, -0.08)})
     table = table_of(experiment, results, sparing)
-    shown = dict(zip(table["method"], accuracy.TABLE.present(table)["Verdict"], strict=True))
+    shown = dict(zip(table["method"], accuracy.ACCURACY.present(table)["Verdict"], strict=True))
     assert shown["powersgd"] == "open, beaten by T (n = 3)"
     assert shown["edgc"] == "open at most (n = 5)"
     assert "1 of 3 verdicts are decided, 1 more left open, as a method that sends" in accuracy.paragraph(table)
-    assert "open, beaten by" in accuracy.TABLE.captions(experiment)["Verdict"]
+    assert "open, beaten by" in accuracy.ACCURACY.captions(experiment)["Verdict"]
 
 
 def test_only_a_cheaper_method_on_the_same_model_spares_another(tmp_path: Path, sparing: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_table_says_what_is_decided_at_which_n_and_what_stays_open(tmp_path:
         look(experiment, seeds, results, configs)
     ran(experiment, results, configs)
     table = table_of(experiment, results, configs)
-    shown = dict(zip(table["method"], accuracy.TABLE.present(table)["Verdict"], strict=True))
+    shown = dict(zip(table["method"], accuracy.ACCURACY.present(table)["Verdict"], strict=True))
     assert shown == {
         "dense": "baseline",
         "powersgd": "open at most (n = 5)",
@@ -180,7 +180,7 @@ def test_the_table_says_what_is_decided_at_which_n_and_what_stays_open(tmp_path:
     fixed = verdicts.interval(pd.Series(GAPS["powersgd"]))
     assert rows.loc["powersgd", "gap_high"] > fixed[2], "valid at any look, hence wider"
     assert rows.loc["powersgd", "gap_sd"] == pytest.approx(0.01)
-    caption = accuracy.TABLE.captions(experiment)
+    caption = accuracy.ACCURACY.captions(experiment)
     assert "valid at any number of seeds from 3 to 5" in caption["Gap to baseline"]
     assert "open at most" in caption["Verdict"]
 
@@ -191,9 +191,9 @@ def test_a_table_of_given_seeds_is_as_it_ever_was(tmp_path: Path) -> None:
     ran(experiment, tmp_path, configs)
     table = table_of(experiment, tmp_path, configs)
     assert not {"decided", "gap_sd"} & {*table.columns}
-    assert list(accuracy.TABLE.present(table)["Verdict"]) == ["baseline", "too few seeds", "worse", "preserved"]
+    assert list(accuracy.ACCURACY.present(table)["Verdict"]) == ["baseline", "too few seeds", "worse", "preserved"]
     assert accuracy.paragraph(table) == ""
-    assert accuracy.TABLE.captions(experiment) == accuracy.TABLE.captions()
+    assert accuracy.ACCURACY.captions(experiment) == accuracy.ACCURACY.captions()
 
 
 # who else knows of them

@@ -1,4 +1,8 @@
-"""What more replicas cost: every method's loss gap at each degree of data parallelism."""
+"""Loss gaps against something else than the baseline: a control, and the same method with other replicas.
+
+Muon and an outer momentum lower the loss by themselves, without any exchange. A method that uses them is credited with
+the rest only.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,85 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING, gap, loss
-from edgc.report.study import Study
-from edgc.report.table import METHOD, MODEL, Column, Table
+from edgc.report import verdicts
+from edgc.report.cpu_models import pooled
+from edgc.report.render import NOTHING, gap, loss, share
+from edgc.report.study import Line, Study, baseline_among, framed, lines
+from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table
 from edgc.report.tables import accuracy
 from edgc.report.verdicts import difference, spread
 
+HIGHER, LOWER, EQUAL = "higher loss", "lower loss", "not told apart"
+
+
+def _credited(study: Study) -> pd.DataFrame:
+    """One row per line with a control (`judgement.controls`): pairs, gap with gap_low and gap_high (nats), verdict, and
+    bytes_percent of the control's. Models of CPU are pooled."""
+    study = pooled(study)
+    rows = [
+        _against_control(line, study)
+        for line in lines(study.frames.runs)
+        if line.method in study.experiment.judgement.controls
+    ]
+    return framed(rows, "control", "pairs", "gap", "gap_low", "gap_high", "verdict", "bytes_percent")
+
+
+def _against_control(line: Line, study: Study) -> dict[str, object]:
+    control = baseline_among(line, study.frames.runs, study.experiment.judgement.controls[line.method])
+    gaps = verdicts.gaps_to(line, control)
+    gap = verdicts.interval_of("gap", gaps, study.experiment.until_decided)
+    row: dict[str, object] = {**line.identity, "control": control.title if control else None, "pairs": len(gaps)}
+    row |= {**gap, "verdict": _verdict(gap["gap_low"], gap["gap_high"], len(gaps))}
+    if control is None:
+        return row
+    sent = study.frames.evals.groupby("run_id")["wire_bytes"].max()
+    own, theirs = (verdicts.mean_bytes(each, sent) for each in (line, control))
+    return row | {"bytes_percent": 100 * own / theirs if theirs else np.nan}
+
+
+def _verdict(low: float, high: float, pairs: int) -> str:
+    if pairs < verdicts.MIN_SEEDS:
+        return EQUAL
+    return HIGHER if low > 0 else LOWER if high < 0 else EQUAL
+
+
+def _against_controls(table: pd.DataFrame) -> str:
+    """A sentence for each method that finished with its control."""
+    return "\n".join(
+        f"{row['title']} against {row['control']}: {row['verdict']}, {accuracy.gap_in_words(row)} nats "
+        f"(n = {row['pairs']})."
+        for _, row in table[table["pairs"] > 0].iterrows()
+    )
+
+
+CREDIT = Table(
+    "What is a method's own",
+    "What a method changes against one that is the same but for one thing: what is its own, and what came with the "
+    "rest.",
+    _credited,
+    {
+        **IDENTITY,
+        Column("Control", "control"): "the method that it is held against; the experiment names it",
+        Column("Pairs", "pairs"): "seeds that both finished",
+        Column("Loss gap", accuracy.gap_in_words, unit="nats"): "loss less the control's of the same seed, in nats a "
+        "token: mean, and an interval like that of table `accuracy`",
+        Column(
+            "Verdict", "verdict"
+        ): f"“{HIGHER}”: the interval lies above 0; “{LOWER}”: below; “{EQUAL}”: it holds 0, "
+        f"or rests on fewer than {verdicts.MIN_SEEDS} pairs",
+        Column("Bytes", "bytes_percent", share, "%"): "of gradients, that all ranks sent in a run: in percent of the "
+        "control's",
+    },
+    _against_controls,
+)
+
 COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]
 COLUMNS += ["pairs", "gap", "gap_low", "gap_high", "gap_sd", "verdict"]
-HURT, HELP, EQUAL = "hurt", "help", "not told apart"
+HURT, HELP = "hurt", "help"
 SAID = {HURT: "More replicas hurt", HELP: "More replicas help", EQUAL: "Few and many replicas are not told apart in"}
 
 
-def build(study: Study) -> pd.DataFrame:
+def _by_degree(study: Study) -> pd.DataFrame:
     """Tables `accuracy` of this experiment and of `judgement.replicas_from`, with the degree of data parallelism.
 
     A method that others trained with one degree only is left out.
@@ -32,7 +102,7 @@ def build(study: Study) -> pd.DataFrame:
     return table[(degrees > 1) | (table["replicas"] == study.experiment.parallel.data)].reset_index(drop=True)
 
 
-def paragraph(table: pd.DataFrame) -> str:
+def _effects(table: pd.DataFrame) -> str:
     """Which methods more replicas hurt, or help, and by how much."""
     degrees = table["replicas"].unique()
     if len(degrees) < 2:
@@ -83,9 +153,10 @@ def _degrees(table: pd.DataFrame) -> list[Column]:
     return [Column(name, name) for name in map(str, table) if name.startswith(("Loss, ", "Gap, "))]
 
 
-TABLE = Table(
+REPLICAS = Table(
     "Replicas",
-    build,
+    "What more replicas cost: every method's loss gap at each degree of data parallelism.",
+    _by_degree,
     {
         MODEL: "",
         METHOD: "",
@@ -96,6 +167,6 @@ TABLE = Table(
         Column("More replicas", "more"): "the gap with most replicas less that with fewest, in nats, and Welch's 95 % "
         f"interval; “{HURT}”: it lies above 0; “{HELP}”: below; “{EQUAL}”: 0 is in it",
     },
-    paragraph,
+    _effects,
     _by_method,
 )

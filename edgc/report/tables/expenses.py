@@ -1,24 +1,96 @@
-"""What a method costs, in a row: loss, bytes, its own arithmetic, and what it keeps in memory."""
+"""Bytes, memory and arithmetic: of a layout, and of a method."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
+from edgc.core.comm.telemetry import HELD
 from edgc.report import verdicts
 from edgc.report.cpu_models import pooled
 from edgc.report.frames import MEMORY
 from edgc.report.render import NOTHING, cell, groups, milliseconds, share
-from edgc.report.study import Line, Study, baseline_of, counted, lines, steady
+from edgc.report.study import Line, Study, baseline_of, by_line, counted, lines, steady
 from edgc.report.table import IDENTITY, Column, Table
 from edgc.report.tables import accuracy
+
+#: By column: the frame's.
+BYTES = {
+    "gradient_payload": "payload_bytes",
+    "gradient_wire": "wire_bytes",
+    "parameters_payload": "parameters_payload_bytes",
+    "parameters_wire": "parameters_bytes",
+}
+
+
+@by_line
+def _by_layout(line: Line, study: Study) -> dict[str, object]:
+    """One row per line: layout; `<tag>_<payload|wire>_mb` a step; `memory_<category>_mb` and memory_mb of a rank."""
+    steps = counted(line, study)
+    row: dict[str, object] = {"layout": line.layout.name}
+    row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, column in BYTES.items()}
+    memory = line.runs[list(MEMORY["largest"])].astype(float).max() / 1e6
+    row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY["largest"], strict=True)}
+    return row | {"memory_mb": memory.sum(min_count=1)}
+
+
+def _who_holds_least(table: pd.DataFrame) -> str:
+    """Who holds least and most, and what of the bytes are parameters, by layout."""
+    known = table.dropna(subset=["memory_mb"]) if len(table) else table
+    if known.empty:
+        return "No run says what memory its ranks hold."
+    sentences = []
+    for model, rows in known.groupby("model", sort=False):
+        ordered = rows.sort_values("memory_mb", kind="stable")
+        least, most = ordered.iloc[0], ordered.iloc[-1]
+        sentences.append(
+            f"{model}: a rank holds least with {least['title']}, {cell(least['memory_mb'])} MB, and most with "
+            f"{most['title']}, {cell(most['memory_mb'])} MB."
+        )
+        for name, own in rows[rows["parameters_wire_mb"] > 0].groupby("layout", sort=False):
+            shares = 100 * own["parameters_wire_mb"] / (own["parameters_wire_mb"] + own["gradient_wire_mb"])
+            few, many = f"{shares.min():.0f}", f"{shares.max():.0f}"
+            share = few if few == many else f"{few} to {many}"
+            sentences.append(f"{model}: under {name} parameters are {share} % of the bytes sent.")
+    return "\n".join(sentences)
+
+
+def _bytes(name: str, tag: str) -> Column:
+    return Column(name, f"{tag}_mb", cell, "MB/step")
+
+
+LAYOUT_COSTS = Table(
+    "Bytes and memory by layout",
+    "What a layout costs and saves: bytes of gradients and of parameters a step, and the memory of a rank.",
+    _by_layout,
+    {
+        **IDENTITY,
+        Column("Layout", "layout"): "DDP (plain loop) and megatron: a rank holds everything; ZeRO-1 (megatron's loop): "
+        "a rank keeps the optimizer's state of its share only; FSDP2 (plain loop): parameters and gradients, too",
+        "All bytes": "sum over ranks, mean over steps (of a timing: those that count); MB = 10⁶ bytes. Links of "
+        "any rate have the same",
+        _bytes("Gradients: payload", "gradient_payload"): "bytes that the method hands to collectives",
+        _bytes("Gradients: wire", "gradient_wire"): "what ring algorithms send for them",
+        _bytes("Parameters: payload", "parameters_payload"): "the same of parameters that their owners send to the "
+        "others",
+        _bytes("Parameters: wire", "parameters_wire"): "what is sent for them",
+        "All memory": "what a rank's tensors take after the last step, padding included; of the rank that holds most. "
+        "Activations and temporary buffers are gone by then and not in it",
+        **{Column(f"Memory: {what}", f"memory_{what}_mb", cell, "MB"): "" for what in HELD},
+        "Memory: …": "of parameters; gradients; the optimizer's state; the method: error feedback above all, and warm "
+        "factors; other: buffers of the model",
+        Column("Memory: all", "memory_mb", cell, "MB"): "their sum",
+    },
+    _who_holds_least,
+)
+
 
 #: Columns that are those of table `accuracy`.
 QUALITY = ("pairs", "gap", "gap_low", "gap_high", "verdict", "decided", "beaten_by")
 STATE = MEMORY["largest"][MEMORY["largest"].index("memory_largest.method")]
 
 
-def build(study: Study) -> pd.DataFrame:
+def _by_method(study: Study) -> pd.DataFrame:
     """One row per line: `QUALITY` (nats, pairs of seeds); a step's wire_mb and wire_percent of the baseline's.
 
     Also encode_s, decode_s (seconds a step) and state_mb (10⁶ bytes of a rank).
@@ -62,7 +134,7 @@ def _sent(steps: pd.DataFrame) -> float:
     return steps["wire_bytes"].mean() + steps["parameters_bytes"].mean()
 
 
-def paragraph(table: pd.DataFrame) -> str:
+def _who_sends_least(table: pd.DataFrame) -> str:
     """Of the methods that keep their loss, which sends least and what that takes; a sentence per model and hardware."""
     kept = table[table["verdict"].isin(["preserved", "better"]) & table["wire_mb"].notna()] if len(table) else table
     if kept.empty:
@@ -83,9 +155,10 @@ def _verdict(row: pd.Series) -> str:
     return NOTHING if pd.isna(row["verdict"]) else accuracy.verdict_in_words(row)
 
 
-TABLE = Table(
+METHOD_COSTS = Table(
     "What a method costs",
-    build,
+    "What a method costs, in a row: loss, bytes, its own arithmetic, and what it keeps in memory.",
+    _by_method,
     {
         **IDENTITY,
         Column("Pairs", "pairs"): "seeds that both the method and the baseline finished",
@@ -103,5 +176,5 @@ TABLE = Table(
         Column("State", "state_mb", cell, "MB"): "what the exchange keeps from step to step: error feedback above all, "
         "and warm factors; of the rank that holds most",
     },
-    paragraph,
+    _who_sends_least,
 )
