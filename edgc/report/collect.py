@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
+
 from edgc.core.base import files
 from edgc.report.frames import FRAMES, Frames, frame
 from edgc.report.planned_runs import asked
-from edgc.report.probe_rows import entropy_rows, spectrum_rows
 from edgc.suite.config import CONFIGS, Experiment, RunSpec
 
+KIND, COUNT, TRACE = "manifest.device.kind", "manifest.device.count", "manifest.link.trace"
 NOT_RUN, UNFINISHED = "not run", "unfinished"
+#: Stands for a parameter's name in rows of matrices that were only timed; their step counts repetitions.
+TIMED = "timed shapes"
 
 
 def collect(experiment: Experiment, results: Path, configs: Path = CONFIGS, forecasts: Sequence[dict] = ()) -> Frames:
@@ -136,3 +141,73 @@ def _flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = files.canonical_json(value) if isinstance(value, list) else value
     return flat
+
+
+def entropy_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of a probe's record (`edgc.suite.training.probe`): one row per matrix, estimator and rate, and one for the stage,
+    the mean over its matrices, and the cost."""
+    if "timed" in record:
+        yield from _timed_rows(record)
+    for estimator, by_rate in record.get("entropy", {}).items():
+        for rate, nats in by_rate.items():
+            common = {"step": record["step"], "stage": record["stage"], "estimator": estimator, "rate": float(rate)}
+            for name, value in zip(record["parameters"], nats, strict=True):
+                yield {**common, "parameter": name, "entropy": value}
+            known = [value for value in nats if value is not None]
+            mean = math.fsum(known) / len(known) if known else None
+            cost = {"elements": record["elements"][rate], "seconds": record["seconds"][estimator][rate]}
+            yield {**common, "parameter": None, "entropy": mean, **cost}
+
+
+def _timed_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for estimator, by_rate in record["seconds"].items():
+        for rate, seconds in by_rate.items():
+            row = {"step": record["timed"], "stage": record["stage"], "parameter": TIMED, "estimator": estimator}
+            yield row | {"rate": float(rate), "elements": record["elements"][rate], "seconds": seconds}
+
+
+def spectrum_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same of its spectra: one row per matrix; what is a list or a mapping is JSON."""
+    spectra = record.get("spectra")
+    if not spectra:
+        return
+    for i, (name, (rows, columns)) in enumerate(zip(record["parameters"], record["shapes"], strict=True)):
+        row = {"step": record["step"], "stage": record["stage"], "parameter": name, "rows": rows, "columns": columns}
+        yield row | {kind: _as_json(values[i]) for kind, values in spectra.items()}
+
+
+def _as_json(value: Any) -> Any:
+    return files.canonical_json(value) if isinstance(value, list | dict) else value
+
+
+def pooled_frames(frames: Frames) -> Frames:
+    """The same records. `device` names every CPU model that runs of a model (GPT-2's) and of so many processes had.
+
+    So a method's seeds are one line wherever they ran: `4 processes on AMD EPYC or Intel(R) Xeon(R) Processor`. It is
+    for losses alone: a CPU's model changes how sums round, not what is computed. Times never mix, and GPUs stay apart:
+    their models differ in more than the order of sums.
+    """
+    names = _names(frames.runs)
+    if not names:
+        return frames
+    return Frames(**{own.name: _renamed(getattr(frames, own.name), names) for own in fields(Frames)})
+
+
+def _names(runs: pd.DataFrame) -> dict[str, str]:
+    """The device of each run on CPUs, by its id."""
+    if not {KIND, COUNT} <= {*runs.columns}:
+        return {}
+    cpus = runs[runs[KIND] == "cpu"]
+    names: dict[str, str] = {}
+    for _, own in cpus.groupby([column for column in ("model", COUNT, TRACE) if column in runs], dropna=False):
+        first, models = own.iloc[0], " or ".join(sorted(set(own["manifest.device.model"])))
+        device = {"kind": "cpu", "count": int(first[COUNT]), "model": models}
+        trace = first.get(TRACE)
+        names |= dict.fromkeys(own["run_id"], device_name(device, None if pd.isna(trace) else trace))
+    return names
+
+
+def _renamed(table: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    if "run_id" not in table:
+        return table
+    return table.assign(device=table["run_id"].map(names).astype("string").fillna(table["device"]))

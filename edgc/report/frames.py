@@ -177,7 +177,7 @@ class Frames:
 
     Two frames are empty unless runs had a probe (see `edgc.suite.training.probe`).
     entropies: one row per step, stage, estimator, rate and matrix (nats). A row without a parameter is the stage's: the
-    mean over its matrices, the elements that were read, and the seconds that took. Parameter `probed.TIMED` is of
+    mean over its matrices, the elements that were read, and the seconds that took. Parameter `collect.TIMED` is of
     matrices that were only timed.
     spectra: one row per step and matrix; lists as JSON, `alike` cosines by the other's name.
 

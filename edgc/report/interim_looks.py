@@ -7,8 +7,7 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.report.collect import gather
-from edgc.report.cpu_models import pooled_frames
+from edgc.report.collect import gather, pooled_frames
 from edgc.report.frames import Frames
 from edgc.report.planned_runs import asked, look_path
 from edgc.report.study import Line, baseline_among, lines

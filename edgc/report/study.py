@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from edgc.report.collect import NOT_RUN
+from edgc.report.collect import NOT_RUN, pooled_frames
 from edgc.report.frames import Frames
 from edgc.report.reference_values import TAGC, Reference, load_reference
 from edgc.suite.config import CONFIGS, Experiment, load_experiment
@@ -66,6 +66,11 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )
     return Study(loaded, frames, paper, gaps, elsewhere, others, curves)
+
+
+def pooled(study: Study) -> Study:
+    """The study with frames as `pooled_frames` gives them: of losses, where any model of CPU will do."""
+    return replace(study, frames=pooled_frames(study.frames))
 
 
 def _published(*paths: Path) -> pd.DataFrame | None:

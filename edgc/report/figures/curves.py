@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import vega
-from edgc.report.cpu_models import pooled
 from edgc.report.figure import Figure, stacked
 from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_of
-from edgc.report.study import Study
+from edgc.report.study import Study, pooled
 from edgc.report.style import CROWDED, MARKERS, always_named
 from edgc.report.tables.links import LINKS
 from edgc.report.timed_steps import FLOOR

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from edgc.report import vega
-from edgc.report.cpu_models import pooled
 from edgc.report.figure import Figure
 from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_of
 from edgc.report.figures.curves import GROUP, Y_LABEL
-from edgc.report.study import Study
+from edgc.report.study import Study, pooled
 from edgc.report.style import CROWDED, always_named
 from edgc.report.tables.links import LINKS
 from edgc.report.timed_steps import FLOOR

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import vega
+from edgc.report.collect import TIMED
 from edgc.report.figure import Figure, over_seeds
 from edgc.report.figures.shades import TITLES, by_time, columns, estimator_looks, panels, stage_look
-from edgc.report.probe_rows import TIMED
 from edgc.report.reference_values import Reference
 from edgc.report.study import Study, lines
 from edgc.report.style import GREY, Look

@@ -14,8 +14,18 @@ from edgc.core.policies.rank_model import Array
 from edgc.report import vega
 from edgc.report.figure import Figure, over_seeds
 from edgc.report.figures.shades import LAW, by_time, columns, kind, kind_look, panels
-from edgc.report.low_rank import RANKS, cosines, each, errors, law_singular_values, moments_of_training, spectra
-from edgc.report.premise import RANK, by_window, late
+from edgc.report.low_rank import (
+    RANK,
+    RANKS,
+    by_window,
+    cosines,
+    each,
+    errors,
+    late,
+    law_singular_values,
+    moments_of_training,
+    spectra,
+)
 from edgc.report.study import Study, lines
 from edgc.report.style import Look
 from edgc.report.vega import View

@@ -10,9 +10,8 @@ import pandas as pd
 
 from edgc.report import sequential, verdicts
 from edgc.report.collect import NOT_RUN
-from edgc.report.cpu_models import pooled
 from edgc.report.render import NOTHING, cell, gap, with_deviation, with_range
-from edgc.report.study import Line, Study, baseline_of, by_line
+from edgc.report.study import Line, Study, baseline_of, by_line, pooled
 from edgc.report.table import IDENTITY, Column, Table
 from edgc.suite.config import Experiment, UntilDecided
 

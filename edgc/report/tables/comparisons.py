@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.cpu_models import pooled
 from edgc.report.render import NOTHING, gap, loss, share
-from edgc.report.study import Line, Study, baseline_among, framed, lines
+from edgc.report.study import Line, Study, baseline_among, framed, lines, pooled
 from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table
 from edgc.report.tables import accuracy
 from edgc.report.verdicts import difference, spread

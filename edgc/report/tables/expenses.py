@@ -7,10 +7,9 @@ import pandas as pd
 
 from edgc.core.comm.telemetry import HELD
 from edgc.report import verdicts
-from edgc.report.cpu_models import pooled
 from edgc.report.frames import MEMORY
 from edgc.report.render import NOTHING, cell, groups, milliseconds, share
-from edgc.report.study import Line, Study, baseline_of, by_line, counted, lines, steady
+from edgc.report.study import Line, Study, baseline_of, by_line, counted, lines, pooled, steady
 from edgc.report.table import IDENTITY, Column, Table
 from edgc.report.tables import accuracy
 

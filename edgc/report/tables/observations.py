@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from edgc.report.low_rank import spectra
-from edgc.report.premise import RANK, by_window, late, movement, prediction, randomness
+from edgc.report.low_rank import RANK, by_window, late, movement, prediction, randomness, spectra
 from edgc.report.render import NOTHING, cell
 from edgc.report.study import Line, Study, framed, lines
 from edgc.report.table import PROBED, Column, Table
@@ -58,7 +57,7 @@ def _error_of(rank: int) -> Measure:
     return Measure("random", 0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's", words)
 
 
-#: By the name that `edgc.report.premise` gives a number.
+#: By the name that `edgc.report.low_rank` gives a number.
 MEASURES = {
     "early": _moves(
         f"Change of entropy in the first {100 * EARLY:g} % of the steps (nats)",

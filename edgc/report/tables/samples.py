@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from edgc.report.probe_rows import TIMED
+from edgc.report.collect import TIMED
 from edgc.report.render import cell, coefficient, percent
 from edgc.report.study import Line, Study, framed, lines, steady
 from edgc.report.table import PROBED, Column, Table

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from edgc.report.cpu_models import pooled_frames
+from edgc.report.collect import pooled_frames
 from edgc.report.frames import Frames, frame
 from edgc.report.study import Study
 from edgc.report.tables import accuracy
