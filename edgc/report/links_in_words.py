@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import groups, milliseconds, percent
+from edgc.report.render import groups, less, milliseconds
 from edgc.report.timed_steps import FLOOR, OTHER, at, megabits, opening, spoken
 from edgc.suite.config.timing import UNSHAPED
 
@@ -52,17 +52,13 @@ def _fastest(rate: str, methods: pd.DataFrame) -> str:
     row = methods.sort_values("step_s").iloc[0]
     against = []
     if pd.notna(row["step_baseline_percent"]) and row["title"] != row["baseline"] != row["dense"]:
-        against.append(f"{_less(row['step_baseline_percent'])} than {row['baseline']}")
+        against.append(f"{less(row['step_baseline_percent'])} than {row['baseline']}")
     if pd.notna(row["step_dense_percent"]) and row["verdict"] != FASTEST:
-        against.append(f"{_less(row['step_dense_percent'])} than {row['dense']}, the fastest dense method")
+        against.append(f"{less(row['step_dense_percent'])} than {row['dense']}, the fastest dense method")
     told = f" ({row['verdict']})" if row["verdict"] in JUDGED else ""
     name = row["title"] + (", a dense method," if row["verdict"] == FASTEST else "")
     compared = f": {' and '.join(against)}{told}" if against else ""
     return f"{where} {name} is fastest with {milliseconds(row['step_s'])} ms a step{compared}."
-
-
-def _less(reduction: float) -> str:
-    return f"{percent(abs(reduction))} {'more' if reduction < 0 else 'less'}"
 
 
 def _break_even(methods: pd.DataFrame) -> str:

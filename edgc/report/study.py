@@ -209,6 +209,12 @@ def central(steps: pd.DataFrame, column: str = "t_step") -> pd.DataFrame:
     return steps[steps[column].between(low, high)]
 
 
+def lowest(among: Iterable[Line], seconds: Callable[[Line], float]) -> Line | None:
+    """The line with the least of something, the first of equals; None where it is finite for none."""
+    known = [(value, line) for line in among if np.isfinite(value := seconds(line))]
+    return min(known, key=lambda pair: pair[0])[1] if known else None
+
+
 def reduction_percent(own: float, reference: float) -> float:
     """How much less `own` is than `reference`, in percent; NaN where the reference is 0 or missing."""
     return 100 * (1 - own / reference) if reference and np.isfinite(reference) else np.nan

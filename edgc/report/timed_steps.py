@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from edgc.report.study import Line, Study, lines
+from edgc.report.study import Line, Study, lines, lowest
 from edgc.report.table import HARDWARE, METHOD, MODEL, STATUS, Column
 from edgc.suite.config.rate import bits_per_second
 from edgc.suite.config.timing import UNSHAPED
@@ -70,10 +70,8 @@ class TimedSession:
         Of those in the same layout: a user shards what does not fit, and compresses or not.
         """
         own = (line.model, line.device, line.layout)
-        there = [other for other in self._dense if (other.model, other.device, other.layout) == own]
-        medians = [(self.steps(other, rate)["t_step"].median(), other) for other in there]
-        measured = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
-        return min(measured, key=lambda pair: pair[0])[1] if measured else None
+        there = (other for other in self._dense if (other.model, other.device, other.layout) == own)
+        return lowest(there, lambda other: self.steps(other, rate)["t_step"].median())
 
 
 def _of_floor(line: Line) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS
-from edgc.report.render import cell, percent
+from edgc.report.render import cell, less, percent
 from edgc.report.site.contents import Kept
 from edgc.report.tables.choice import DENSE, taken
 from edgc.report.timed_steps import FLOOR, OTHER, at, spoken
@@ -139,8 +139,7 @@ def _of_row(row: pd.Series) -> Answer:
 
 
 def _saves(row: pd.Series) -> str:
-    saved = row["step_dense_percent"]
-    return f"takes {percent(abs(saved))} {'more' if saved < 0 else 'less'} time (± {row['noise_points']:.1f} points)"
+    return f"takes {less(row['step_dense_percent'])} time (± {row['noise_points']:.1f} points)"
 
 
 def _points(row: pd.Series) -> str:

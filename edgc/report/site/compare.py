@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.core.base.errors import UserError
-from edgc.report.render import NOTHING, cell, percent
+from edgc.report.render import NOTHING, cell, gap, less, milliseconds, percent, with_range
 from edgc.report.site.answers import loss_gap
 from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
@@ -82,8 +82,7 @@ def _row(what: str, pair: Iterable[pd.Series], tell: Callable[[pd.Series], str],
 def _less(one: float, other: float, what: str) -> str:
     if pd.isna(one) or pd.isna(other) or not one:
         return NOTHING
-    saved = 100 * (1 - other / one)
-    return f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} {what}"
+    return f"{less(100 * (1 - other / one))} {what}"
 
 
 def _steps(one: pd.Series, other: pd.Series) -> str:
@@ -111,14 +110,14 @@ def _judged(row: pd.Series) -> str:
 
 
 def _milliseconds(row: pd.Series) -> str:
-    return f"{cell(1e3 * row['step_s'])} ms"
+    return f"{milliseconds(row['step_s'])} ms"
 
 
 def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
         a, b = pair
-        yield Row("Validation loss", f"{a['loss']:.4f}", f"{b['loss']:.4f}", _signed(b["loss"] - a["loss"]))
-        yield _row("Loss gap (nats)", pair, _interval, _signed(b["gap"] - a["gap"]))
+        yield Row("Validation loss", f"{a['loss']:.4f}", f"{b['loss']:.4f}", gap(b["loss"] - a["loss"]))
+        yield _row("Loss gap (nats)", pair, _interval, gap(b["gap"] - a["gap"]))
         yield _row("Quality", pair, lambda row: f"{row['verdict']} (n = {row['pairs']})", NOTHING)
 
 
@@ -127,13 +126,8 @@ def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
         yield _row("Step (median)", pair, _milliseconds, _steps(*pair))
 
 
-def _signed(value: float) -> str:
-    return NOTHING if pd.isna(value) else f"{value:+.4f}".replace("-", "−")
-
-
 def _interval(row: pd.Series) -> str:
-    span = "" if pd.isna(row["gap_low"]) else f" ({row['gap_low']:+.4f} to {row['gap_high']:+.4f})"
-    return (_signed(row["gap"]) + span).replace("-", "−")
+    return with_range(row["gap"], row["gap_low"], row["gap_high"], gap, " to ")
 
 
 def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:

@@ -21,7 +21,6 @@ from edgc.report.selection import ALL_TABLES, figure_named, table_named
 from edgc.report.table import Table
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
-#: Tables of studies that are no experiment, by the CSV's name: the module that knows how they are read.
 #: What folders that are no experiment of configs/experiments show.
 TITLES = {
     "lossless": "What an entropy coder gets out of gradients",
@@ -135,41 +134,26 @@ def _rank(table: str) -> int:
 def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     """The table of a CSV: as it is declared, as the Markdown beside it has it, or column by column."""
     name, numbers = path.stem, pd.read_csv(path)
-    if path.parent.name != "tables" and path.with_suffix(".md").is_file():
-        return _study(path, numbers)
+    title, rows, words, caption = name.replace("_", " ").capitalize(), MOST_ROWS, (), {}
     table = table_named(name) if name in ALL_TABLES else None
-    shown = _present(table, numbers) if table else None
-    if shown is None:
-        shown, table = _plain(numbers), None
+    if path.parent.name != "tables" and path.with_suffix(".md").is_file():
+        words, shown, caption = _study(path)
+    elif table and (shown := _present(table, numbers)) is not None:
+        title, words, caption = table.title, _words(table, numbers), table.captions(experiment)
+    else:
+        shown, rows = _plain(numbers), MOST_PLAIN_ROWS
+    methods = numbers["method"].astype(str) if "method" in numbers and len(shown) == len(numbers) else ()
     return ShownTable(
-        name=name,
-        title=table.title if table else name.replace("_", " ").capitalize(),
-        words=tuple(_words(table, numbers)) if table else (),
-        shown=_informative(shown),
-        methods=tuple(numbers["method"].astype(str)) if "method" in numbers and len(shown) == len(numbers) else (),
-        caption=table.captions(experiment) if table else {},
-        csv=path,
-        numbers=numbers,
-        rows=MOST_ROWS if table else MOST_PLAIN_ROWS,
+        name, title, tuple(words), _informative(shown), tuple(methods), caption, csv=path, numbers=numbers, rows=rows
     )
 
 
-def _study(path: Path, numbers: pd.DataFrame) -> ShownTable:
+def _study(path: Path) -> tuple[list[str], pd.DataFrame, dict[str, str]]:
     """Of a finished study, whose program is in the history only: sentences, a table, and what each column is."""
     above, rows, below = re.split(r"((?:^\|.*\n)+)", path.with_suffix(".md").read_text(encoding="utf-8"), flags=re.M)
     head, _, *body = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines())
-    items = re.findall(r"^- (.*?): (.*)\.$", below, re.MULTILINE)
-    return ShownTable(
-        name=path.stem,
-        title=path.stem.capitalize(),
-        words=tuple(re.findall(r"^- (.*)$", above, re.MULTILINE)),
-        shown=_informative(pd.DataFrame(body, columns=head)),
-        methods=tuple(numbers["method"].astype(str)) if "method" in numbers and len(body) == len(numbers) else (),
-        caption=dict(items),
-        csv=path,
-        numbers=numbers,
-        rows=MOST_ROWS,
-    )
+    caption = dict(re.findall(r"^- (.*?): (.*)\.$", below, re.MULTILINE))
+    return re.findall(r"^- (.*)$", above, re.MULTILINE), pd.DataFrame(body, columns=head), caption
 
 
 def _present(table: Table, numbers: pd.DataFrame) -> pd.DataFrame | None:

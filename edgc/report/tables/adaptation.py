@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING, cell, gap, loss, megabytes, milliseconds, percent, with_range
+from edgc.report.render import NOTHING, cell, gap, less, loss, megabytes, milliseconds, with_range
 from edgc.report.study import Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.ranks import UNITS, adaptive, counted, in_force
@@ -112,10 +112,9 @@ def _sentence(row: pd.Series) -> str:
     saved, low, high = (row[f"saved_percent{end}"] for end in ("", "_low", "_high"))
     sure = f" (95 % interval {cell(low)} to {cell(high)})" if pd.notna(low) else " (one seed: no interval)"
     unsure = ", which is not told apart from nothing" if low <= 0 <= high else ""
-    change = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} time"
     return (
-        f"{row['trace'].capitalize()}: {row['title']} took {change} than {row['control']}{sure}{unsure}, and its loss "
-        f"differs by {_gap(row)} nats."
+        f"{row['trace'].capitalize()}: {row['title']} took {less(saved)} time than {row['control']}{sure}{unsure}, and "
+        f"its loss differs by {_gap(row)} nats."
     )
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from edgc.report import timed_steps as session
 from edgc.report.links_in_words import FASTEST, PAYS
-from edgc.report.render import NOTHING, milliseconds, number, percent
+from edgc.report.render import NOTHING, less, milliseconds, number
 from edgc.report.study import Study, lines
 from edgc.report.table import HARDWARE, MODEL, Column, Table
 from edgc.report.tables import links
@@ -126,7 +126,7 @@ def _sentences(row: pd.Series) -> Iterator[str]:
 def _other(row: pd.Series, name: str) -> str:
     gap = "unknown" if pd.isna(row[f"{name}_gap"]) else f"{number(row[f'{name}_gap'], '+.3f')} nats"
     shorter = row[f"{name}_percent"]
-    time = f"{percent(abs(shorter))} {'less' if shorter >= 0 else 'more'} time a step"
+    time = f"{less(shorter)} time a step"
     if shorter < -100:
         time = f"{1 - shorter / 100:.1f} times as long a step"
     return f"{time}; its loss gap is {gap}"

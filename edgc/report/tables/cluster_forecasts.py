@@ -7,18 +7,13 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from edgc.report.frames import LATENCIES
+from edgc.report.plan import LATENCIES
 from edgc.report.reference_values import Claim
 from edgc.report.render import cell, number, percent
 from edgc.report.study import Study
 from edgc.report.table import METHOD, MODEL, Column, Table
 from edgc.suite.cluster.forecasts import UTILISATIONS
 from edgc.suite.config import Experiment
-
-#: By definition of communication latency: its name.
-LATENCY_HEADINGS: dict[str, str] = dict(
-    zip(LATENCIES, ("wire", "encode + wire + decode", "exposed", "all traffic"), strict=True)
-)
 
 ASSUMPTIONS = {Column("Assumptions", "assumption"): "the set of assumptions in the experiment's file"}
 SIMULATED = {"All numbers": "from the cluster model: nothing was measured", MODEL: "", **ASSUMPTIONS, METHOD: ""}
@@ -51,7 +46,7 @@ def _latency(kind: str) -> Column:
         less = row[f"latency_{kind}_percent"]
         return cell(row[f"latency_{kind}_s"]) + (f" ({number(-less, '+.1f')} %)" if less else "")
 
-    return Column(f"Latency: {LATENCY_HEADINGS[kind]}", seconds, unit="s")
+    return Column(f"Latency: {LATENCIES[kind]}", seconds, unit="s")
 
 
 def _gather(name: str, key: str) -> Column:
@@ -106,7 +101,7 @@ FORECAST = Table(
 REPRODUCED, NOT_REPRODUCED, OUT_OF_REACH = "reproduced", "not reproduced", "out of reach"
 
 MEASURES = {
-    "communication_reduction": {heading: f"latency_{kind}_percent" for kind, heading in LATENCY_HEADINGS.items()},
+    "communication_reduction": {heading: f"latency_{kind}_percent" for kind, heading in LATENCIES.items()},
     "training_time_saving": {"training time": "saving_fp32_percent"},
 }
 LINE = ["model", "assumption", "source", "method", "title"]

@@ -17,6 +17,7 @@ from edgc.report.study import (
     baseline_of,
     by_line,
     central,
+    lowest,
     paired,
     paired_runs,
     reduction_percent,
@@ -214,10 +215,8 @@ def _until(line: Line, study: Study) -> dict[str, object]:
 def fastest_dense(line: Line, study: Study) -> Line | None:
     """Of the dense methods on the same model and hardware, the one with the lowest median seconds to the target."""
     baseline = baseline_of(line, study)
-    dense = [other for other in line.beside(study.frames.runs) if role(other) == DENSE]
-    medians = [(time_to_target(other, baseline, study).median(), other) for other in dense]
-    reached = [(seconds, other) for seconds, other in medians if np.isfinite(seconds)]
-    return min(reached, key=lambda pair: pair[0])[1] if reached else None
+    dense = (other for other in line.beside(study.frames.runs) if role(other) == DENSE)
+    return lowest(dense, lambda other: time_to_target(other, baseline, study).median())
 
 
 def ratio(own: pd.Series, reference: pd.Series) -> float:
