@@ -34,7 +34,7 @@ LAYOUTS = {
 }
 
 #: The columns of `Line.identity`.
-_IDENTITY = ("model", "method", "title", "device", "status")
+OF_LINE = ("model", "method", "title", "device", "status")
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,7 @@ class Line:
     @property
     def identity(self) -> dict[str, str | None]:
         """The columns every table begins with."""
-        return {
-            "model": self.model,
-            "method": self.method,
-            "title": self.title,
-            "device": self.device,
-            "status": self.status,
-        }
+        return {name: getattr(self, name) for name in OF_LINE}
 
     @property
     def layout(self) -> Layout:
@@ -183,7 +177,7 @@ def by_line(row: Callable[[Line, Study], Mapping[str, object]]) -> Callable[[Stu
 
 def framed(rows: Iterable[dict[str, object]], *more: str) -> pd.DataFrame:
     """Rows that begin with `Line.identity`, and have these columns even where there is none."""
-    return pd.DataFrame([*rows], columns=[*_IDENTITY, *more])
+    return pd.DataFrame([*rows], columns=[*OF_LINE, *more])
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:

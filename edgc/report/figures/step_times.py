@@ -11,14 +11,13 @@ from edgc.report.figure import Figure
 from edgc.report.figures.by_hardware import by_hardware, by_rate
 from edgc.report.frames import STEP_SECONDS
 from edgc.report.render import cell
-from edgc.report.study import WARMUP_STEPS, Study, central, lines, steady
+from edgc.report.study import OF_LINE, WARMUP_STEPS, Study, central, lines, steady
 from edgc.report.style import MARKERS, PALETTE, REGIONS, Look
 from edgc.report.tables import times
 from edgc.report.timed_steps import TimedSession
 from edgc.report.vega import View
 
 LABELS = {"bubble": "waiting for stages", "pipeline": "pipeline codec"}
-IDENTITY = ["model", "method", "title", "device", "status"]
 HOVER = {"Method": "title", "Definition": "label", "Median (ms)": "seconds", "Shortest 20 % (ms)": "p20"}
 HOVER |= {"Longest 20 % (ms)": "p80", "n (runs)": "runs", "n (steps)": "steps", "Hardware": "device"}
 
@@ -99,7 +98,7 @@ STEP_BREAKDOWN = Figure(
     },
     _by_line,
     lambda data: draw_bars(data, "time of a step on the first stage (ms)"),
-    [*IDENTITY, "n", "steps", *REGIONS],
+    [*OF_LINE, "n", "steps", *REGIONS],
     by_hardware,
 )
 STEP_PARTS_ON_LINKS = Figure(
@@ -108,7 +107,7 @@ STEP_PARTS_ON_LINKS = Figure(
     {"Bar": "means over the counted steps within the 20–80 % band of step time of a method and rate"},
     _by_cell,
     lambda data: draw_bars(data, "time of a step (ms)"),
-    [*IDENTITY, "rate", "panel", "steps", *REGIONS],
+    [*OF_LINE, "rate", "panel", "steps", *REGIONS],
     by_rate,
 )
 LATENCY = Figure(

@@ -120,11 +120,7 @@ def _experiment(kept: Kept) -> dict[str, Any]:
     ]
     ranked = sorted(shown, key=lambda each: LEADS.index(each["name"]) if each["name"] in LEADS else len(LEADS))
     return {
-        "name": kept.name,
-        "slug": kept.slug,
-        "title": kept.title,
-        "shows": kept.shows,
-        "mode": kept.mode,
+        **{name: getattr(kept, name) for name in ("name", "slug", "title", "shows")},
         "answer": answers.headline(kept),
         "command": f"snakemake --cores all --config experiment={kept.name}" if kept.experiment else None,
         "lead": ranked[0] if ranked else None,

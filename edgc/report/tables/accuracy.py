@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from edgc.report import sequential, verdicts
+from edgc.report import verdicts
 from edgc.report.collect import NOT_RUN
 from edgc.report.render import NOTHING, cell, gap, with_deviation, with_range
 from edgc.report.study import Line, Study, baseline_of, by_line, pooled
@@ -132,7 +132,7 @@ def _gap_caption(experiment: Experiment | None) -> str:
     return (
         "loss less the baseline's of the same seed: mean and an interval that is valid at any "
         f"number of seeds from {until.first} to {until.most}: Student's t at {level} each, so that with at least "
-        f"{100 * (1 - sequential.ERROR):g} % all of them hold the true gap (Pocock 1977; Jennison and Turnbull 1989)"
+        f"{100 * (1 - verdicts.ERROR):g} % all of them hold the true gap (Pocock 1977; Jennison and Turnbull 1989)"
     )
 
 
@@ -150,7 +150,7 @@ def _verdict_caption(experiment: Experiment | None) -> str:
     spared = SPARED if until.spare_beaten else ""
     return where + (
         f"n: pairs of seeds. A method gets seeds until its verdict is “decided”, or “open at most”: open at "
-        f"{until.most} seeds, the most. At most {100 * sequential.ERROR:g} % of such verdicts are false, however "
+        f"{until.most} seeds, the most. At most {100 * verdicts.ERROR:g} % of such verdicts are false, however "
         f"often one looks{spared}"
     )
 

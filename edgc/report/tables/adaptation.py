@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.report.render import NOTHING, cell, gap, less, loss, megabytes, milliseconds, with_range
-from edgc.report.study import Line, Study, lines, paired_runs
+from edgc.report.study import OF_LINE, Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.ranks import UNITS, adaptive, counted, in_force
 from edgc.report.timed_steps import spoken
@@ -28,9 +28,8 @@ def build(study: Study) -> pd.DataFrame:
     `step_s_at_<Mbit/s>` and `steps_at_<Mbit/s>` for every rate that the slowest link has on the trace.
     """
     table = pd.DataFrame([_row(*each, study) for each in _lines(study)])
-    columns = ["trace", "model", "method", "title", "device", "status", "seconds", "wire_bytes", "loss", "low_amount"]
-    columns += ["high_amount", "unit", "control", "pairs"]
-    columns += [f"{name}{end}" for name in ("saved_percent", "gap") for end in ("", "_low", "_high")]
+    columns = ["trace", *OF_LINE, "seconds", "wire_bytes", "loss", "low_amount", "high_amount", "unit", "control"]
+    columns += ["pairs", *(f"{name}{end}" for name in ("saved_percent", "gap") for end in ("", "_low", "_high"))]
     levels = sorted((c for c in table.columns if c.startswith((STEP, STEPS))), key=lambda c: (-_level(c), c))
     return table.reindex(columns=[*columns[:7], *levels, *columns[7:]])
 

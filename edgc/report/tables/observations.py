@@ -50,11 +50,13 @@ class Measure(NamedTuple):
 
 
 _moves = partial(Measure, "falls", -0.05, 0.05)
+_random = partial(Measure, "random")
+_predicts = partial(Measure, "predicts")
 
 
 def _error_of(rank: int) -> Measure:
     words = f"rank {rank} leaves {{value:.2f}} times the error that it would leave of a random matrix"
-    return Measure("random", 0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's", words)
+    return _random(0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's", words)
 
 
 #: By the name that `edgc.report.low_rank` gives a number.
@@ -73,43 +75,37 @@ MEASURES = {
     ),
     "ratio_8": _error_of(8),
     "ratio_32": _error_of(32),
-    "edge": Measure(
-        "random",
+    "edge": _random(
         1.2,
         2.0,
         "Largest singular value, divided by a random matrix's, median",
         "the largest singular value is {value:.1f} times a random matrix's",
     ),
-    "kurtosis": Measure(
-        "random",
+    "kurtosis": _random(
         1.0,
         3.0,
         "Excess kurtosis of the elements, median",
         "elements have an excess kurtosis of {value:.1f} (normal: 0)",
     ),
-    "alike": Measure(
-        "random",
+    "alike": _random(
         2.0,
         10.0,
         "Cosine of two matrices of one shape, mean size divided by chance's",
         "cosines of two matrices of one shape are {value:.1f} times as large as chance makes them",
     ),
-    "changes": Measure(
-        "predicts",
+    "changes": _predicts(
         0.7,
         0.3,
         f"Correlation of changes: entropy, log error of rank {RANK}",
         "changes of entropy and of the log error have a correlation of {value:.2f}",
     ),
-    "relative_range": Measure(
-        "predicts",
+    "relative_range": _predicts(
         1.1,
         1.5,
         f"Relative error of rank {RANK}, highest window divided by lowest",
         "the relative error, a constant by the law, varies by a factor of {value:.2f}",
     ),
-    "rank_distance": Measure(
-        "predicts",
+    "rank_distance": _predicts(
         2.0,
         8.0,
         f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean",

@@ -9,7 +9,7 @@ import pandas as pd
 
 from edgc.report.collect import TIMED
 from edgc.report.render import cell, coefficient, percent
-from edgc.report.study import Line, Study, framed, lines, steady
+from edgc.report.study import OF_LINE, Line, Study, framed, lines, steady
 from edgc.report.table import PROBED, Column, Table
 from edgc.report.window_means import ALPHA, BETA, EARLY, FULL, EntropyTrajectory, followed, interval, trajectories
 
@@ -22,7 +22,7 @@ MEASURES = ("correlation", "correlation_late", "used_late")
 def _lengths(study: Study) -> pd.DataFrame:
     """One row per line, stage, estimator and window: windows (complete ones in a run), `full_` and `sampled_`
     correlation, correlation_late, used_late; means_correlation_late; inside, error (nats)."""
-    keys = ["model", "method", "title", "device", "status", "stage", "estimator", "window"]
+    keys = [*OF_LINE, "stage", "estimator", "window"]
     columns = [*keys, "windows", *(f"{how}_{m}" for how in ("full", "sampled") for m in MEASURES)]
     columns += ["means_correlation_late", "inside", "error"]
     rows = [

@@ -46,7 +46,7 @@ class UntilDecided(Settings):
     most: int = Field(le=64, description="Seeds after which an open verdict stays open")
     until: Literal["decided"] = Field(
         description="decided: a method gets seeds until its loss gap's interval leaves the margin out "
-        "(edgc.report.sequential), and the baseline as many as any method"
+        "(edgc.report.verdicts), and the baseline as many as any method"
     )
     spare_beaten: bool = Field(
         False,

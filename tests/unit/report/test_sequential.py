@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgc.report import sequential, verdicts
+from edgc.report import verdicts
 from edgc.suite.config import UntilDecided
 
 MARGIN = 0.02
@@ -40,7 +40,7 @@ def test_at_most_one_verdict_in_twenty_is_false_over_the_whole_sequence(gap, rec
     told = f"true gap {gap:+.3f}: {100 * share:.1f} % decided, {100 * false:.1f} % false"
     record_property("told", told)
     print(told)
-    assert false <= sequential.ERROR, told
+    assert false <= verdicts.ERROR, told
     assert share >= GAPS[gap], told
 
 
@@ -52,21 +52,21 @@ def test_the_intervals_of_a_sequence_hold_the_true_gap_together(first, most):
     """
     from scipy import stats
 
-    paths, level = 20_000, sequential.confidence(first, most)
+    paths, level = 20_000, verdicts.confidence_of_looks(first, most)
     values = np.random.default_rng(3).normal(5.0, 2.0, (paths, most))
     missed = np.zeros(paths, bool)
     for n in range(first, most + 1):
         seen = values[:, :n]
         half = stats.t.ppf((1 + level) / 2, n - 1) * seen.std(axis=1, ddof=1) / np.sqrt(n)
         missed |= np.abs(seen.mean(axis=1) - 5.0) > half
-    assert missed.mean() == pytest.approx(sequential.ERROR, abs=0.006)
+    assert missed.mean() == pytest.approx(verdicts.ERROR, abs=0.006)
 
 
 def test_one_look_is_students_interval_and_more_looks_are_wider():
-    assert sequential.confidence(4, 4) == pytest.approx(0.95, abs=0.004)
-    levels = [sequential.confidence(3, most) for most in (3, 4, 8, 16)]
+    assert verdicts.confidence_of_looks(4, 4) == pytest.approx(0.95, abs=0.004)
+    levels = [verdicts.confidence_of_looks(3, most) for most in (3, 4, 8, 16)]
     assert levels == sorted(levels)
-    assert levels[-1] < 1 - sequential.ERROR / 14, "less than one look's share of the error would be wasteful"
+    assert levels[-1] < 1 - verdicts.ERROR / 14, "less than one look's share of the error would be wasteful"
 
 
 def test_before_the_first_look_there_is_no_interval_and_no_verdict():
