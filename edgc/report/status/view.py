@@ -132,13 +132,23 @@ def _notes(run: RunProgress) -> Iterator[Text]:
 
 
 def _table(runs: Sequence[RunProgress], width: int) -> Table:
-    """One line per run where that fits, else two: an id is never cut off."""
+    """One line per run where that fits, else two, the id on the first: it is never cut off."""
     cells = [_cells(run) for run in runs]
-    headers = [name for name in cells[0] if any(row[name].plain for row in cells)]  # a column has something to say
-    rows = [[row[name] for name in headers] for row in cells]
-    lines = _one_line(headers, runs, rows)
-    fits = Console(width=UNLIMITED).measure(lines).maximum <= width
-    return lines if fits else _two_lines(headers, runs, rows)
+    names = [name for name in cells[0] if any(row[name].plain for row in cells)]  # a column has something to say
+    rows = [[Text(name) for name in names], *([row[name] for name in names] for row in cells)]
+    widths = [max(cell_len(row[column].plain) for row in rows) for column in range(len(names))]
+    ids = ["run", *(run.run_id for run in runs)]
+    longest = max(map(len, ids))
+    fits = longest + sum(2 + own for own in widths) <= width
+    head, *lines = (
+        Text(name.ljust(longest) if fits else f"{name}\n").append_text(_in_columns(row, widths))
+        for name, row in zip(ids, rows, strict=True)
+    )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(head, no_wrap=True)
+    for line in lines:
+        table.add_row(line)
+    return table
 
 
 def _cells(run: RunProgress) -> dict[str, Text]:
@@ -166,27 +176,6 @@ def duration(seconds: float | None) -> str:
     return f"{hours}h{minutes:02}m" if hours < 24 else f"{hours // 24}d{hours % 24:02}h"
 
 
-def _one_line(headers: Sequence[str], runs: Iterable[RunProgress], rows: Iterable[Sequence[Text]]) -> Table:
-    table = _empty()
-    table.add_column("run", no_wrap=True)
-    for name in headers:
-        table.add_column(name, no_wrap=True, justify="left" if name == "state" else "right")
-    for run, row in zip(runs, rows, strict=True):
-        table.add_row(Text(run.run_id), *row)
-    return table
-
-
-def _two_lines(headers: Sequence[str], runs: Iterable[RunProgress], rows: Sequence[Sequence[Text]]) -> Table:
-    """The id on a line, what is said of it in columns on the next."""
-    titles = [Text(name) for name in headers]
-    widths = [max(cell_len(row[column].plain) for row in (titles, *rows)) for column in range(len(headers))]
-    table = _empty()
-    table.add_column(Text("run\n").append_text(_in_columns(titles, widths)), no_wrap=True)
-    for run, row in zip(runs, rows, strict=True):
-        table.add_row(Text(f"{run.run_id}\n").append_text(_in_columns(row, widths)))
-    return table
-
-
 def _in_columns(cells: Iterable[Text], widths: Iterable[int]) -> Text:
     line = Text()
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
@@ -194,7 +183,3 @@ def _in_columns(cells: Iterable[Text], widths: Iterable[int]) -> Text:
         cell.align("right" if number else "left", width)  # the state stands first
         line.append("  ").append_text(cell)
     return line
-
-
-def _empty() -> Table:
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
