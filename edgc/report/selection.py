@@ -1,56 +1,104 @@
-"""Which tables and figures an experiment has: those of its mode, and those that its file names. And where each is."""
+"""Which tables and figures there are, where each is declared, and which of them an experiment has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base.errors import UserError
-from edgc.report import figures, tables
-from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
-from edgc.report.tables import MORE_TABLES, PREDICTED_TABLES, SIMULATED_TABLES, TABLES, TIME_TABLES
 from edgc.suite.config import Experiment
 
 if TYPE_CHECKING:
     from edgc.report.figure import Figure
     from edgc.report.table import Table
 
-ALL_TABLES = TABLES + TIME_TABLES + PREDICTED_TABLES + SIMULATED_TABLES + MORE_TABLES
+Names = Mapping[str, Mapping[str, str]]
+TRAIN, TIME, SIMULATE = "train", "time", "simulate"  #: had by every experiment of this mode,
+PREDICTED, NAMED = "predicted", "named"  #: … by every timing that the cluster model predicted, by those that name it
+
+#: By module of `edgc.report.tables`: what it declares, in capitals, and which experiments have that.
+TABLES: Names = {
+    "ranks": {"variants": NAMED, "clamps": NAMED},
+    "times": {"latency": TRAIN, "time": TRAIN, "time_to_loss": NAMED},
+    "accuracy": {"accuracy": TRAIN},
+    "paper": {"paper": TRAIN, "deviations": TRAIN},
+    "parts": {"parts": NAMED},
+    "samples": {"sampling": NAMED, "window": NAMED},
+    "observations": {"observations": NAMED},
+    "learning_rates": {"learning_rates": NAMED},
+    "expenses": {"layout_costs": NAMED, "method_costs": NAMED},
+    "adaptation": {"adaptation": NAMED},
+    "comparisons": {"credit": NAMED, "replicas": NAMED},
+    "choice": {"choice": NAMED},
+    "links": {"links": TIME, "links_bytes": TIME, "links_conditions": TIME},
+    "predicted": {"predicted": PREDICTED},
+    "cluster_forecasts": {"forecast": SIMULATE, "claims": SIMULATE, "bandwidth": NAMED},
+}
+
+#: The same of `edgc.report.figures`.
+FIGURES: Names = {
+    "curves": {"loss_step": TRAIN, "loss_bytes": TRAIN, "loss_seconds": TRAIN, "loss_on_links": NAMED},
+    "exposed": {"exposed": TIME},
+    "step_times": {"latency": TRAIN, "step_breakdown": TRAIN, "step_parts_on_links": TIME},
+    "gradient_entropy": {
+        "entropy_rank": TRAIN,
+        "observed_entropy": NAMED,
+        "window_correlation": NAMED,
+        "sampling_time": NAMED,
+        "sampling_error": NAMED,
+    },
+    "loss_gaps": {"gap_bytes": NAMED, "gap_replicas": NAMED, "parts": NAMED},
+    "fronts": {"pareto_bytes": NAMED, "pareto_seconds": NAMED, "gap_on_links": NAMED},
+    "gradient_matrices": dict.fromkeys(
+        ("gradient_histograms", "spectra", "low_rank_error", "error_prediction", "gradient_correlation"), NAMED
+    ),
+    "cluster_model": {
+        "saving_by_link": SIMULATE,
+        "saving_by_rank": SIMULATE,
+        "utilisation": NAMED,
+        "who_wins_where": NAMED,
+        "predicted_measured": PREDICTED,
+    },
+}
+
+
+def names(room: Names, who: str | None = None) -> tuple[str, ...]:
+    """All of a room, or those that `who` has."""
+    return tuple(name for own in room.values() for name, had in own.items() if who in (None, had))
 
 
 def tables_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's tables. Raises `UserError` if it names one that there is not."""
-    own = {"train": TABLES, "time": TIME_TABLES, "simulate": SIMULATED_TABLES}[experiment.mode]
-    own += PREDICTED_TABLES if experiment.predict_from else ()
-    return own + _named(experiment, "tables", experiment.tables, MORE_TABLES)
+    return _of(experiment, "tables", experiment.tables, TABLES)
 
 
 def figures_of(experiment: Experiment) -> tuple[str, ...]:
     """Names of the experiment's figures. Raises `UserError` if it names one that there is not."""
-    own = {"train": FIGURES, "time": TIME_FIGURES, "simulate": SIMULATED_FIGURES}[experiment.mode]
-    own += PREDICTED_FIGURES if experiment.predict_from else ()
-    return own + _named(experiment, "figures", experiment.figures, MORE_FIGURES)
+    return _of(experiment, "figures", experiment.figures, FIGURES)
 
 
-def _named(experiment: Experiment, setting: str, names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    if unknown := [name for name in names if name not in more]:
+def _of(experiment: Experiment, setting: str, named: tuple[str, ...], room: Names) -> tuple[str, ...]:
+    more = names(room, NAMED)
+    if unknown := [name for name in named if name not in more]:
         raise UserError(
             f"experiment {experiment.name}: {setting} {', '.join(unknown)}: allowed are {', '.join(more)}, "
             "beside those of its mode"
         )
-    return names
+    predicted = names(room, PREDICTED) if experiment.predict_from else ()
+    return (*names(room, experiment.mode), *predicted, *named)
 
 
 def figure_named(name: str) -> Figure:
     """A figure. Its module, which takes long to import, is imported now."""
-    return _declared(figures, name)
+    return _declared("figures", FIGURES, name)
 
 
 def table_named(name: str) -> Table:
     """A table, likewise."""
-    return _declared(tables, name)
+    return _declared("tables", TABLES, name)
 
 
-def _declared(room: Any, name: str) -> Any:
-    module = next((module for module, names in room.MODULES.items() if name in names), name)
-    return getattr(import_module(f"{room.__name__}.{module}"), name.upper())
+def _declared(room: str, modules: Names, name: str) -> Any:
+    module = next(module for module, own in modules.items() if name in own)
+    return getattr(import_module(f"edgc.report.{room}.{module}"), name.upper())

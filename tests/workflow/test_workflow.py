@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 
 from edgc.core.base.files import read_json
+from edgc.report import selection
 from edgc.report.archive import MARK, archive, restore
-from edgc.report.figures import FIGURES
-from edgc.report.selection import figures_of, tables_of
-from edgc.report.tables import TABLES
+from edgc.report.selection import figures_of, names, tables_of
 from edgc.report.write import captions
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.site_page import unfolded
 
+TABLES, FIGURES = (names(room, selection.TRAIN) for room in (selection.TABLES, selection.FIGURES))
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = ["--config", "experiment=smoke"]
 

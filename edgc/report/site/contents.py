@@ -17,7 +17,7 @@ from edgc.report import manifests
 from edgc.report.figure import Figure
 from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
-from edgc.report.selection import ALL_TABLES, figure_named, table_named
+from edgc.report.selection import TABLES, figure_named, names, table_named
 from edgc.report.table import Table
 from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
 
@@ -135,7 +135,7 @@ def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     """The table of a CSV: as it is declared, as the Markdown beside it has it, or column by column."""
     name, numbers = path.stem, pd.read_csv(path)
     title, rows, words, caption = name.replace("_", " ").capitalize(), MOST_ROWS, (), {}
-    table = table_named(name) if name in ALL_TABLES else None
+    table = table_named(name) if name in names(TABLES) else None
     if path.parent.name != "tables" and path.with_suffix(".md").is_file():
         words, shown, caption = _study(path)
     elif table and (shown := _present(table, numbers)) is not None:

@@ -6,15 +6,13 @@ import pytest
 from edgc.core.base.errors import UserError
 from edgc.report import pictures, style
 from edgc.report.collect import gather
-from edgc.report.figures import FIGURES, MORE_FIGURES
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.figures.curves import LOSS_BYTES, LOSS_SECONDS, LOSS_STEP
 from edgc.report.figures.fronts import PARETO_SECONDS
 from edgc.report.figures.gradient_entropy import ENTROPY_RANK
 from edgc.report.figures.step_times import LATENCY, STEP_BREAKDOWN
-from edgc.report.selection import figure_named
+from edgc.report.selection import FIGURES, NAMED, TABLES, TRAIN, figure_named, names
 from edgc.report.study import WARMUP_STEPS, hardware
-from edgc.report.tables import MORE_TABLES, TABLES
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Method, available
 from tests.fixtures.pictures import beyond, legend, values
@@ -134,9 +132,11 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
     status = {"topk": "diverged", "powersgd": "failed"} if what == "diverged" else {}
     write_runs(specs, tmp_path / "runs", status=status, skip=METHODS if what == "nothing" else (), tasks=["piqa"])
     whole = study([run("dense")])
-    experiment = tiny_experiment(METHODS, ["piqa"]).model_copy(update={"tables": MORE_TABLES, "figures": MORE_FIGURES})
+    experiment = tiny_experiment(METHODS, ["piqa"]).model_copy(
+        update={"tables": names(TABLES, NAMED), "figures": names(FIGURES, NAMED)}
+    )
     made = type(whole)(experiment, gather(specs, tmp_path / "runs"), whole.reference)
-    for name in (*FIGURES, *MORE_FIGURES):
+    for name in (*names(FIGURES, TRAIN), *names(FIGURES, NAMED)):
         if what != "done":  # drawn, but not rendered: that takes most of the time
             assert pictures.picture(figure_named(name), figure_named(name).build(made), "caption")["vconcat"]
             continue
@@ -144,7 +144,7 @@ def test_every_figure_and_table_is_written_whatever_happened(what, tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
         assert "model" in pd.read_csv(tmp_path / f"{name}.csv").columns
-    for name in (*TABLES, *MORE_TABLES):
+    for name in (*names(TABLES, TRAIN), *names(TABLES, NAMED)):
         write_table(name, made, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "Experiment tiny: m, n = " in text

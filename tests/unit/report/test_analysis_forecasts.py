@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from edgc.report.collect import gather
-from edgc.report.figures import SIMULATED_FIGURES
 from edgc.report.figures.cluster_model import (
     KEPT,
     SAVING_BY_LINK,
@@ -21,8 +20,8 @@ from edgc.report.figures.cluster_model import (
 )
 from edgc.report.frames import LATENCIES, frame
 from edgc.report.reference_values import load_reference
+from edgc.report.selection import FIGURES, SIMULATE, TABLES, names
 from edgc.report.study import Study
-from edgc.report.tables import SIMULATED_TABLES
 from edgc.report.tables.cluster_forecasts import BANDWIDTH, CLAIMS, FORECAST, NOT_REPRODUCED, OUT_OF_REACH, REPRODUCED
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import load_experiment
@@ -119,11 +118,11 @@ def test_gathers_have_columns_where_parameters_are_sharded_only(several: Study, 
 def test_every_table_and_figure_is_written_and_says_that_nothing_was_measured(several: Study, tmp_path: Path) -> None:
     more = {"tables": ("bandwidth",), "figures": ("utilisation",)}
     several = replace(several, experiment=several.experiment.model_copy(update=more))
-    for name in (*SIMULATED_TABLES, "bandwidth"):
+    for name in (*names(TABLES, SIMULATE), "bandwidth"):
         write_table(name, several, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "simulated with rates of v100 (assumed); nothing was measured" in text
-    for name in (*SIMULATED_FIGURES, "utilisation"):
+    for name in (*names(FIGURES, SIMULATE), "utilisation"):
         write_figure(name, several, tmp_path)
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
 

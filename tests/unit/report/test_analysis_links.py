@@ -14,15 +14,15 @@ from edgc.core.base.files import write_text
 from edgc.report import pictures, verdicts
 from edgc.report import timed_steps as sessions
 from edgc.report.collect import gather
-from edgc.report.figures import TIME_FIGURES, exposed
+from edgc.report.figures import exposed
 from edgc.report.figures.curves import LOSS_ON_LINKS
 from edgc.report.figures.exposed import EXPOSED
 from edgc.report.figures.fronts import GAP_ON_LINKS
 from edgc.report.figures.step_times import STEP_PARTS_ON_LINKS
-from edgc.report.selection import table_named
+from edgc.report.selection import FIGURES, TABLES, TIME, names, table_named
 from edgc.report.study import Study, load_study
 from edgc.report.style import LEGEND
-from edgc.report.tables import TIME_TABLES, links
+from edgc.report.tables import links
 from edgc.report.tables.links import LINKS, LINKS_BYTES, LINKS_CONDITIONS
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import CONFIGS, load_experiment
@@ -304,10 +304,10 @@ def test_every_table_and_figure_of_a_session_is_written_whatever_happened(what, 
     skip = [spec.method.name for spec in specs] if what == "nothing" else ()
     write_session(specs, experiment.timing, tmp_path / "runs", status=status, skip=skip)
     made = Study(experiment, gather(specs, tmp_path / "runs"), tiny_reference([]))
-    for name in TIME_FIGURES:
+    for name in names(FIGURES, TIME):
         write_figure(name, made, tmp_path)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    for name in TIME_TABLES:
+    for name in names(TABLES, TIME):
         write_table(name, made, tmp_path)
         text = (tmp_path / f"{name}.md").read_text()
         assert "2 (1 Gbit/s: 5, not limited: 6) rounds × 15 steps a rate" in text

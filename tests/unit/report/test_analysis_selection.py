@@ -7,11 +7,19 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm.telemetry import REGIONS
-from edgc.report.figures import FIGURES, MORE_FIGURES, PREDICTED_FIGURES, SIMULATED_FIGURES, TIME_FIGURES
 from edgc.report.publish import KEPT, publish
-from edgc.report.selection import ALL_TABLES, figure_named, figures_of, table_named, tables_of
+from edgc.report.selection import (
+    FIGURES,
+    TABLES,
+    TIME,
+    TRAIN,
+    figure_named,
+    figures_of,
+    names,
+    table_named,
+    tables_of,
+)
 from edgc.report.table import Column
-from edgc.report.tables import MORE_TABLES, TABLES, TIME_TABLES
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.sessions import timed_experiment
@@ -28,23 +36,22 @@ def naming(tables=(), figures=()):
 
 
 def test_a_name_is_every_experiments_or_some():
-    assert not set(TABLES) & set(MORE_TABLES)
-    assert not set(FIGURES) & set(MORE_FIGURES)
+    for room in (TABLES, FIGURES):
+        assert len(set(names(room))) == len(names(room))
 
 
 def test_mode_time_has_tables_and_figures_of_its_own():
     timed = timed_experiment(("dense", "edgc"), ("10mbit", "none"))
-    assert (tables_of(timed), figures_of(timed)) == (TIME_TABLES, TIME_FIGURES)
-    assert not {*TIME_TABLES, *TIME_FIGURES} & {*TABLES, *MORE_TABLES, *FIGURES, *MORE_FIGURES}
+    assert (tables_of(timed), figures_of(timed)) == (names(TABLES, TIME), names(FIGURES, TIME))
     more = timed.model_copy(update={"tables": ("clamps",)})
-    assert tables_of(more) == (*TIME_TABLES, "clamps")
+    assert tables_of(more) == (*names(TABLES, TIME), "clamps")
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *(("table", name) for name in ALL_TABLES),
-        *(("figure", name) for name in FIGURES + TIME_FIGURES + PREDICTED_FIGURES + SIMULATED_FIGURES + MORE_FIGURES),
+        *(("table", name) for name in names(TABLES)),
+        *(("figure", name) for name in names(FIGURES)),
     ],
 )
 def test_every_table_and_figure_says_what_it_shows_and_what_is_in_it(kind, name):
@@ -61,10 +68,10 @@ def test_every_table_and_figure_says_what_it_shows_and_what_is_in_it(kind, name)
 
 
 def test_an_experiment_adds_what_it_names():
-    assert (tables_of(naming()), figures_of(naming())) == (TABLES, FIGURES)
+    assert (tables_of(naming()), figures_of(naming())) == (names(TABLES, TRAIN), names(FIGURES, TRAIN))
     more = naming(("variants",), ("gap_bytes",))
-    assert tables_of(more) == (*TABLES, "variants")
-    assert figures_of(more) == (*FIGURES, "gap_bytes")
+    assert tables_of(more) == (*names(TABLES, TRAIN), "variants")
+    assert figures_of(more) == (*names(FIGURES, TRAIN), "gap_bytes")
 
 
 @pytest.mark.parametrize("name", ["nope", "time", "loss_step"])
@@ -94,16 +101,16 @@ def test_exactly_the_experiments_own_are_published(tmp_path):
     experiment = load_experiment("smoke").model_copy(update={"tables": ("variants",), "figures": ("gap_bytes",)})
     source = tmp_path / experiment.name
     write_runs(experiment.runs(), source / "runs")
-    names = {"tables": (*TABLES, "variants"), "figures": (*FIGURES, "gap_bytes")}
+    wanted = {"tables": (*names(TABLES, TRAIN), "variants"), "figures": (*names(FIGURES, TRAIN), "gap_bytes")}
     for room, kinds in KEPT.items():
         (source / room).mkdir()
-        for name in (*names[room], "of_another_time"):
+        for name in (*wanted[room], "of_another_time"):
             for kind in (*kinds, "html"):
                 (source / room / f"{name}.{kind}").write_text("made")
     published = publish(experiment, tmp_path)
     for room, kinds in KEPT.items():
-        wanted = {f"{name}.{kind}" for name in names[room] for kind in kinds}
-        assert {path.name for path in (published / room).iterdir()} == wanted
+        files = {f"{name}.{kind}" for name in wanted[room] for kind in kinds}
+        assert {path.name for path in (published / room).iterdir()} == files
     (source / "tables/variants.csv").unlink()
     with pytest.raises(UserError, match=r"variants\.csv"):
         publish(experiment, tmp_path)

@@ -8,14 +8,12 @@ import pandas as pd
 import pytest
 import vl_convert
 
-from edgc.report import figures as rooms
 from edgc.report import pictures, vega
-from edgc.report.selection import figure_named
+from edgc.report.selection import FIGURES, figure_named, names
 from edgc.report.style import CROWDED, Look
 from tests.fixtures.pictures import beyond, legend
 
 PUBLISHED = Path(__file__).parents[3] / "results/published"
-FIGURES = (rooms.FIGURES, rooms.TIME_FIGURES, rooms.PREDICTED_FIGURES, rooms.SIMULATED_FIGURES, rooms.MORE_FIGURES)
 SETTING = (
     "Experiment links-nano: gpt2-nano, gpt2-micro, n = 2 to 3 seeds a method, 2 (1 Gbit/s: 5, not limited: 6) rounds"
 )
@@ -30,7 +28,7 @@ def published(name: str) -> list[pd.DataFrame]:
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize("name", [name for room in FIGURES for name in room])
+@pytest.mark.parametrize("name", names(FIGURES))
 def test_every_published_figure_is_drawn_whole(name: str, tmp_path: Path) -> None:
     if not published(name):
         pytest.skip(f"no experiment has published {name} so far")
