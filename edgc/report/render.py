@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,6 @@ def less(saved: float) -> str:
     return f"{percent(abs(saved))} {'more' if saved < 0 else 'less'}"
 
 
-def coefficient(value: Any) -> str:
-    """A correlation, or a ratio, with three decimals."""
-    return number(value, ".3f")
-
-
-def share(value: Any) -> str:
-    """A percentage with three or four significant digits."""
-    return cell(value, " %")
-
-
 def milliseconds(seconds: float) -> str:
     """Seconds, read as milliseconds."""
     return cell(1e3 * seconds)
@@ -67,19 +58,11 @@ def megabytes(size: float) -> str:
     return cell(size / 1e6)
 
 
-def factor(value: Any) -> str:
-    """A ratio: `1.25×`."""
-    return cell(value, "×")
-
-
-def loss(nats: Any) -> str:
-    """A loss in nats a token, with four decimals."""
-    return number(nats, ".4f")
-
-
-def gap(nats: Any) -> str:
-    """A difference of losses in nats a token: with its sign and four decimals."""
-    return number(nats, "+.4f")
+share = partial(cell, suffix=" %")  #: a percentage with three or four significant digits
+factor = partial(cell, suffix="×")  #: a ratio: `1.25×`
+coefficient = partial(number, form=".3f")  #: a correlation, or a ratio
+loss = partial(number, form=".4f")  #: nats a token
+gap = partial(number, form="+.4f")  #: a difference of losses, with its sign: nats a token
 
 
 def with_range(

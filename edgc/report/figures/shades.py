@@ -9,7 +9,6 @@ import pandas as pd
 from edgc.report.style import DASHES, MARKERS, Look
 
 STAGES = ("#332288", "#AA4499", "#117733", "#999933", "#882255", "#44AA99", "#661100", "#6699CC")
-ESTIMATORS = {"gaussian": "#332288", "histogram": "#AA4499", "histogram_differential": "#44AA99"}
 TITLES = {
     "gaussian": "gaussian",
     "histogram": "histogram (released code)",
@@ -37,8 +36,8 @@ def kind(parameter: str) -> str:
 
 def estimator_looks() -> dict[str, Look]:
     """Of every estimator, by its title."""
-    marks = zip(ESTIMATORS.items(), MARKERS, strict=False)
-    return {TITLES[name]: Look(colour, marker, "solid") for (name, colour), marker in marks}
+    marks = zip(TITLES.values(), ("#332288", "#AA4499", "#44AA99"), MARKERS, strict=False)
+    return {title: Look(colour, marker, "solid") for title, colour, marker in marks}
 
 
 def kind_look(name: str) -> Look:

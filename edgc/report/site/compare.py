@@ -16,7 +16,6 @@ from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
 from edgc.report.timed_steps import spoken
 
-HERE = ("links", "accuracy", "forecast", "time_to_loss", "time", "latency")  #: tables that are compared, in this order
 MOST = 8  #: rows that are shown
 
 
@@ -48,7 +47,7 @@ class Comparison:
 
 def compare(one: str, other: str, kept: Kept) -> Comparison:
     """Raises `UserError` for a method that the experiment's tables do not have."""
-    tables = {name: table for name in HERE if "method" in (table := kept.numbers(name))}
+    tables = {name: table for name in MAKERS if "method" in (table := kept.numbers(name))}
     known = list(dict.fromkeys(method for table in tables.values() for method in table["method"]))
     for method in (one, other):
         if method not in known:
@@ -150,6 +149,7 @@ def _amount(column: str, what: str, unit: str, of: str) -> Callable[..., Iterato
     return make
 
 
+#: By table, in this order.
 MAKERS: dict[str, Callable[..., Iterator[Row]]] = {
     "links": _links,
     "accuracy": _accuracy,

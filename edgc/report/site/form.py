@@ -108,10 +108,8 @@ def _points(table: pd.DataFrame, methods: Sequence[str]) -> dict[str, Any]:
         table.to_dict("records"), lambda row: [str(row[name]) for name in POINT]
     ):
         rows = list(answers)
-        key, far = (
-            "|".join([model, cluster, nodes, link, latency, precision]),
-            f" --latency {latency}" if latency else "",
-        )
+        key = "|".join([model, cluster, nodes, link, latency, precision])
+        far = f" --latency {latency}" if latency else ""
         command = f"edgc plan --model {model} --cluster {cluster} --nodes {nodes} --link {link}{far}"
         command = f"{command} --precision {precision}"
         if pd.isna(rows[0]["method"]):
