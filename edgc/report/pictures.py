@@ -11,14 +11,16 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from edgc.core.base.files import atomic_open
-from edgc.report.figure import Figure
 from edgc.report.style import MARKERS, Look
 from edgc.report.vega import LABEL, Layer, Spec, View, say
+
+if TYPE_CHECKING:
+    from edgc.report.figure import Figure
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 NOTHING = "nothing to show: no run measured it"

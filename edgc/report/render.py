@@ -85,6 +85,11 @@ def with_band(key: str, form: Callable[[float], str] = cell) -> Callable[[pd.Ser
     return lambda row: with_range(row[key], row[f"{key}_p20"], row[f"{key}_p80"], form)
 
 
+def with_ends(key: str, form: Callable[[float], str] = cell) -> Callable[[pd.Series], str]:
+    """Of a row: a value with its interval or range, from `<key>_low` to `<key>_high`."""
+    return lambda row: with_range(row[key], row[f"{key}_low"], row[f"{key}_high"], form, " to ")
+
+
 def groups(
     rows: pd.DataFrame, keys: Sequence[str] = ("model", "device"), among: pd.DataFrame | None = None
 ) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.core.base.errors import UserError
-from edgc.report.render import NOTHING, cell, gap, less, milliseconds, percent, with_range
+from edgc.report.render import NOTHING, cell, gap, less, milliseconds, percent, with_ends
 from edgc.report.site.answers import loss_gap
 from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
@@ -116,17 +116,13 @@ def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
         a, b = pair
         yield Row("Validation loss", f"{a['loss']:.4f}", f"{b['loss']:.4f}", gap(b["loss"] - a["loss"]))
-        yield _row("Loss gap (nats)", pair, _interval, gap(b["gap"] - a["gap"]))
+        yield _row("Loss gap (nats)", pair, with_ends("gap", gap), gap(b["gap"] - a["gap"]))
         yield _row("Quality", pair, lambda row: f"{row['verdict']} (n = {row['pairs']})", NOTHING)
 
 
 def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
         yield _row("Step (median)", pair, _milliseconds, _steps(*pair))
-
-
-def _interval(row: pd.Series) -> str:
-    return with_range(row["gap"], row["gap_low"], row["gap_high"], gap, " to ")
 
 
 def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:

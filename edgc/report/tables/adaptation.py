@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from edgc.report.render import NOTHING, cell, gap, less, loss, megabytes, milliseconds, with_range
+from edgc.report.render import NOTHING, cell, gap, less, loss, megabytes, milliseconds, with_ends
 from edgc.report.study import OF_LINE, Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.ranks import UNITS, adaptive, counted, in_force
@@ -20,6 +20,7 @@ from edgc.suite.config import Trace
 STEP, STEPS = "step_s_at_", "steps_at_"  #: columns by Mbit/s
 LOCAL = "local steps"
 TRACE = "spec.cluster.links.trace"
+GAP = with_ends("gap", gap)
 
 
 def build(study: Study) -> pd.DataFrame:
@@ -113,16 +114,8 @@ def _sentence(row: pd.Series) -> str:
     unsure = ", which is not told apart from nothing" if low <= 0 <= high else ""
     return (
         f"{row['trace'].capitalize()}: {row['title']} took {less(saved)} time than {row['control']}{sure}{unsure}, and "
-        f"its loss differs by {_gap(row)} nats."
+        f"its loss differs by {GAP(row)} nats."
     )
-
-
-def _gap(row: pd.Series) -> str:
-    return with_range(row["gap"], row["gap_low"], row["gap_high"], gap, " to ")
-
-
-def _saved(row: pd.Series) -> str:
-    return with_range(row["saved_percent"], row["saved_percent_low"], row["saved_percent_high"], cell, " to ")
 
 
 def _levels(table: pd.DataFrame) -> Iterator[Column]:
@@ -166,9 +159,11 @@ ADAPTATION = Table(
         "local steps between two exchanges",
         Column("Control", "control"): "the method that does not adapt and is otherwise the same (the experiment names "
         "it)",
-        Column("Time saved", _saved, unit="%"): "against the control on the same trace with the same seed: geometric "
+        Column(
+            "Time saved", with_ends("saved_percent"), unit="%"
+        ): "against the control on the same trace with the same seed: geometric "
         "mean over seeds and its 95 % interval. Below 0: it took longer",
-        Column("Loss gap", _gap): "loss less the control's of the same seed, in nats: mean over seeds and its 95 % "
+        Column("Loss gap", GAP): "loss less the control's of the same seed, in nats: mean over seeds and its 95 % "
         "interval",
     },
     paragraph,

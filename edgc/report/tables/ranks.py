@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.render import NOTHING, cell, coefficient, gap, number, percent, with_deviation, with_range
+from edgc.report.render import NOTHING, cell, coefficient, gap, number, percent, with_deviation, with_ends
 from edgc.report.study import Line, Study, baseline_of, by_line, framed, lines
 from edgc.report.table import IDENTITY, Column, Table
 
@@ -217,11 +218,6 @@ def gap_at(payload: float, points: Mapping[float, float]) -> float:
     return float(low + (high - low) * (np.log(payload) - a) / (b - a))
 
 
-def _against(row: pd.Series) -> str:
-    low, high = row["relative_gap_low"], row["relative_gap_high"]
-    return with_range(row["relative_gap"], low, high, lambda ratio: number(ratio, ".2f"), " to ")
-
-
 VARIANTS = Table(
     "Variants at equal bytes",
     "Adaptive methods against a fixed rank at the same bytes.",
@@ -240,7 +236,9 @@ VARIANTS = Table(
         Column("Wire ratio", "wire_ratio", coefficient): "to the first method with a fixed rank",
         Column("Compressed", "compressed_percent", percent): "share of the steps that handed over less than fp32 "
         "gradients",
-        Column("Against fixed rank", _against): "mean gap divided by fixed rank's mean gap at the same payload (lowest "
+        Column(
+            "Against fixed rank", with_ends("relative_gap", partial(number, form=".2f"))
+        ): "mean gap divided by fixed rank's mean gap at the same payload (lowest "
         "to highest seed). Below 1 a method loses less than fixed rank does with these bytes",
         "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and told up to "
         f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that",
