@@ -9,18 +9,20 @@ import pandas as pd
 
 from edgc.core.base.errors import UserError
 from edgc.report import bench_figure, pictures
-from edgc.report.selection import figure_named
+from edgc.report.selection import FIGURES, figure_named, names
 
 
 def redraw(folder: Path) -> list[Path]:
     """Write every SVG under `folder` again that has a CSV beside it. Returns them.
 
     The last line of its caption, what was measured and on what, is taken from the picture that is there. Raises
-    `UserError` for a picture without one.
+    `UserError` for a picture without one, or of no figure.
     """
     drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
     for path in drawn:
         if path.parent.name == "figures":
+            if path.stem not in names(FIGURES):
+                raise UserError(f"{path}: there is no figure {path.stem!r}; rename it, or move it out of this folder")
             spec = pictures.picture(figure_named(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
             spec = bench_figure.picture(path.with_suffix(".csv"))
