@@ -187,7 +187,8 @@ def to_owners(
         even: whether all parts are equal: they are coded as rows, and lie in the message as they are sent.
     """
     rows = [whole.view(comm.size, -1) if even else whole[None] for whole in wholes]
-    coded, sizes = _encoded(groups, rows, noise, comm.rank), dict[str, Any]()
+    coded = _encoded(groups, rows, noise, comm.rank)
+    sizes: dict[str, Any] = {}
     if even:
         message = torch.cat(coded, dim=1)
         lengths = [own.shape[1] for own in coded]

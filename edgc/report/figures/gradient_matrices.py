@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 from edgc.core.policies.rank_model import Array
 from edgc.report import vega
 from edgc.report.figure import Figure, over_seeds
@@ -30,6 +29,7 @@ from edgc.report.study import Study, lines
 from edgc.report.style import Look
 from edgc.report.vega import View
 from edgc.report.window_means import EARLY, trajectories
+from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 
 STAGE = ["model", "stage", "panel"]  #: a panel
 RANDOM = Look(LAW, "circle", "dashed")

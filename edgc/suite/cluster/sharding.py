@@ -22,7 +22,7 @@ from typing import Literal
 
 from edgc.core.aggregators.workload import Workload
 from edgc.core.comm import Layout, Replicated, cut_evenly, cut_rows
-from edgc.core.exchange.parameter_gather import gather_workload
+from edgc.core.exchange.parameter_gather import ParameterWire, gather_workload
 from edgc.suite.cluster.compute import ITEMSIZE
 from edgc.suite.cluster.device_and_link import GATHER, Timeline, arrivals
 from edgc.suite.cluster.parameters import Shape
@@ -33,7 +33,8 @@ class Sharding:
     """`training.shard` of a run that is computed in `precision`, in its data-parallel group."""
 
     def __init__(self, spec: RunSpec, precision: str) -> None:
-        self.ranks, self.wire = spec.parallel.data, spec.training.parameter_wire
+        self.ranks = spec.parallel.data
+        self.wire: ParameterWire = spec.training.parameter_wire
         self.kind = spec.training.shard if self.ranks > 1 else "none"  #: none in a group of one
         self.itemsize = ITEMSIZE[precision]  #: of a parameter as it is computed with
 
