@@ -19,7 +19,7 @@ from edgc.report.gaps import some
 from edgc.report.render import NOTHING, cell
 from edgc.report.selection import TABLES, figure_named, names, table_named
 from edgc.report.table import Table
-from edgc.suite.config import CONFIGS, Experiment, available, load_experiment
+from edgc.suite.config import CONFIGS, Experiment, available, load
 
 #: What folders that are no experiment of configs/experiments show.
 TITLES = {
@@ -123,7 +123,7 @@ def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
 def one(folder: Path, name: str, configs: Path = CONFIGS) -> Kept:
     """One experiment's folder."""
     known = name in available(Experiment, configs)
-    return Kept(name, folder, load_experiment(name, configs) if known else None)
+    return Kept(name, folder, load(Experiment, name, configs) if known else None)
 
 
 def _rank(table: str) -> int:
