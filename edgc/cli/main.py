@@ -14,7 +14,7 @@ from edgc.cli.list_commands import AsJson, Results, experiments, methods
 from edgc.cli.missing import missing
 from edgc.cli.plan_commands import plan, recommend
 from edgc.cli.site_commands import app as site
-from edgc.cli.site_commands import compare
+from edgc.cli.site_commands import compare, evidence
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.suite.config import Corpus, Task, load, load_experiment
 from edgc.tools.lab.commands import app as lab
@@ -47,7 +47,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")
 app.add_typer(site, name="site")
-for command in (plan, recommend, compare, methods, experiments):
+for command in (plan, recommend, compare, evidence, methods, experiments):
     app.command()(command)
 
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")]

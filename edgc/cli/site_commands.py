@@ -1,4 +1,4 @@
-"""`edgc site` and `edgc compare`: published results as a page, and two methods side by side in the terminal."""
+"""`edgc site`, `edgc compare`, `edgc evidence`: what is published, as a page, of two methods, of one at any size."""
 
 from __future__ import annotations
 
@@ -84,3 +84,22 @@ def compare(
     console = Console(highlight=False, markup=False)
     console.print(table)
     console.print(both.sentence)
+
+
+def evidence(
+    method: Annotated[str | None, typer.Argument(help="A method; default: say which ones have evidence")] = None,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Print what is known of a method's loss gap at any size: our published results, and what others published."""
+    from edgc.report import evidence as known
+
+    found = known.everything(results / "published")
+    if method is not None:
+        found = known.evidence(method, found)
+    if as_json:
+        typer.echo(json.dumps(found if method else known.counts(found), indent=1, ensure_ascii=False))
+    elif method:
+        known.show(found)
+    else:
+        known.show_counts(found)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.suite.config import CONFIGS, Experiment, Method, available, load
+from edgc.report.regime import Regime, regime_of
+from edgc.suite.config import CONFIGS, Experiment, Method, available, load, shared_variants
 
 if TYPE_CHECKING:
     from edgc.report.site.contents import Kept
@@ -35,17 +36,18 @@ class Gap:
     high: float
     pairs: int
     settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
-    replicas: int | None  #: that shared a global batch, where that changes the method's loss; None: it does not
     optimizer: str  #: what it trains with, if not as dense does: its gap is that optimizer's, too
+    family: str  #: the method that it is a variant of; empty: none
+    resized: bool  #: whether it is that method but for its rank or period
+    regime: Regime  #: what it was measured on; nothing is known of an experiment without a file
 
     @property
     def words(self) -> str:
         """As it is read."""
         span = f"{self.gap:+.4f} ({self.low:+.4f} to {self.high:+.4f})".replace("-", "−")
         settings = f", with {self.settings}" if self.settings else ""
-        many = f" with {self.replicas} replicas" if self.replicas else ""
         trained = f"; trained with {self.optimizer}, and dense with adamw" if self.optimizer else ""
-        return f"{span}, n = {self.pairs}, {self.model}{many}, {self.experiment}{settings}{trained}"
+        return f"{span}, n = {self.pairs}, {self.regime.words or self.model}, {self.experiment}{settings}{trained}"
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies below a margin (nats)."""
@@ -74,10 +76,15 @@ def _holds(folder: Path) -> bool:
 
 
 def published_gaps(root: Path, configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
-    """The `least_favourable` gaps of everything under `results/published`, by the index there as far as it is right."""
+    """The `least_favourable` gaps of everything under `results/published`."""
+    return least_favourable(published_measured(root, configs), configs, replicas)
+
+
+def published_measured(root: Path, configs: Path = CONFIGS) -> list[Measured]:
+    """`measured` of everything under `results/published`, by the index there as far as it is right."""
     known = files.read_json(root / INDEX) if (root / INDEX).is_file() else {}
     rows = [row for own in index_of(root, configs, known).values() for row in own["measured"]]
-    return least_favourable([(Gap(**row["gap"]), row["decided"]) for row in rows], configs, replicas)
+    return [(Gap(**row["gap"] | {"regime": Regime(**row["gap"]["regime"])}), row["decided"]) for row in rows]
 
 
 def write_index(root: Path, configs: Path = CONFIGS) -> Path:
@@ -118,7 +125,7 @@ def least_favourable(found: Iterable[Measured], configs: Path = CONFIGS, replica
     """
     worst: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
     for gap, decided in found:
-        near = -abs(log2(gap.replicas / replicas)) if gap.replicas and replicas else 0.0
+        near = -abs(log2(gap.regime.replicas / replicas)) if gap.regime.replicas and replicas else 0.0
         weight = (near, decided, gap.high)
         if gap.method not in worst or weight > worst[gap.method][0]:
             worst[gap.method] = (weight, gap)
@@ -138,7 +145,7 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
     """
     from edgc.report.verdicts import DECIDED, MIN_SEEDS
 
-    names = available(Method, configs)
+    names, shared = available(Method, configs), shared_variants(configs)
     for each in kept:
         table = each.numbers("accuracy")
         own = each.experiment
@@ -146,17 +153,28 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
             continue
         if own is not None and (own.learning_rates or own.judgement.baseline != "dense"):
             continue
+        runs = {(spec.model.name, spec.method.name): spec for spec in own.runs(configs)} if own else {}
+        variants = shared | (own.variants if own else {})
         counts = (table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline") & table["gap_high"].notna()
         for _, row in table[counts].iterrows():
             file = load(Method, row["method"], configs) if row["method"] in names else None
+            spec, changes = runs.get((row["model"], row["method"])), variants.get(row["method"], {})
             gap = Gap(
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
                 _settings(own, file) if own and file else "",
-                own.parallel.data if own and file and not file.in_every_step else None,
                 _optimizer(file) if file else "",
+                changes.get("of", ""), _resizes(changes),
+                regime_of(spec) if spec else Regime(),
             )  # fmt: skip
             yield gap, row["verdict"] in DECIDED
+
+
+def _resizes(variant: Mapping[str, Any]) -> bool:
+    """Whether it changes no more of its method than a rank, or how often it exchanges."""
+    changed = {key: value for key, value in variant.items() if key not in ("of", "title")}
+    amounts = {"policy": {"rank", "max_rank"}, "synchronisation": {"every"}}
+    return bool(variant) and all(part in amounts and names.keys() <= amounts[part] for part, names in changed.items())
 
 
 def _optimizer(file: Method) -> str:

@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from edgc.core.base.errors import UserError
+from edgc.report.at_scale import AtScale
 from edgc.report.reference_values import EDGC, TAGC, Reference, load_reference
 from edgc.suite.config import (
     KINDS,
@@ -47,10 +48,8 @@ SAMPLE = 10  # changes of a file that a test tries
 ROWS, COLUMNS = 24, 120  # of a screen
 
 #: Every kind of file with its shipped names. reference/megatron-sc21.yaml is a table, and no command reads it.
-FILES = [(kind, path.stem) for kind in KINDS for path in sorted({*paths(kind, CONFIGS).values()})] + [
-    (Reference, EDGC),
-    (Reference, TAGC),
-]
+FILES = [(kind, path.stem) for kind in (*KINDS, AtScale) for path in sorted({*paths(kind, CONFIGS).values()})]
+FILES += [(Reference, EDGC), (Reference, TAGC)]
 #: How many of a kind are in tier `check`, and in `test`.
 FEW = {"check": 1, "test": 4}
 

@@ -51,5 +51,5 @@ def test_contracts_are_files() -> None:
 
 def test_there_is_one_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"]
-    (newest, *_) = re.findall(r"^## (\S+)$", PAGES["changelog.md"], re.MULTILINE)
+    (newest, *_) = re.findall(r"^## ([\d.]+)$", PAGES["changelog.md"], re.MULTILINE)
     assert cited == newest == edgc.__version__

@@ -42,7 +42,7 @@ def accuracy(folder: Path, name: str, **rows: tuple[float, float, float, int]) -
     (folder / name / "tables").mkdir(parents=True)
     table = [
         {
-            "model": "m", "method": method, "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs,
+            "model": "gpt2-nano", "method": method, "gap": gap, "gap_low": low, "gap_high": high, "pairs": pairs,
             "verdict": "worse" if low > 0.02 else "preserved" if high <= 0.02 else "open",
         }
         for method, (gap, low, high, pairs) in rows.items()
@@ -109,7 +109,10 @@ def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_g
     own = load_experiment("peers")
     assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
     gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
-    assert gaps["diloco"].words == "+0.5000 (+0.4000 to +0.6000), n = 3, m with 4 replicas, peers, with every 30"
+    assert gaps["diloco"].words == (
+        "+0.5000 (+0.4000 to +0.6000), n = 3, 1.07M parameters, 0.57 tokens a parameter, 600 steps, M = 4, H = 30, "
+        "peers, with every 30"
+    )
     assert gaps["dense_bf16"].settings == ""
     assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw")
     assert gaps["dion"].words.endswith("peers; trained with dion, and dense with adamw")
@@ -127,7 +130,7 @@ def test_local_steps_have_the_gap_of_the_nearest_number_of_replicas(tmp_path: Pa
         for name, rows in (("peers-2-replicas", few), ("peers-8-replicas", many))
     ]
     found = {replicas: measured_gaps(kept, replicas=replicas) for replicas in (2, 64, None)}
-    assert [gaps["diloco"].replicas for gaps in found.values()] == [2, 8, 8]
+    assert [gaps["diloco"].regime.replicas for gaps in found.values()] == [2, 8, 8]
     assert {gaps["int4"].experiment for gaps in found.values()} == {"peers-2-replicas"}, "the least favourable"
 
 
