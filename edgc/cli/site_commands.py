@@ -44,6 +44,14 @@ def forecasts(results: Results = Path("results")) -> None:
 
 
 @app.command()
+def speeds(results: Results = Path("results")) -> None:
+    """Predict the step times and links that others published, and publish both side by side: half a minute."""
+    from edgc.report.tables.others import write
+
+    typer.echo(write(results / "published"))
+
+
+@app.command()
 def gaps(results: Results = Path("results")) -> None:
     """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
     from edgc.report.gaps import write_index

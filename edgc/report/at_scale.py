@@ -84,7 +84,7 @@ class Speed(Published):
     """A time or a rate that was measured, beside that of dense in the same place."""
 
     quantity: Text = Field(description="What took or had it: step, exchange, …")
-    unit: Literal["s", "ms", "min", "h", "days", "1/s", "%", "steps"] = Field(description="Of value and dense")
+    unit: Literal["s", "ms", "min", "h", "days", "1/s", "%", "steps", "times"] = Field(description="Of value and dense")
     value: float = Field(description="The method's")
     dense: float | None = Field(None, description="The baseline's")
     hardware: str = Field("", description="Devices, where the file's setting does not say them")

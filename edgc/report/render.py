@@ -43,6 +43,11 @@ def percent(value: Any) -> str:
     return NOTHING if value is None or pd.isna(value) else f"{number(value, '.1f')} %"
 
 
+def yes_or_no(value: Any) -> str:
+    """A truth value; a dash for none."""
+    return NOTHING if pd.isna(value) else "yes" if value else "no"
+
+
 def less(saved: float) -> str:
     """A saving (percent), or what it costs: `12.3 % less`, `4.5 % more`."""
     return f"{percent(abs(saved))} {'more' if saved < 0 else 'less'}"

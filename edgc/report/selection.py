@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Names = Mapping[str, Mapping[str, str]]
 TRAIN, TIME, SIMULATE = "train", "time", "simulate"  #: had by every experiment of this mode,
-PREDICTED, NAMED = "predicted", "named"  #: … by every timing that the cluster model predicted, by those that name it
+PREDICTED, NAMED = "predicted", "named"  #: … by every timing that the cluster model predicted, by those that name it,
+ALONE = "alone"  #: … by none: a command of its own publishes it
 
 #: By module of `edgc.report.tables`: what it declares, in capitals, and which experiments have that.
 TABLES: Names = {
@@ -33,6 +34,7 @@ TABLES: Names = {
     "choice": {"choice": NAMED},
     "links": {"links": TIME, "links_bytes": TIME, "links_conditions": TIME},
     "predicted": {"predicted": PREDICTED},
+    "others": {"others_predicted": ALONE},
     "cluster_forecasts": {"forecast": SIMULATE, "claims": SIMULATE, "bandwidth": NAMED},
 }
 

@@ -23,6 +23,7 @@ from edgc.suite.config import CONFIGS, Experiment, available, load
 
 #: What folders that are no experiment of configs/experiments show.
 TITLES = {
+    "others-predicted": "Step times and links of others, predicted",
     "lossless": "What an entropy coder gets out of gradients",
     "sketches": "Do sketches of gradients pay?",
     "owners": "Bringing gradients to the ranks that own them",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
 
 from edgc.report import timed_steps as session
-from edgc.report.render import NOTHING, cell, milliseconds, percent, with_band
+from edgc.report.render import cell, milliseconds, percent, with_band, yes_or_no
 from edgc.report.study import Line, Study, banded, reduction_percent
 from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 from edgc.report.timed_steps import TimedSession
@@ -78,10 +77,6 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
-def _yes(value: Any) -> str:
-    return NOTHING if pd.isna(value) else "yes" if value else "no"
-
-
 PREDICTED = Table(
     "Predicted and measured",
     str(__doc__),
@@ -91,7 +86,9 @@ PREDICTED = Table(
         Column("Rate", "rate", session.spoken): "",
         METHOD: "",
         HARDWARE: "",
-        Column("Held out", "known", lambda known: _yes(not known)): "“no”: the calibration rests on this very point. "
+        Column(
+            "Held out", "known", lambda known: yes_or_no(not known)
+        ): "“no”: the calibration rests on this very point. "
         "It is made from the sessions that the experiment names in `predict_from`",
         Column("Predicted step", "predicted_s", milliseconds, "ms"): "by the cluster model, written down before "
         "anything here was measured. Adaptive methods and links without a limit are not predicted",
@@ -107,8 +104,9 @@ PREDICTED = Table(
         "same rate",
         Column("Measured saving", "saving_percent", percent): "the same of the fastest steps",
         Column("Off by", "saving_error_points", cell, "points"): "predicted less measured saving",
-        Column("Right sign", "right_sign", _yes): "whether saving or loss was predicted; judged where it is more than "
-        f"{CLEAR:g} %",
+        Column(
+            "Right sign", "right_sign", yes_or_no
+        ): f"whether saving or loss was predicted; judged where it is more than {CLEAR:g} %",
     },
     paragraph,
 )
