@@ -48,7 +48,7 @@ test-rest: setup ## Of those files all cases that `make test` leaves out
 test-dry: setup ## Every method on its way over GPUs that are not there
 	$(SEVERAL) tests/dry
 
-gpu: setup ## What a GPU is needed for, at one go (an hour), published: kernel tests, timings, a training of every method
+gpu: setup ## What a GPU is needed for, the most valuable first (MINUTES=12; else all, an hour); goes on the next time
 	.ci/gpu
 
 kernels: setup $(OLDER_TRITON) ## Triton's kernels without a GPU: interpreted, and compiled for several by two versions

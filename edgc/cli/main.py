@@ -291,6 +291,34 @@ def doctor(
 
 
 @app.command()
+def gpu_queue(
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Do as much of it in so many minutes (inf: all), the most valuable first"),
+    ] = None,
+    experiment: Annotated[
+        list[str] | None, typer.Option("--experiment", "-e", help="Experiment whose runs are meant; may be repeated")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Time fewer operations")] = False,
+    results: Results = Path("results"),
+) -> None:
+    """List what a GPU is needed for and is still open, with minutes and value.
+
+    Results of kernels and records of finished runs go where git keeps them.
+    A run whose time is up saves its state and goes on from it the next time.
+
+    Exit code 1: something failed. Exit code 4: something is left.
+    """
+    from edgc.tools import gpu_queue as queue
+
+    names = experiment or queue.usual()
+    if minutes is None:
+        queue.show(queue.open_items(names, results, quick))
+    else:
+        sys.exit(queue.work(queue.open_items(names, results, quick), minutes))
+
+
+@app.command()
 def schema(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if they are out of date")] = False,
 ) -> None:

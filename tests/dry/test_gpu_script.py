@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.report import manifests
+from edgc.report.archive import archived
 from edgc.suite.config import Method, available, load, load_experiment
 from tests.fixtures.limits import HANG
 
@@ -32,6 +33,7 @@ tasks: []
 
 def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
     """Kernel tests are collected only: nothing is computed that they could compare. Nor do the benchmark's gates hold.
+    With no minute nothing is begun. What is done once is kept, and another checkout goes on from that.
 
     The copy is committed, because results of code that is not are not published.
     """
@@ -52,14 +54,33 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
         "PYTEST_ADDOPTS": "--collect-only",
         "MPLCONFIGDIR": str(tmp_path),
     }
-    done = subprocess.run(
-        [root / ".ci/gpu"], env=environment, capture_output=True, text=True, timeout=HANG, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    assert done.stdout.splitlines()[-1].startswith("Published: results/published/tiny_gpu")
+
+    def make(program: str, *words: str, **more: str) -> list[str]:
+        done = subprocess.run(
+            [root / program, *words],
+            cwd=root,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            timeout=HANG,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+        return done.stdout.splitlines()
+
+    said = make(".ci/gpu", MINUTES="0")
+    assert said[-2].startswith("Left: kernels, timings, tiny_gpu/gpt2-nano-dense")
+    assert said[-1].startswith("The time is up. Commit results/archive")
+    make(".venv/bin/python", *["-m", "edgc", "gpu-queue", "--minutes", "inf", "--quick", "--experiment", "tiny_gpu"])
+    assert len(archived(root / "results")) == 2
+    shutil.rmtree(root / "results/tiny_gpu")  # as in another checkout, where nothing is left to do but to publish
+
+    said = make(".ci/gpu")
+    assert not [line for line in said if ": about" in line]
+    assert said[-1].startswith("Published: results/published/tiny_gpu")
     published = root / "results/published"
     assert {path.name for path in (published / "ops-cuda").iterdir()} == {
-        "kernels.xml", "ops.csv", "ops.svg", "ops.manifest.json",
+        "kernels.xml", "ops.csv", "ops.svg", "ops.manifest.json", "queue.json",
     }  # fmt: skip
     runs = manifests.read(published / "tiny_gpu" / manifests.NAME)
     assert len(runs) == 2

@@ -120,7 +120,7 @@ def test_every_page_can_be_reached() -> None:
 def test_methods_and_experiments_exist() -> None:
     names = set(get_command(app).commands)  # type: ignore[attr-defined]
     for text in PAGES.values():
-        assert set(re.findall(r"`edgc ([a-z]+)", text)) <= names
+        assert set(re.findall(r"`edgc ([a-z-]+)", text)) <= names
         assert set(re.findall(r"experiment=([a-z0-9-]+)", text)) - {"yours"} <= set(available(Experiment))
     listed = re.search(r"\| method \|.*?\n\n", PAGES["methods.md"], re.DOTALL)
     assert listed
