@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgc.core.comm import ReduceOp, wire_factor
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator, Ranks, run_ranks
 from edgc.core.comm.telemetry import Ledger, StepClock
 
 
@@ -87,6 +87,26 @@ def test_a_failing_rank_ends_the_others_with_its_own_error() -> None:
 
     with pytest.raises(KeyError, match="mine"):
         run_ranks(3, body)
+
+
+def test_ranks_run_in_the_same_order_every_time_and_none_waits_in_vain() -> None:
+    ranks, order = Ranks(3), []
+
+    def body(comm: LoopbackCommunicator) -> None:
+        for part in "ab":
+            order.append(f"{part}{comm.rank}")
+            comm.all_reduce(torch.zeros(3))
+
+    def early(comm: LoopbackCommunicator) -> None:
+        if comm.rank:
+            comm.all_reduce(torch.zeros(3))
+
+    ranks.run(body)
+    assert order == ["a0", "a1", "a2", "b2", "b0", "b1"]
+    with pytest.raises(RuntimeError, match="waits in vain for others in its all_reduce"):
+        ranks.run(early)
+    ranks.run(body)  # a failure leaves nothing behind
+    assert order[6:] == order[:6]
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ def test_ranks_decide_alike_even_where_sums_are_rounded_differently() -> None:
     """The windows' broadcast makes the observation equal, so that pure policies cannot part ways."""
 
     def body(comm: LoopbackCommunicator) -> list[Observation]:
-        exchange = exchange_on(comm, agreement=Rounding(comm.rank, comm.size, comm._meeting), spectrum=True)
+        exchange = exchange_on(comm, agreement=Rounding(comm.rank, comm.size, comm._ranks), spectrum=True)
         for step in range(8):
             step_once(exchange, step, comm.rank)
         return exchange.policy.seen  # type: ignore[attr-defined]
@@ -232,7 +232,7 @@ def test_stages_tell_each_other_entropy_loss_and_backward_time() -> None:
     """Each rank here is a stage of its own; the loss is the last one's."""
 
     def body(comm: LoopbackCommunicator) -> Observation:
-        alone = LoopbackCommunicator(0, 1, comm._meeting)
+        alone = LoopbackCommunicator(0, 1, comm._ranks)
         names = compressible(SHAPES, Rank)
         aggregator = AGGREGATORS["lowrank"](LowRankSettings(name="lowrank"), seed=3)
         exchange = GradientExchange(aggregator, Watching(), alone, alone, names, stage=comm.rank, stages=comm)

@@ -156,7 +156,7 @@ def test_shards_show_what_whole_averages_do(method: str) -> None:
 
 def test_every_stages_norm_is_known_on_all() -> None:
     def body(comm: LoopbackCommunicator) -> Observation:
-        alone = LoopbackCommunicator(0, 1, comm._meeting)
+        alone = LoopbackCommunicator(0, 1, comm._ranks)
         exchange, seen = exchange_on(comm, "accordion_model", stages=comm)
         exchange.comm = alone
         exchange._observer._comm = exchange._observer._agreement = alone
