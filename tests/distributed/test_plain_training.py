@@ -1,4 +1,4 @@
-"""`edgc train` in the plain loop, replicated and sharded: exported as evaluated, killed and resumed."""
+"""`edgc train` without megatron, replicated, sharded, in one process: exported as evaluated, killed and resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from edgc.suite.training.data.dataset import open_corpus, validation_batches
 from tests.fixtures.workspace import Workspace, wait_for
 
 FULL = {"shard": "full", "parameter_wire": "exact"}
-LAYOUTS: dict[str, dict[str, Any]] = {"ddp": {"loop": "ddp"}, "fsdp": {"loop": "ddp", "training": FULL}}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {"loop": "ddp"},
+    "fsdp": {"loop": "ddp", "training": FULL},
+    "stacked": {"loop": "stacked"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,7 @@ def train(workspace: Workspace, layout: str, out: str) -> Path:
 def prepared(workspace: Workspace, layout: str, out: str, **training: Any) -> list[str]:
     """The command that trains with factors of low rank, error feedback and dropout into `out`."""
     changes = LAYOUTS[layout] | {"method": {"policy": {"rank": 4}}}
-    workspace.experiment(layout, "powersgd", changes, **training)
+    workspace.experiment(layout, "powersgd", changes, "one" if layout == "stacked" else "pair", **training)
     return workspace.command(layout, workspace.root / out)
 
 
@@ -58,20 +62,25 @@ def test_exported_model_has_the_validation_loss_of_the_run(
 
 
 def test_memory_and_bytes_are_on_record(whole: dict[str, Path]) -> None:
-    ddp, fsdp = (read_json(whole[layout] / "status.json")["memory_bytes"]["largest"] for layout in LAYOUTS)
+    ddp, fsdp, stacked = (read_json(whole[layout] / "status.json")["memory_bytes"]["largest"] for layout in LAYOUTS)
     for what in ("parameters", "gradients", "optimizer"):
         assert fsdp[what] == pytest.approx(ddp[what] / 2, rel=0.02)
+        assert stacked[what] == pytest.approx(ddp[what] * 2, rel=0.02)
     assert min(ddp["method"], fsdp["method"]) > 0
-    plain, sharded = (read_jsonl(whole[layout] / "steps.jsonl")[-1] for layout in LAYOUTS)
+    plain, sharded, alone = (read_jsonl(whole[layout] / "steps.jsonl")[-1] for layout in LAYOUTS)
     assert plain["parameters_payload_bytes"] == plain["parameters_bytes"] == 0
     assert sharded["parameters_payload_bytes"] == sharded["parameters_bytes"] > 0, "of two ranks each sends its half"
+    assert alone["payload_bytes"] == plain["payload_bytes"]
     assert sharded["payload_bytes"] == pytest.approx(plain["payload_bytes"], rel=0.05)
 
 
 @pytest.mark.tier("all")
-def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: dict[str, Path], workspace: Workspace) -> None:
-    command = prepared(workspace, "fsdp", "killed")
-    out = workspace.root / "killed"
+@pytest.mark.parametrize("layout", ["fsdp", "stacked"])
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
+    whole: dict[str, Path], workspace: Workspace, layout: str
+) -> None:
+    command = prepared(workspace, layout, f"killed-{layout}")
+    out = workspace.root / f"killed-{layout}"
     process = workspace.start(command)
     wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -81,11 +90,11 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: dict[str, Pa
     assert done.returncode == 0, done.stderr
     for name, keys in (("steps", ("step", "loss", "grad_norm", "payload_bytes")), ("evals", ("step", "loss"))):
         ours, theirs = (
-            [[row[key] for key in keys] for row in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole["fsdp"])
+            [[row[key] for key in keys] for row in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole[layout])
         )
         assert ours == theirs
     model = Path("export") / "model.safetensors"
-    assert (out / model).read_bytes() == (whole["fsdp"] / model).read_bytes()
+    assert (out / model).read_bytes() == (whole[layout] / model).read_bytes()
 
 
 def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:

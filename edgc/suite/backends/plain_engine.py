@@ -24,6 +24,7 @@ from edgc.hooks import torch_ddp, torch_fsdp
 from edgc.hooks.any_loop import LoopExchange
 from edgc.suite.backends.gpt2 import build_gpt2
 from edgc.suite.backends.megatron.process import Place
+from edgc.suite.backends.optimizers import adamw, clip, set_rate
 from edgc.suite.backends.training_engine import Engine, Held, inside, local
 from edgc.suite.config import RunSpec
 
@@ -52,7 +53,7 @@ class PlainEngine(Engine):
         self.clock = self.ledger.clock
         self.costs = self.hook.costs if self.hook else []
         self._named = dict(module.named_parameters())
-        self.optimizer = _adamw(spec, list(self._named.values()))
+        self.optimizer = adamw(spec.training, list(self._named.values()))
 
     def _copy(self, module: GPT2LMHeadModel, costs: Costs | None) -> tuple[Any, LoopExchange | None]:
         """A whole model on every rank.
@@ -119,8 +120,7 @@ class PlainEngine(Engine):
                 with self.clock.region("backward"):
                     (loss / len(micro_batches)).backward()
         with self.clock.region("optimizer"):
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
+            set_rate(self.optimizer, lr)
             norm = self._clip()
             if math.isfinite(norm):
                 self.optimizer.step()
@@ -138,10 +138,7 @@ class PlainEngine(Engine):
             whole = whole.double() ** 2
             dist.all_reduce(whole, group=self.group)
             whole = whole.sqrt()
-        norm = float(whole)
-        limit = self.spec.training.clip
-        if limit and norm > limit:
-            torch._foreach_mul_(gradients, limit / (norm + 1e-6))  # type: ignore[attr-defined]
+        clip(gradients, norm := float(whole), self.spec.training.clip)
         return norm
 
     def end_step(self, loss: Tensor) -> list[dict[str, Any]]:
@@ -190,16 +187,6 @@ class PlainEngine(Engine):
             self.optimizer.state[parameter] = moments
         self.hook.load_state_dict(state["exchange"])
         torch.set_rng_state(state["rng"])
-
-
-def _adamw(spec: RunSpec, parameters: Sequence[Tensor]) -> torch.optim.AdamW:
-    """As megatron's: biases and layer norms do not decay."""
-    t = spec.training
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": t.weight_decay},
-        {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=t.lr, betas=(t.beta1, t.beta2), eps=t.eps, fused=True)
 
 
 def _like(own: Tensor, parameter: Any) -> Tensor:

@@ -27,6 +27,10 @@ def build_engine(spec: RunSpec, place: Place, vocab_size: int, known_costs: Cost
         from edgc.suite.backends.megatron.engine import MegatronEngine
 
         return MegatronEngine(spec, place, vocab_size, known_costs)
+    if spec.loop == "stacked":
+        from edgc.suite.backends.stacked_engine import StackedEngine
+
+        return StackedEngine(spec, place, vocab_size)
     from edgc.suite.backends.plain_engine import PlainEngine
 
     return PlainEngine(spec, place, vocab_size, known_costs)
@@ -54,8 +58,8 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def group(self) -> dist.ProcessGroup:
-        """The data-parallel ranks."""
+    def group(self) -> dist.ProcessGroup | None:
+        """The data-parallel ranks; None: they share this process."""
 
     @abstractmethod
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[Tensor, float]:

@@ -66,9 +66,10 @@ class Experiment(Named):
         description="train: every run to its end; time: all methods in turn in one launch, for the time of a step; "
         "simulate: the cluster model",
     )
-    loop: Literal["megatron", "ddp"] = Field(
+    loop: Literal["megatron", "ddp", "stacked"] = Field(
         "megatron",
-        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full",
+        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full; stacked: "
+        "all replicas in one process",
     )
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
     methods: tuple[str, ...] = Field(
@@ -181,6 +182,7 @@ class Experiment(Named):
             ("predict_from", self.predict_from, ("time",)),
             ("judgement.gaps_from", self.judgement.gaps_from, ("time", "simulate")),
             ("traces", self.traces, ("train",)),
+            ("loop: stacked, whose seconds are no cluster's", self.stacked, ("train",)),
             ("seeds until decided", self.until_decided, ("train",)),
             ("more than one seed", len(self.first_seeds) > 1, ("train", "simulate")),
             ("learning_rates", self.learning_rates, ("train", "simulate")),
@@ -208,6 +210,11 @@ class Experiment(Named):
                 f"{other[0]}: mode: simulate predicts one training for all methods; set it for all of them, or write "
                 "another experiment for this one"
             )
+
+    @property
+    def stacked(self) -> bool:
+        """Whether replicas of any run share a process, so that its seconds say nothing of a cluster."""
+        return "stacked" in (self.loop, *(changes.get("loop") for changes in self.overrides.values()))
 
     @property
     def names(self) -> list[str]:

@@ -30,15 +30,16 @@ class RunSpec(Settings):
     parallel: Parallel
     training: Training
     seed: int = Field(ge=0, description="Seed of initialisation, data order and methods")
-    loop: Literal["megatron", "ddp"] = Field(
+    loop: Literal["megatron", "ddp", "stacked"] = Field(
         "megatron",
         description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, or under FSDP2 if training.shard is full",
+        "DistributedDataParallel, or under FSDP2 if training.shard is full; stacked: all data-parallel replicas in one "
+        "process, for losses and bytes, not for times",
     )
 
     def refusals(self) -> Iterator[str]:
         p, t = self.parallel, self.training
-        if p.processes != self.cluster.processes:
+        if self.loop != "stacked" and p.processes != self.cluster.processes:
             yield (
                 f"parallel: tensor {p.tensor} × pipeline {p.pipeline} × data {p.data} = {p.processes} processes, "
                 f"but cluster {self.cluster.name} has {self.cluster.nodes} × {self.cluster.processes_per_node} "
@@ -70,6 +71,7 @@ class RunSpec(Settings):
             )
         yield from self._pipeline_refused()
         yield from self._loop_refused()
+        yield from self._stacked_refused()
         yield from self._shards_refused()
         yield from self._optimizer_refused()
 
@@ -111,6 +113,34 @@ class RunSpec(Settings):
             )
         if self.loop == "ddp" and self.training.probe.looks:
             yield "training.probe: loop ddp has none; leave it out, or use loop: megatron"
+
+    def _stacked_refused(self) -> Iterator[str]:
+        if self.loop != "stacked":
+            return
+        p, policy = self.parallel, self.method.policy
+        for setting, value, allowed in (
+            ("parallel.tensor", p.tensor, 1),
+            ("parallel.pipeline", p.pipeline, 1),
+            ("training.recompute", self.training.recompute, False),
+            ("method.overlap", self.method.overlap, False),
+        ):
+            if value != allowed:
+                yield (
+                    f"loop stacked has all replicas in one process, but {setting} is {str(value).lower()}; use "
+                    f"{setting}: {str(allowed).lower()}, or loop: megatron"
+                )
+        if self.cluster.processes > 1 or self.cluster.links is not None:
+            yield (
+                f"loop stacked is one process that sends nothing, but cluster {self.cluster.name} has "
+                f"{self.cluster.processes} processes{' and links' if self.cluster.links is not None else ''}; use a "
+                "cluster of one process without links (one-core), or loop: megatron"
+            )
+        if policy.reads_seconds or policy.needs_costs or self.method.synchronisation.paced:  # type: ignore[attr-defined]
+            yield (
+                f"loop stacked: method {self.method.name} decides by how long exchanges take, and here nothing is "
+                "sent; give its policy a max_rank and alignment: false if it has these, or use another method or loop: "
+                "megatron"
+            )
 
     def _shards_refused(self) -> Iterator[str]:
         t, method = self.training, self.method
@@ -166,6 +196,11 @@ class RunSpec(Settings):
                 )
         if method.synchronisation.whole_matrices and tensor > 1:
             yield f"{synchronisation} needs whole matrices, but parallel.tensor is {tensor}; use 1"
+
+    @property
+    def processes(self) -> int:
+        """How many the run starts."""
+        return 1 if self.loop == "stacked" else self.parallel.processes
 
     @property
     def micro_batches(self) -> int:

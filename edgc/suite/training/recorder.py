@@ -43,7 +43,7 @@ class Recorder:
 
     def __init__(self, spec: RunSpec, run_dir: Path, place: Place) -> None:
         self._run_dir, self._rank, self._device = run_dir, place.rank, place.device
-        self._has_loss, self._ranks_of_stage = place.last_stage, spec.parallel.data * spec.parallel.tensor
+        self._has_loss, self._ranks_of_stage = place.last_stage, spec.processes // spec.parallel.pipeline
         self._leads = place.data == 0 and place.tensor == 0
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []

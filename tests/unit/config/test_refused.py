@@ -10,6 +10,13 @@ from edgc.core.base.errors import UserError
 from edgc.suite.config import Corpus, load, load_experiment
 from tests.fixtures.configs import Edit, both, few_bits, put, write_configs
 
+
+def stacked(*edits: Edit) -> Edit:
+    """The trial with all replicas in one process: on one, but for `edits`."""
+    one = (put("clusters/four:processes_per_node", 1),) if edits else ()
+    return both(put("loop", "stacked"), put("parallel", {"data": 2}), *one, *edits)
+
+
 #: What is wrong, and what the message must name: the setting, its value, what is allowed.
 BAD: dict[str, tuple[Edit, list[str]]] = {
     "unknown setting": (put("training.learning_rate", 1), ["training.learning_rate", "unknown", "lr", "iterations"]),
@@ -114,6 +121,27 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "shards of local steps": (
         both(put("training.shard", "optimizer"), put("methods/topk:synchronisation", {"name": "outer"})),
         ["training.shard optimizer", "topk has synchronisation outer", "every_step"],
+    ),
+    "replicas of a process on several": (stacked(), ["loop stacked", "four has 4 processes", "one-core", "megatron"]),
+    "replicas of a process on links": (
+        stacked(put("clusters/four:processes_per_node", 1), put("clusters/four:links", {})),
+        ["loop stacked", "four has 1 processes and links", "megatron"],
+    ),
+    "replicas of a process in stages": (
+        stacked(put("parallel.pipeline", 2)),
+        ["parallel.pipeline is 2", "use parallel.pipeline: 1"],
+    ),
+    "replicas of a process with overlap": (
+        stacked(put("methods/topk:overlap", True)),
+        ["loop stacked", "method.overlap is true", "method.overlap: false"],
+    ),
+    "replicas of a process by the clock": (
+        stacked(put("methods/edgc:policy.max_rank", None)),
+        ["loop stacked", "edgc", "how long exchanges take", "max_rank"],
+    ),
+    "shards of replicas in a process": (
+        stacked(put("training.shard", "optimizer")),
+        ["training.shard optimizer", "loop stacked", "loop: megatron"],
     ),
     "error feedback beside momentum": (
         put("methods/powersgd:synchronisation", {"name": "dion"}),

@@ -58,7 +58,11 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     "a control is trained": (both(timed(), put("mode", "train"), put("timing", None)), ["nocomm", "mode: time"]),
     "a hook in megatron's loop": (both(timed(), put("methods", ["dense", "hook"])), ["hook", "loop: ddp"]),
     "ddp with stages": (both(timed(), put("loop", "ddp")), ["loop ddp", "pipeline 2"]),
-    "a loop that there is not": (put("overrides", {"dense": {"loop": "fsdp"}}), ["loop", "'megatron' or 'ddp'"]),
+    "a loop that there is not": (
+        put("overrides", {"dense": {"loop": "fsdp"}}),
+        ["loop", "'megatron', 'ddp' or 'stacked'"],
+    ),
+    "replicas of one process": (both(timed(), put("loop", "stacked")), ["loop: stacked", "mode: train", "mode: time"]),
     "full shards in megatron's loop": (
         put("overrides", {"dense": {"training": {"shard": "full"}}}),
         ["training.shard full", "loop: ddp"],

@@ -14,7 +14,6 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.process_groups_config import ProcessGroupCollection
-from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.utils import get_model_config
 
 from edgc.core.comm import Communicator, TorchCommunicator
@@ -32,7 +31,7 @@ from edgc.suite.backends.megatron.ddp import (
 from edgc.suite.backends.megatron.gpt_model import build_model, global_names, is_split
 from edgc.suite.backends.megatron.optimizer import MegatronReplica, Optimizer
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
-from edgc.suite.backends.megatron.process import Place
+from edgc.suite.backends.megatron.process import Place, random_state, set_random_state
 from edgc.suite.backends.megatron.shards import Shards, kept, owners
 from edgc.suite.backends.training_engine import Engine, Held, inside
 from edgc.suite.config import RunSpec
@@ -237,14 +236,12 @@ class MegatronEngine(Engine):
             yield torch.from_numpy(np.ascontiguousarray(tokens)).to(self.place.device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
-        tracker: Any = get_cuda_rng_tracker()
         return self.synchronisation.state_dict() | {
             "model": {name: parameter.detach() for name, parameter in self._named.items()},
             "split": {name: p.partition_dim for name, p in self._named.items() if is_split(p)},  # type: ignore[attr-defined]
             "optimizer": (self._shards or self.optimizer).state_dict(),
             "pipeline": self._p2p.state_dict(),
-            "rng": {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
-            | ({"cuda": torch.cuda.get_rng_state()} if self.place.device.type == "cuda" else {}),
+            "rng": random_state(self.place.device),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -254,11 +251,7 @@ class MegatronEngine(Engine):
         (self._shards or self.optimizer).load_state_dict(state["optimizer"])
         self.synchronisation.load_state_dict(state)
         self._p2p.load_state_dict(state["pipeline"])
-        torch.set_rng_state(state["rng"]["cpu"])
-        tracker: Any = get_cuda_rng_tracker()
-        tracker.set_states(state["rng"]["tracker"])
-        if "cuda" in state["rng"]:
-            torch.cuda.set_rng_state(state["rng"]["cuda"])
+        set_random_state(state["rng"])
 
 
 def _forward_step(batches: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Any]:

@@ -20,6 +20,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.comm import Communicator
 from edgc.core.synchronisation.dion import is_hidden
 from edgc.core.synchronisation.synchronisation import AdamState
+from edgc.suite.backends.optimizers import muon
 from edgc.suite.config import Training
 from edgc.suite.config.model import TIED
 
@@ -141,19 +142,10 @@ def _build(training: Training, model: Any, matrices: list[torch.nn.Parameter]) -
     return ChainedOptimizer([*parts, *adamw.chained_optimizers]) if parts else adamw
 
 
-def _muon(t: Training, config: OptimizerConfig, matrices: list[torch.nn.Parameter]) -> Any:
+def _muon(training: Training, config: OptimizerConfig, matrices: list[torch.nn.Parameter]) -> Any:
     """As megatron's `get_megatron_muon_optimizer` wraps it, around torch's Muon: megatron's own is no dependency."""
-    group = {"params": matrices, "wd_mult": 1.0, "lr_mult": t.muon.lr_ratio}
-    group |= {"is_expert_parallel": False, "is_decoupled_lr": False}  # megatron finds groups by them
-    inner = torch.optim.Muon(
-        [group],
-        lr=t.lr * t.muon.lr_ratio,
-        weight_decay=t.weight_decay,
-        momentum=t.muon.momentum,
-        nesterov=t.muon.nesterov,
-        ns_steps=t.muon.ns_steps,
-        adjust_lr_fn=t.muon.lr_scale,
-    )
+    # megatron finds groups by these settings
+    inner = muon(training, matrices, wd_mult=1.0, is_expert_parallel=False, is_decoupled_lr=False)
 
     def unused(*_: Any) -> None:  # for megatron's own format of checkpoints
         raise NotImplementedError

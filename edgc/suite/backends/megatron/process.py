@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -83,6 +84,22 @@ def seed_everything(seed: int, place: Place) -> None:
         tracker: Any = get_cuda_rng_tracker()
         tracker.reset()
         tracker.add("model-parallel-rng", local + 2718 + place.tensor)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """What is drawn from in this process, to go on from."""
+    tracker: Any = get_cuda_rng_tracker()
+    state = {"cpu": torch.get_rng_state(), "tracker": tracker.get_states()}
+    return state | ({"cuda": torch.cuda.get_rng_state()} if device.type == "cuda" else {})
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Restore what `random_state` gave."""
+    tracker: Any = get_cuda_rng_tracker()
+    torch.set_rng_state(state["cpu"])
+    tracker.set_states(state["tracker"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])
 
 
 def leave() -> None:

@@ -113,7 +113,8 @@ class Batches:
     """Micro-batches of token sequences for one data-parallel rank; a pure function of the step.
 
     Every array is int64 [micro-batches, micro_batch, seq_length + 1]; together the data-parallel ranks see the
-    global batch, whose content does not depend on how many they are.
+    global batch, whose content does not depend on how many they are. In loop `stacked` an array is of all ranks:
+    [ranks, micro-batches, …].
     """
 
     def __init__(self, spec: RunSpec, corpus: PreparedCorpus, data_rank: int) -> None:
@@ -130,6 +131,7 @@ class Batches:
         return [self._share(held_out, b) for b in validation_batches(len(held_out), t.global_batch, t.eval_batches)]
 
     def _share(self, dataset: TokenDataset, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        t = self._spec.training
-        own = rank_batches(indices, self._rank, self._spec.parallel.data, t.micro_batch)
-        return np.stack([dataset.batch(micro_batch) for micro_batch in own])
+        t, ranks = self._spec.training, self._spec.parallel.data
+        each = [rank_batches(indices, rank, ranks, t.micro_batch) for rank in range(ranks)]
+        own = np.stack(each) if self._spec.loop == "stacked" else each[self._rank]
+        return dataset.batch(own.reshape(-1)).reshape(*own.shape, -1)

@@ -1,0 +1,221 @@
+"""All data-parallel replicas in one process: what they exchange never leaves it, and is counted as if it did.
+
+A run takes one core, or one device, however many replicas it has: for losses and bytes, not for times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.comm.loopback import LoopbackCommunicator, Ranks
+from edgc.core.comm.telemetry import Ledger, StepClock
+from edgc.core.settings.assembly import assemble
+from edgc.core.synchronisation.dion import is_hidden
+from edgc.core.synchronisation.synchronisation import AdamState, Update
+from edgc.suite.backends.megatron.process import Place, random_state, set_random_state
+from edgc.suite.backends.optimizers import adamw, clip, muon, set_rate
+from edgc.suite.backends.plain_gpt import PlainGPT
+from edgc.suite.backends.training_engine import Engine, Held, inside
+from edgc.suite.config import RunSpec
+
+T = TypeVar("T")
+
+
+class StackedEngine(Engine):
+    """As a `MegatronEngine` whose process is all replicas: `train_step` takes the micro-batches of all of them.
+
+    With the same settings its losses are megatron's up to rounding, unless there is dropout. They take turns
+    (`Ranks`), so a step's seconds have no parts.
+    """
+
+    group = None  #: nothing is sent
+
+    def __init__(self, spec: RunSpec, place: Place, vocab_size: int) -> None:
+        self.spec, self.place, self.costs = spec, place, []
+        self.clock, self.ledger = StepClock(cuda=place.device.type == "cuda"), _Bytes()
+        self._ranks = Ranks(spec.parallel.data, lambda: self.ledger)
+        padded = spec.padded_vocabulary(vocab_size)
+        self._replicas = self._ranks.run(lambda comm: _Replica(spec, comm, padded, place.device))
+        self.ledger.forget()
+        self.synchronisation = self._replicas[0].synchronisation
+
+    def _each(self, body: Callable[[_Replica, int], T]) -> list[T]:
+        """`body(replica, rank)` of all replicas, which may exchange in it."""
+        return self._ranks.run(lambda comm: body(self._replicas[comm.rank], comm.rank))
+
+    @property
+    def num_parameters(self) -> int:
+        """Of one replica."""
+        return sum(p.numel() for p in self._replicas[0].parameters.values())
+
+    @property
+    def dense_bytes(self) -> int:
+        """Of all replicas."""
+        return 4 * self.num_parameters * len(self._replicas) if len(self._replicas) > 1 else 0
+
+    def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[Tensor, float]:
+        """`micro_batches`: int64 [replicas, micro-batches, micro_batch, seq_length + 1]; the loss is all replicas'."""
+        ended = self._each(lambda replica, rank: replica.train_step(step, micro_batches[rank], lr))
+        self._step, self._losses = step, [loss for loss, _ in ended]
+        return torch.stack(self._losses).mean(), ended[0][1]
+
+    def end_step(self, loss: Tensor) -> list[dict[str, Any]]:
+        return self._each(lambda replica, rank: replica.synchronisation.end_step(self._step, self._losses[rank]))[0]
+
+    def drain(self) -> None:
+        self._each(lambda replica, _: replica.synchronisation.drain())
+
+    def timed(self, seconds: Mapping[str, float]) -> None:
+        """Nothing: policies that read seconds are refused."""
+
+    def evaluate(self, batches: Sequence[np.ndarray]) -> float:
+        """`batches`: as `train_step`'s."""
+        losses = self._each(lambda replica, rank: replica.evaluate([batch[rank] for batch in batches]))
+        self.ledger.forget()
+        return math.fsum(losses) / len(losses)
+
+    def held(self) -> Held:
+        """All replicas' tensors."""
+        each = [replica.held() for replica in self._replicas]
+        return {category: [tensor for own in each for tensor in own[category]] for category in each[0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """`model` is the first replica's, for the export: after the last step all are equal."""
+        states = self._each(lambda replica, _: replica.state_dict())
+        return {"model": states[0]["model"], "split": {}, "replicas": states, "rng": random_state(self.place.device)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._each(lambda replica, rank: replica.load_state_dict(state["replicas"][rank]))
+        set_random_state(state["rng"])
+
+
+class _Bytes(Ledger):
+    """What all replicas' collectives are charged. Their seconds are other replicas' turns: nothing is kept of them."""
+
+    def took(self, tag: str, begin: Any) -> None:
+        """Nothing."""
+
+
+class _Replica:
+    """A replica: model, method and optimizers; as a `Replica` what its synchronisation sees of it."""
+
+    def __init__(self, spec: RunSpec, comm: LoopbackCommunicator, vocab_size: int, device: torch.device) -> None:
+        """`vocab_size`: with its padding."""
+        self._t, self._device, self.lr = spec.training, device, 0.0
+        self.model = PlainGPT(spec.model, vocab_size, spec.seed).to(device)
+        self._named = dict(self.model.named_parameters())
+        self.parameters = {name: p.detach() for name, p in self._named.items()}
+        # one buffer, laid out from the model's end as megatron's is
+        sizes = [p.numel() for p in reversed(self._named.values())]
+        self._flat = torch.zeros(sum(sizes), device=device)
+        parts = zip(reversed(self._named.items()), self._flat.split(sizes), strict=True)
+        self.buckets = [[NamedTensor(name, part.view(p.shape)) for (name, p), part in parts]]
+        shapes = {name: tuple(p.shape) for name, p in self._named.items()}
+        hidden = {name for name in shapes if self._t.optimizer == "muon" and is_hidden(name, shapes[name])}
+        self._optimizers: list[Any] = [adamw(self._t, [p for name, p in self._named.items() if name not in hidden])]
+        self._optimizers += [muon(self._t, [self._named[name] for name in shapes if name in hidden])] if hidden else []
+        self.synchronisation, _ = assemble(spec.method, shapes, self._t.iterations, spec.seed, comm, device)
+        if device.type == "cuda":  # leave nothing for the first steps to compile
+            self.synchronisation.rehearse(spec.method.policy.changes, self)
+
+    def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[Tensor, float]:
+        """This replica's part of a step, as `MegatronEngine.train_step` takes it."""
+        synchronisation, self.lr, losses = self.synchronisation, lr, []
+        self.model.train()
+        self._flat.zero_()
+        for gradient in self.buckets[0]:
+            self._named[gradient.name].grad = gradient.tensor
+        synchronisation.begin_step(step, self)
+        for left, tokens in enumerate(micro_batches, start=1 - len(micro_batches)):
+            loss = self._loss(tokens)
+            losses.append(loss.detach())
+            if not left:
+                synchronisation.forward_done()
+            (loss / len(micro_batches)).backward()
+        synchronisation.bucket(self.buckets[0]).wait()
+        update = synchronisation.before_optimizer(step, self)
+        norm = self._clip(synchronisation.own)
+        if math.isfinite(norm) and update is Update.OPTIMIZER:
+            for optimizer in self._optimizers:
+                set_rate(optimizer, lr)
+                optimizer.step()
+            synchronisation.update(step, self)
+        agreed = synchronisation.agreed_norm(step, norm)
+        if math.isfinite(agreed):
+            synchronisation.after_optimizer(step, self)
+        return torch.stack(losses).mean(), agreed
+
+    def _loss(self, tokens: np.ndarray) -> Tensor:
+        on_device = torch.from_numpy(np.ascontiguousarray(tokens)).to(self._device)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._t.precision == "bf16"):
+            return self.model(on_device)
+
+    def _clip(self, own: Collection[str]) -> float:
+        """Clip the gradients that the optimizers take, by their joint norm; of `own` they take none. Returns all's."""
+        everything = _norm([p.grad for p in self._named.values() if p.grad is not None])
+        for name in own:
+            self._named[name].grad = None
+        taken = [p.grad for p in self._named.values() if p.grad is not None]
+        clip(taken, _norm(taken) if own else everything, self._t.clip)
+        return everything
+
+    def evaluate(self, batches: Sequence[np.ndarray]) -> float:
+        """Mean loss over micro-batches, of the synchronised parameters."""
+        self.model.eval()
+        with torch.no_grad(), self.synchronisation.synchronised(self):
+            losses = [self._loss(tokens) for batch in batches for tokens in batch]
+        return float(torch.stack(losses).double().mean())
+
+    def weight_decay(self, name: str) -> float:
+        """None of a vector's."""
+        return self._t.weight_decay if self._named[name].dim() > 1 else 0.0
+
+    def adam(self, name: str) -> AdamState | None:
+        """AdamW's state of a parameter, not copied; None before its first step."""
+        if not (state := self._optimizers[0].state.get(self._named[name])):
+            return None
+        return AdamState(state["exp_avg"], state["exp_avg_sq"], self._t.beta1, self._t.beta2, self._t.eps)
+
+    def stages_of(self, name: str) -> int:
+        """There is one stage."""
+        return 1
+
+    def changed(self) -> None:
+        """There are no copies of parameters."""
+
+    def tie(self) -> None:
+        """There is one stage."""
+
+    def held(self) -> dict[str, list[Tensor]]:
+        """Its tensors that stay from step to step, by category."""
+        return {
+            "parameters": [*self.parameters.values()],
+            "gradients": [self._flat],
+            "optimizer": [*inside([dict(optimizer.state) for optimizer in self._optimizers])],
+            "method": [*inside(self.synchronisation)],
+            "other": [],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters by name, the optimizers' and the method's state."""
+        optimizers = [optimizer.state_dict() for optimizer in self._optimizers]
+        return self.synchronisation.state_dict() | {"model": self.parameters, "optimizers": optimizers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        for name, parameter in self.parameters.items():
+            parameter.copy_(state["model"][name])
+        for optimizer, own in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(own)
+        self.synchronisation.load_state_dict(state)
+
+
+def _norm(gradients: Sequence[Tensor]) -> float:
+    return float(torch.nn.utils.get_total_norm(gradients))
