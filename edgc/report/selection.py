@@ -64,6 +64,9 @@ FIGURES: Names = {
     },
 }
 
+#: They show a training's seconds as those of a cluster: not of one whose replicas share a process.
+SECONDS = frozenset(("latency", "time", "time_to_loss", "paper", "loss_seconds", "step_breakdown", "pareto_seconds"))
+
 
 def names(room: Names, who: str | None = None) -> tuple[str, ...]:
     """All of a room, or those that `who` has."""
@@ -87,8 +90,14 @@ def _of(experiment: Experiment, setting: str, named: tuple[str, ...], room: Name
             f"experiment {experiment.name}: {setting} {', '.join(unknown)}: allowed are {', '.join(more)}, "
             "beside those of its mode"
         )
+    left_out = SECONDS if experiment.stacked else frozenset()
+    if timed := [name for name in named if name in left_out]:
+        raise UserError(
+            f"experiment {experiment.name}: {setting} {', '.join(timed)}: with loop: stacked seconds are those of one "
+            "process for all replicas, and no cluster's; leave it out, or use loop: megatron"
+        )
     predicted = names(room, PREDICTED) if experiment.predict_from else ()
-    return (*names(room, experiment.mode), *predicted, *named)
+    return tuple(name for name in (*names(room, experiment.mode), *predicted, *named) if name not in left_out)
 
 
 def figure_named(name: str) -> Figure:

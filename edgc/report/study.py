@@ -28,7 +28,7 @@ LOW, HIGH = 0.2, 0.8
 
 #: Layouts as they are read: by what is sharded, and by loop.
 LAYOUTS = {
-    "none": {"megatron": "megatron", "ddp": "DDP"},
+    "none": {"megatron": "megatron", "ddp": "DDP", "stacked": "one process"},
     "optimizer": {"megatron": "ZeRO-1"},
     "full": {"ddp": "FSDP2"},
 }

@@ -10,6 +10,7 @@ from edgc.core.comm.telemetry import REGIONS
 from edgc.report.publish import KEPT, publish
 from edgc.report.selection import (
     FIGURES,
+    SECONDS,
     TABLES,
     TIME,
     TRAIN,
@@ -72,6 +73,16 @@ def test_an_experiment_adds_what_it_names():
     more = naming(("variants",), ("gap_bytes",))
     assert tables_of(more) == (*names(TABLES, TRAIN), "variants")
     assert figures_of(more) == (*names(FIGURES, TRAIN), "gap_bytes")
+
+
+def test_seconds_of_replicas_in_one_process_are_not_shown():
+    """They are of one core: as a step's time on a cluster they would mislead."""
+    stacked = naming().model_copy(update={"loop": "stacked"})
+    assert tables_of(stacked) == tuple(name for name in names(TABLES, TRAIN) if name not in SECONDS)
+    assert not SECONDS & {*figures_of(stacked)}
+    assert {*names(TABLES), *names(FIGURES)} >= SECONDS
+    with pytest.raises(UserError, match=r"tables time_to_loss: with loop: stacked .*one process.*loop: megatron"):
+        tables_of(stacked.model_copy(update={"tables": ("time_to_loss",)}))
 
 
 @pytest.mark.parametrize("name", ["nope", "time", "loss_step"])
