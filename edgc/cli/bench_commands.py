@@ -1,4 +1,4 @@
-"""`edgc bench ops`: how long the package's own operations take."""
+"""`edgc bench ops`, `edgc bench engines`: what the package's own operations and engines take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Time the package's own operations.")
+app = typer.Typer(no_args_is_help=True, help="Time the package's own operations and engines.")
 
 
 @app.command()
@@ -29,3 +29,17 @@ def ops(
 
         write_bench_figure(out)
     sys.exit(code)
+
+
+@app.command()
+def engines(
+    model: Annotated[str, typer.Option(help="File in configs/models")] = "gpt2-nano",
+    method: Annotated[str, typer.Option(help="File in configs/methods")] = "dense",
+    replicas: Annotated[int, typer.Option(min=2, help="Data-parallel replicas")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a run that count")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each")] = 5,
+) -> None:
+    """Core-seconds a token of replicas in one process (loop: stacked) against a process each under megatron."""
+    from edgc.suite.training.bench.engines import run
+
+    run(model, method, replicas, steps, rounds)
