@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 
 from edgc.core.base import files
 from edgc.core.policies.stage_alignment import ExchangeCost
-from edgc.suite.config import Cluster
+from edgc.suite.config import Cluster, RunSpec
 from edgc.tools.dry import device_guard, process_group
 from edgc.tools.dry.cuda import Cuda
 from edgc.tools.dry.data_sheets import MODELS
@@ -36,6 +36,7 @@ class StandIn:
         self.cuda = Cuda(MODELS[model], count, rank % count, self.notes, self.memory)
         self.launches = Launches(self.notes, self.memory, self.tensors)
         self.engine: Any = None  #: of the run
+        self._width = 0  # of its layers
 
     def install(self) -> None:
         """From now on, for the life of the process."""
@@ -48,6 +49,7 @@ class StandIn:
         process_group.install(self.rank, self._cluster.processes, self.notes, self.mail)
         self._follow_clock()
         self._hold_no_weights()
+        self._enter_threads()
         self._say_what_exchanges_cost()
         self._keep_own_checkpoint()
         self._know_engine()
@@ -82,16 +84,33 @@ class StandIn:
 
     def _hold_no_weights(self) -> None:
         """Build the model without memory on the host: a stage of 12 billion parameters has gigabytes."""
+        from edgc.suite.backends import stacked_engine
         from edgc.suite.backends.megatron import engine, gpt_model
 
-        plain, fake = gpt_model.build_model, self.tensors.fake
+        fake = self.tensors.fake
 
-        def build_model(*arguments: Any) -> torch.nn.Module:
-            with fake:
+        def hollow(build: Callable[..., torch.nn.Module]) -> Any:
+            def built(*arguments: Any) -> torch.nn.Module:
+                with fake:
+                    return build(*arguments)
+
+            return built
+
+        engine.build_model = hollow(gpt_model.build_model)
+        gpt_model.initialise = lambda *unused: None
+        stacked_engine.PlainGPT = hollow(stacked_engine.PlainGPT)  # type: ignore[misc]
+
+    def _enter_threads(self) -> None:
+        """Replicas that share this process have a thread each, and modes are a thread's own."""
+        from edgc.core.comm.loopback import Ranks
+
+        plain = Ranks._rank
+
+        def rank(*arguments: Any) -> Any:
+            with self.tensors.modes():
                 return plain(*arguments)
 
-        engine.build_model = build_model
-        gpt_model.initialise = lambda *unused: None
+        Ranks._rank = rank  # type: ignore[method-assign]
 
     def _say_what_exchanges_cost(self) -> None:
         """Exchanges are timed as on GPUs, but once each; the seconds, of which there are none, are replaced."""
@@ -103,7 +122,7 @@ class StandIn:
 
         def measure(*arguments: Any) -> ExchangeCost:
             plain(*arguments)
-            return _cost(self.engine.spec.model.hidden_size)
+            return _cost(self._width)
 
         assembly.measure = measure
 
@@ -131,15 +150,16 @@ class StandIn:
 
     def _know_engine(self) -> None:
         """Have the engine at hand when memory is counted."""
-        from edgc.suite.backends.megatron.engine import MegatronEngine
+        from edgc.suite.training import loop
 
-        plain = MegatronEngine.__init__
+        plain = loop.build_engine
 
-        def init(engine: MegatronEngine, *arguments: Any, **options: Any) -> None:
-            self.engine = engine
-            plain(engine, *arguments, **options)
+        def build(spec: RunSpec, *arguments: Any) -> Any:
+            self._width = spec.model.hidden_size
+            self.engine = plain(spec, *arguments)
+            return self.engine
 
-        MegatronEngine.__init__ = init  # type: ignore[method-assign]
+        loop.build_engine = build
 
     def put_back(self, run_dir: Path) -> int:
         """Let the run's newest checkpoint be its first; its step."""

@@ -6,8 +6,8 @@ host reads from the device is 1, and is noted with its place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -36,6 +36,12 @@ class Tensors:
         fake_tensor.init_gpu_context = lambda device: None
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._modes = [_Dispatch(self), _Calls(self)]
+
+    @contextmanager
+    def modes(self) -> Iterator[None]:
+        """Inside, a further thread handles tensors so, too."""
+        with _Dispatch(self), _Calls(self):
+            yield
 
     def install(self) -> None:
         """From now on, for the life of the process."""
