@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def test_json_lines_give_one_document_each_whatever_split_on(tmp_path: Path) -> 
         ),
         ('{"text": 3}', r"a\.jsonl, line 2: corpus\.text_field"),
         ("[1]", r"a\.jsonl, line 2: .* the record has a list"),
+        ('{"text": null}', r"a\.jsonl, line 2: .* the record has 'text': None"),
+        ('{"text": "good"},', r"a\.jsonl, line 2: not JSON"),
+        ("[" * 100_000, r"a\.jsonl, line 2: not JSON that can be read: nested too deeply"),
+        ("[", r"a\.jsonl, line 2: not JSON: .*each line must be a record of its own"),
+        ('{"text": "a\0b"}', r"a\.jsonl, line 2: not JSON"),
+        ('{"n": ' + "9" * 5000 + "}", r"a\.jsonl, line 2: not JSON"),
     ],
 )
 def test_bad_json_lines_are_errors_naming_file_and_line(tmp_path: Path, line: str, message: str) -> None:
@@ -71,10 +78,38 @@ def test_bad_json_lines_are_errors_naming_file_and_line(tmp_path: Path, line: st
         texts(files(path))
 
 
-def test_text_that_is_not_utf8_is_an_error_naming_the_file(tmp_path: Path) -> None:
-    (tmp_path / "latin.txt").write_bytes("é".encode("latin-1"))
-    with pytest.raises(UserError, match=r"latin\.txt is not UTF-8"):
-        texts(files(tmp_path / "*.txt"))
+@pytest.mark.parametrize(
+    "content",
+    ["é".encode("latin-1"), "one".encode("utf-16"), "one\ntwo".encode("utf-16-le"), b"a\0b", b"PK\x03\x04\xff"],
+)
+@pytest.mark.parametrize("name", ["odd.txt", "odd.jsonl", "odd.txt.gz"])
+@pytest.mark.parametrize("split_on", ["file", "line", "blank_line"])
+def test_what_is_no_text_is_an_error_naming_the_file(content: bytes, name: str, split_on: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UserError, match=rf"{name} is not UTF-8|{name}, line 1: not JSON"):
+        texts(files(tmp_path / "odd*", split_on=split_on))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.JSONL", "a.ndjson", "a.json", "a.Jsonlines", "a.ldjson", "a.jsonl.gz"])
+@pytest.mark.parametrize("form", ["{}\n{}\n", "\ufeff{}\n{}", "{}\r\n\r\n{}\r\n"])
+def test_json_lines_have_many_names(name: str, form: str, tmp_path: Path) -> None:
+    content = form.format(*(json.dumps({"text": text}) for text in ("one", "two"))).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert texts(files(tmp_path / "a*")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.TXT", "a.md", "a.txt.gz"])
+def test_a_byte_order_mark_and_carriage_returns_are_no_text(name: str, tmp_path: Path) -> None:
+    content = "\ufeffone\r\ntwo\r\n".encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert texts(files(tmp_path / "a*")) == ["one\ntwo\n"]
+
+
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"one" * 1000)[:-20]])
+def test_a_broken_compressed_file_is_an_error_naming_it(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.txt\.gz cannot be read"):
+        texts(files(tmp_path / "a*"))
 
 
 def test_max_bytes_gives_a_prefix_that_fits(tmp_path: Path) -> None:

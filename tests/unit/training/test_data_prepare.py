@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -196,12 +198,13 @@ def test_transformers_reads_the_tokenizer(tmp_path: Path) -> None:
 
 
 def gpt2_folder(folder: Path, tokens: int) -> Path:
-    """A vocabulary in GPT-2's files: the 256 bytes, made-up tokens without merges, <|endoftext|>."""
+    """A vocabulary in GPT-2's files: the 256 bytes, pairs of bytes, <|endoftext|>."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    names = [*alphabet, *(f"made-up-{i}" for i in range(tokens - 257)), END_OF_TEXT]
+    pairs = [*product(alphabet, repeat=2)][: tokens - 257]
+    names = [*alphabet, *(left + right for left, right in pairs), END_OF_TEXT]
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in pairs))
     return folder
 
 
@@ -225,12 +228,67 @@ def test_vocabulary_must_fit_into_16_bits(tmp_path: Path) -> None:
                 make_tokenizer(settings, [])
 
 
-def test_files_that_are_not_gpt2s_are_an_error_naming_the_setting(tmp_path: Path) -> None:
-    folder = gpt2_folder(tmp_path / "gpt2", tokens=257)
-    (folder / "vocab.json").write_text("not json")
+Edit = Callable[[str], str]
+
+
+def less(*tokens: str) -> Edit:
+    return lambda text: json.dumps({name: at for name, at in json.loads(text).items() if name not in tokens})
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "says"),
+    [
+        ("vocab.json", lambda _: "not json", ""),
+        ("vocab.json", lambda _: "", ""),
+        ("vocab.json", lambda _: "{}", "lacks 256 of the 256 bytes"),
+        ("vocab.json", lambda text: text[:-9], ""),
+        ("vocab.json", less("Ġ"), "lacks 1 of"),
+        ("vocab.json", less("!", '"'), "lacks 2 of"),
+        ("vocab.json", lambda text: text.replace(": 5,", ": 6,"), "same id"),
+        ("merges.txt", lambda _: "", "0 merges, and 743 tokens"),
+        ("merges.txt", lambda _: "#version: 0.2\n", "0 merges, and 743 tokens"),
+        ("merges.txt", lambda text: text[: len(text) // 2], "tokens of vocab.json come from none"),
+        ("merges.txt", lambda text: text + "a bc d\n", ""),
+        ("merges.txt", lambda text: text.encode("utf-16").decode("latin-1"), ""),
+    ],
+)
+def test_files_that_are_not_gpt2s_are_an_error_naming_the_setting(
+    name: str, edit: Edit, says: str, tmp_path: Path
+) -> None:
+    folder = gpt2_folder(tmp_path / "gpt2", tokens=1000)
     settings = corpus_of(tmp_path, tokenizer={"kind": "gpt2", "path": str(folder)}).tokenizer
-    with pytest.raises(UserError, match=r"corpus\.tokenizer\.path"):
+    assert make_tokenizer(settings, []).get_vocab_size() == 1000
+    (folder / name).write_text(edit((folder / name).read_text()))
+    with pytest.raises(UserError, match=rf"corpus\.tokenizer\.path .*({says})"):
         make_tokenizer(settings, [])
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz", k=200_000)),
+        "ab" * 100_000,
+        "=" * 200_000,
+        "x" + " " * 200_000 + "y",
+        "x" + "\t\n" * 100_000 + "y",
+        "日本" * 30_000,
+    ],
+    ids=["letters", "same", "signs", "spaces", "tabs", "without spaces"],
+)
+def test_a_very_long_word_takes_seconds_and_is_given_back(word: str, tmp_path: Path) -> None:
+    """Quadratic time would be minutes: the limit of every test."""
+    path = write_text(tmp_path)
+    (tmp_path / "long.jsonl").write_text(json.dumps({"text": word}) + "\n")
+    prepare(corpus_of(path, tmp_path / "long.jsonl"), tmp_path / "out")
+    assert word in decoded(tmp_path / "out", "train") + decoded(tmp_path / "out", "validation")
+
+
+def test_words_of_usual_length_are_learned_as_if_there_were_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a few words, " + "wordy" * 199, "Δ" * 499]
+    settings = corpus_of(Path("x")).tokenizer
+    learned = make_tokenizer(settings, texts).to_str()
+    monkeypatch.setattr(edgc.suite.training.data.prepare, "LONGEST_WORD", 99_999)
+    assert make_tokenizer(settings, texts).to_str() == learned
 
 
 def test_hub_out_of_reach_is_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 import platform
 import string
 import sysconfig
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import canonical_json
 from edgc.suite.config import Corpus, Tokenizer
+from edgc.suite.training.data.json_lines import is_json_lines, json_lines, open_text
 
 OFFLINE_SWITCHES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 
@@ -110,7 +111,7 @@ def _matches(pattern: str, corpus_name: str) -> list[Path]:
         problem = "only empty files" if files else "no file"
         raise UserError(
             f"corpus.paths {pattern!r} ({corpus_name}): {problem} at {expanded}\n"
-            "Give glob patterns that match at least one text or .jsonl file."
+            "Give glob patterns that match at least one file of text or of JSON lines."
         )
     return files
 
@@ -178,20 +179,25 @@ def _stdlib(corpus: Corpus) -> Iterator[tuple[str, str]]:
 
 def _files(corpus: Corpus) -> Iterator[tuple[str, str]]:
     for label, path in text_files(corpus).items():
-        split = _json_lines(path, corpus.text_field) if path.suffix == ".jsonl" else _split(path, corpus.split_on)
+        split = _records(path, corpus.text_field) if is_json_lines(path) else _split(path, corpus.split_on)
         try:
             for number, text in enumerate(split, start=1):
                 yield f"{label}#{number}", text
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"corpus.paths: {path} is not UTF-8 text ({error.reason}).\nConvert it, or exclude it from the pattern."
-            ) from None
+            raise _no_text(path, error.reason) from None
+        except (EOFError, OSError, zlib.error) as error:
+            raise UserError(f"corpus.paths: {path} cannot be read: {error}") from None
+
+
+def _no_text(path: Path, why: str) -> UserError:
+    return UserError(f"corpus.paths: {path} is not UTF-8 text ({why}).\nConvert it, or exclude it from the pattern.")
 
 
 def _split(path: Path, split_on: str) -> Iterator[str]:
-    with path.open(encoding="utf-8") as lines:
+    with open_text(path) as text:
+        lines = _without_nul(text, path)
         if split_on == "file":
-            yield lines.read()
+            yield "".join(lines)
         elif split_on == "line":
             yield from (line.rstrip("\n") for line in lines if line.strip())
         else:
@@ -200,21 +206,27 @@ def _split(path: Path, split_on: str) -> Iterator[str]:
                     yield "".join(block).rstrip("\n")
 
 
-def _json_lines(path: Path, field: str) -> Iterator[str]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"corpus.paths: {path}, line {number}: not JSON: {error}") from None
+def _without_nul(lines: Iterable[str], path: Path) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:  # UTF-16 without a mark, or no text at all: both pass for UTF-8
+            raise _no_text(path, f"NUL in line {number}")
+        yield line
+
+
+def _records(path: Path, field: str) -> Iterator[str]:
+    try:
+        for number, record in json_lines(path):
             yield _text(record, field, f"corpus.paths: {path}, line {number}")
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise UserError(f"corpus.paths: {path}, {error}") from None
 
 
 def _hub(corpus: Corpus) -> Iterator[tuple[str, str]]:
     for number, record in enumerate(_hub_records(corpus), start=1):
-        yield f"{corpus.split}#{number}", _text(record, corpus.text_field, f"corpus.dataset {corpus.dataset}")
+        where = f"corpus.dataset {corpus.dataset}, record {number}"
+        yield f"{corpus.split}#{number}", _text(record, corpus.text_field, where)
 
 
 def _hub_records(corpus: Corpus) -> Iterable[Any]:
@@ -235,5 +247,7 @@ def _text(record: Any, field: str, where: str) -> str:
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
         has = ", ".join(map(repr, record)) if isinstance(record, dict) else f"a {type(record).__name__}"
+        if isinstance(record, dict) and field in record:
+            has = f"{field!r}: {text!r:.60}"
         raise UserError(f"{where}: corpus.text_field {field!r} must hold text; the record has {has}")
     return text

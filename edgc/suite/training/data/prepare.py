@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ SPLITS = ("train", "validation")
 FILES = ("train.bin", "validation.bin", "tokenizer.json", "validation.jsonl")
 HELD_OUT_CHARACTERS = 4_000_000  # in validation.jsonl: plenty for a zero-shot task
 BATCH_CHARACTERS = 4_000_000  # tokenised together: bounds memory
+LONGEST_WORD = 1000  # bytes that the trained vocabulary sees at once
 MAX_VOCABULARY = 65_535  # token ids are stored as uint16
 GPT2_ON_THE_HUB = "openai-community/gpt2"
 
@@ -64,7 +65,8 @@ def prepare(corpus: Corpus, out: Path) -> dict[str, Any]:
     (out / "manifest.json").unlink(missing_ok=True)
 
     training = (d.text for d in documents(corpus) if not held_out(d, corpus.validation_fraction))
-    tokenizer = make_tokenizer(corpus.tokenizer, training)
+    with Console(stderr=True).status(f"{corpus.name}: making the tokenizer"):
+        tokenizer = make_tokenizer(corpus.tokenizer, training)
     splits = _tokenise(corpus, tokenizer, out)
     write_text(out / "tokenizer.json", tokenizer.to_str() + "\n")
     manifest = {
@@ -181,6 +183,10 @@ def vocabulary_size(tokenizer: tokenizers.Tokenizer) -> int:
 
 def _train(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     tokenizer = _byte_level(models.BPE())
+    words = tokenizer.pre_tokenizer
+    # Training takes time quadratic in a word's length, and text without spaces is one word: it learns from pieces.
+    pieces = pre_tokenizers.Split(tokenizers.Regex(f".{{{LONGEST_WORD}}}"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, pieces])  # type: ignore[assignment, list-item]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[END_OF_TEXT],
@@ -188,19 +194,38 @@ def _train(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.pre_tokenizer = words
     return tokenizer
 
 
 def _gpt2(settings: Tokenizer) -> tokenizers.Tokenizer:
-    vocab, merges = tokenizer_files(settings) or _gpt2_from_hub()
+    files = tokenizer_files(settings) or _gpt2_from_hub()
     try:
-        tokenizer = _byte_level(models.BPE.from_file(os.fspath(vocab), os.fspath(merges)))
+        vocabulary, merges = models.BPE.read_file(*map(os.fspath, files))
+        problem = _incomplete(vocabulary, merges)
+        tokenizer = _byte_level(models.BPE() if problem else models.BPE(vocabulary, merges))
     except Exception as error:  # the library raises plain Exception
+        problem = str(error)
+    if problem:
         raise UserError(
-            f"corpus.tokenizer.path {settings.path!r}: not GPT-2's vocab.json and merges.txt: {error}"
-        ) from None
+            f"corpus.tokenizer.path {settings.path!r}: not GPT-2's vocab.json and merges.txt: {problem}.\n"
+            "Copy both files again, whole."
+        )
     tokenizer.add_special_tokens([END_OF_TEXT])
     return tokenizer
+
+
+def _incomplete(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> str | None:
+    """Why text would be lost or cut into single bytes without a word; None: it would not."""
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    if lacks := sorted(alphabet - vocabulary.keys()):
+        return f"vocab.json lacks {len(lacks)} of the 256 bytes ({' '.join(lacks[:8])})"
+    if len(set(vocabulary.values())) < len(vocabulary):
+        return "vocab.json gives two tokens the same id"
+    made = vocabulary.keys() - alphabet - {END_OF_TEXT} - {left + right for left, right in merges}
+    if len(made) > len(vocabulary) / 100:  # a few are no text: padding and the like
+        return f"merges.txt has {len(merges)} merges, and {len(made)} tokens of vocab.json come from none"
+    return None
 
 
 def _gpt2_from_hub() -> list[str]:
