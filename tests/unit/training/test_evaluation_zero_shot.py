@@ -16,7 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json, write_jsonl
 from edgc.suite.config import Task, available, load
-from edgc.suite.training.evaluation import tasks
+from edgc.suite.training.evaluation import tasks, zero_shot
 from edgc.suite.training.evaluation.scorer import Scorer
 from edgc.suite.training.evaluation.zero_shot import evaluate_run
 from tests.fixtures.limits import HANG
@@ -224,6 +224,24 @@ def test_a_file_in_another_schema_is_reported(run: Path, corpus: Path, mirror: P
         assert records[name]["status"] == "not run"
         assert str(task(name).local_file) in records[name]["reason"]
         assert str(mirror) not in records[name]["reason"]
+
+
+def test_a_task_that_cannot_be_scored_leaves_the_others(
+    run: Path, corpus: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+):
+    scored = zero_shot._run
+
+    def failing(what: Task, *rest) -> dict:
+        if what.name == "piqa":
+            raise IndexError(f"{mirror}/piqa is odd")
+        return scored(what, *rest) | ({"value": math.inf} if what.name == "mathqa" else {})
+
+    monkeypatch.setattr(zero_shot, "_run", failing)
+    records = evaluated(run, ["piqa", "mathqa", "arc_easy"], corpus, limit=2)
+    assert records["arc_easy"]["status"] == "done"
+    for name, reason in (("piqa", "IndexError: piqa is odd"), ("mathqa", "its acc is inf")):
+        assert (records[name]["status"], records[name]["value"]) == ("not run", None)
+        assert reason in records[name]["reason"]
 
 
 def test_too_little_held_out_text_is_reported(run: Path, tmp_path: Path):

@@ -8,6 +8,7 @@ by what a run is or would be evaluated on (`evaluated_on`).
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import threading
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.files import read_json, read_jsonl, write_json, write_jsonl
+from edgc.core.base.files import read_json, read_jsonl, write_json, write_jsonl, write_text
 from edgc.suite.config import Task
 from edgc.suite.training.evaluation import cloze
+from edgc.suite.training.evaluation.examples import Row, first_misfit, misfit, read_rows
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
@@ -70,6 +72,10 @@ def load_tasks(
     for task in tasks:
         if task.name in loaded:
             _check(task, loaded[task.name])
+            here = local_file(task)
+            if problem := misfit(loaded[task.name], read_rows(here) if here else []):
+                missing[task.name] = f"{f'{here.name} in {MIRROR}' if here else 'its data'}, {problem}"
+                del loaded[task.name]
     return loaded, missing
 
 
@@ -110,10 +116,27 @@ def _generated(task: Task, corpus: Path, scratch: Path) -> ConfigurableTask:
 def _from_mirror(task: Task, stock: Path, scratch: Path) -> ConfigurableTask:
     data = local_file(task)
     assert data is not None
+    not_fitting = f"{task.local_file} in {MIRROR} does not fit the task"
+
+    def on(some: Sequence[Row]) -> ConfigurableTask:
+        copy = scratch / f"{task.name}-{len(some)}.jsonl"
+        write_text(copy, "".join(json.dumps(row) + "\n" for row in some))
+        return _load(task.name, {"include": str(stock)} | _on_file(copy, scratch), scratch)
+
+    def fits(some: Sequence[Row]) -> bool:
+        with contextlib.suppress(Exception):
+            on(some)
+            return True
+        return False
+
     try:
-        return _load(task.name, {"include": str(stock)} | _on_file(data, scratch), scratch)
-    except Exception as error:  # whatever reading a file and filling the prompt with it may raise
-        raise NoData(f"{task.local_file} in {MIRROR} does not fit the task: {_cause(error)}") from None
+        rows = read_rows(data)
+    except (OSError, ValueError) as error:
+        raise NoData(f"{not_fitting}: {_without_paths(str(error))}") from None
+    try:
+        return on(rows)
+    except Exception as error:  # whatever reading rows and filling the prompt with them may raise
+        raise NoData(f"{not_fitting}: {first_misfit(rows, fits)} ({cause(error)})") from None
 
 
 def _from_hub(task: Task, stock: Path, scratch: Path, reachable: bool) -> ConfigurableTask:
@@ -121,7 +144,7 @@ def _from_hub(task: Task, stock: Path, scratch: Path, reachable: bool) -> Config
         return _load(task.name, {"include": str(stock)}, scratch)
     except Exception as error:  # whatever a data set that is not there may raise
         absent = f"no {task.local_file} in {MIRROR}, and " if task.local_file else ""
-        why = f"does not give it: {_cause(error)}" if reachable else "cannot be reached or HF_HUB_OFFLINE is set"
+        why = f"does not give it: {cause(error)}" if reachable else "cannot be reached or HF_HUB_OFFLINE is set"
         raise NoData(f"{absent}the Hugging Face hub {why}") from None
 
 
@@ -156,12 +179,15 @@ def _check(task: Task, loaded: ConfigurableTask) -> None:
         raise UserError(f"task {task.name}: metric = {task.metric!r}, but it has {', '.join(has)}")
 
 
-def _cause(error: BaseException) -> str:
+def cause(error: BaseException) -> str:
     """What went wrong at the bottom, in a line, without a path of this machine."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return re.sub(r"(?<![\w:/])/[\w./-]+/", "", text)[:200]
+    return _without_paths(f"{type(error).__name__}: {error}")
+
+
+def _without_paths(text: str) -> str:
+    return re.sub(r"(?<![\w:/])/[\w./-]+/", "", " ".join(text.split()))[:200]
 
 
 def hub_reachable(seconds: float = 5.0) -> bool:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, write_json
 from edgc.suite.config import Task
-from edgc.suite.training.evaluation.tasks import evaluated_on
+from edgc.suite.training.evaluation.tasks import cause, evaluated_on
 
 if TYPE_CHECKING:
     from lm_eval.api.task import ConfigurableTask
@@ -85,9 +86,20 @@ def _evaluate(export: Path, tasks: Sequence[Task], corpus: Path, limit: int | No
         return {
             task.name: _not_run(task, missing[task.name])
             if scorer is None or task.name in missing
-            else _run(task, loaded[task.name], scorer, limit)
+            else _scored(task, loaded[task.name], scorer, limit)
             for task in tasks
         }
+
+
+def _scored(task: Task, lm_task: ConfigurableTask, scorer: Scorer, limit: int | None) -> dict[str, Any]:
+    """The task's record. A task that cannot be scored is "not run": the others are no worse for it."""
+    try:
+        record = _run(task, lm_task, scorer, limit)
+    except Exception as error:  # whatever a task of lm-eval's 14 000 may raise on some example
+        return _not_run(task, f"lm-eval failed on it: {cause(error)}")
+    if not isfinite(record["value"]):
+        return _not_run(task, f"its {task.metric} is {record['value']}, which is no score")
+    return record
 
 
 def _load_model(export: Path) -> Scorer:
