@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 Fill = Callable[[Any], Any]  # a part of a question, from its row
+HOLDERS = (list, dict, str)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -55,6 +56,11 @@ def misfit(task: ConfigurableTask, read: Sequence[Row]) -> str | None:
 
     `read`: its file's rows, which are to be what was loaded; empty: it has none.
     """
+    kinds = {field: type(value) for field, value in read[0].items() if isinstance(value, HOLDERS)} if read else {}
+    for number, row in enumerate(read, start=1):  # text in the place of a list is taken for a list of letters
+        for field, kind in kinds.items():
+            if isinstance(value := row.get(field), HOLDERS) and type(value) is not kind:
+                return f"row {number}: {field} {value!r:.60} is no {kind.__name__}, as in row 1"
     parts: dict[str, Fill] = {"question": task.doc_to_text, "answer": task.doc_to_target}
     if task.OUTPUT_TYPE == "multiple_choice":
         parts["choices"] = task.doc_to_choice
