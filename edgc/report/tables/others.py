@@ -11,9 +11,9 @@ import pandas as pd
 
 from edgc.core.base import files
 from edgc.report import render
-from edgc.report.asked import Asked, Setup, answer
 from edgc.report.at_scale import KINDS, UTILISATION, AtScale, Bandwidth, Speed
 from edgc.report.render import cell, percent, yes_or_no
+from edgc.report.speed_questions import AskedSetup, SpeedQuestions, answer
 from edgc.report.study import Study, reduction_percent
 from edgc.report.table import Column, Table
 from edgc.report.tables.predicted import CLEAR
@@ -28,7 +28,10 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 def build(study: Study | None = None, configs: Path = CONFIGS) -> pd.DataFrame:
     """One row per published number that is asked for: predicted, measured, error (percent), savings (percent)."""
-    asked = [(load(Asked, name, configs), load(AtScale, name, configs)) for name in available(Asked, configs)]
+    asked = [
+        (load(SpeedQuestions, name, configs), load(AtScale, name, configs))
+        for name in available(SpeedQuestions, configs)
+    ]
     rows = []
     for questions, file in asked:
         for number in (*file.speeds, *file.bandwidths):
@@ -53,7 +56,7 @@ def _identity(file: AtScale, number: Speed | Bandwidth) -> dict[str, Any]:
     return what | {name: getattr(number, name) for name in names} | {"link": link}
 
 
-def _speed(number: Speed, setup: Setup, configs: Path) -> Iterator[dict[str, Any]]:
+def _speed(number: Speed, setup: AskedSetup, configs: Path) -> Iterator[dict[str, Any]]:
     """The step itself, or where that is not what was published, its ratio to the baseline's."""
     scale, rate = SECONDS.get(number.unit, 1.0), number.unit == "1/s"
     dense = setup.baseline_s or scale * (number.dense or math.nan)
@@ -76,7 +79,7 @@ def _speed(number: Speed, setup: Setup, configs: Path) -> Iterator[dict[str, Any
     }
 
 
-def _links(number: Bandwidth, setup: Setup, configs: Path) -> Iterator[dict[str, Any]]:
+def _links(number: Bandwidth, setup: AskedSetup, configs: Path) -> Iterator[dict[str, Any]]:
     """Each utilisation that a plan says, too."""
     found, own, _baseline = answer(setup, configs=configs)
     needs = found.by_name(own.name).needs_gbit
@@ -91,9 +94,7 @@ def write(published: Path, configs: Path = CONFIGS) -> Path:
     folder = published / FOLDER
     files.write_json(folder / "manifest.json", code_base())  # first: of what is there when it begins
     numbers, own = build(configs=configs).round(6), OTHERS_PREDICTED
-    note = (
-        "Published numbers: configs/reference/at-scale; questions: configs/reference/asked. Nothing was measured here."
-    )
+    note = "Published numbers: configs/reference/at-scale; questions: configs/predictions. Nothing was measured here."
     name, out = "others_predicted", folder / "tables"
     render.write(out, name, own.title, numbers, own.present(numbers), own.captions(), note, own.words(numbers))
     (out / f"{name}.html").unlink()

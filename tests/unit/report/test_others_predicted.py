@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from edgc.core.base.errors import UserError
-from edgc.report.asked import ASKED, Asked, answer
 from edgc.report.at_scale import AtScale, Bandwidth, Speed
+from edgc.report.speed_questions import ASKED, SpeedQuestions, answer
 from edgc.report.tables.others import FOLDER, OTHERS_PREDICTED
 from edgc.suite.cluster.parameters import stage_count
 from edgc.suite.config import Model, available, load
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "results" / "published" / FOLDER / "tables" / "others_predicted.csv"
-FILES = available(Asked)
+FILES = available(SpeedQuestions)
 
 
 def numbers(name: str) -> list[Speed | Bandwidth]:
@@ -26,7 +26,7 @@ def numbers(name: str) -> list[Speed | Bandwidth]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_rule_is_about_some_number_and_every_model_is_as_large_as_the_published_one(name: str) -> None:
-    asked = load(Asked, name)
+    asked = load(SpeedQuestions, name)
     published = [number.model_dump() for number in numbers(name)]
     for rule in asked.rules:
         assert any(all(each.get(k) == v for k, v in rule.to.items()) for each in published), rule.to
@@ -42,7 +42,7 @@ def test_a_blocking_exchange_needs_the_link_that_its_bytes_say() -> None:
     """Local steps, nothing overlapped: bits / (H · compute · (1/u − 1)) for two sites."""
     name = "diloco-laws-2503.09799"
     number = next(n for n in numbers(name) if isinstance(n, Bandwidth) and n.period == 50 and n.step_s == 0.8)
-    found = load(Asked, name).setup(number)
+    found = load(SpeedQuestions, name).setup(number)
     assert found
     model = Model.model_validate({"name": ASKED} | found[0].model)
     bits = 16 * stage_count(model, found[0].vocabulary, 1, 1, 0)
@@ -54,7 +54,7 @@ def test_a_blocking_exchange_needs_the_link_that_its_bytes_say() -> None:
 def test_compute_from_the_baseline_makes_the_baseline_exact() -> None:
     name = "greedylore-yiran529"
     number = next(n for n in numbers(name) if isinstance(n, Speed) and n.method == "greedylore")
-    found = load(Asked, name).setup(number)
+    found = load(SpeedQuestions, name).setup(number)
     assert found
     assert number.dense
     forecasts, _, baseline = answer(found[0], number.dense)

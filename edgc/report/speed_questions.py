@@ -1,6 +1,6 @@
 """Published speeds as questions to the cluster model: what each was run on, and what had to be assumed of it.
 
-A file in configs/reference/asked/ is about the numbers of the file of that name in configs/reference/at-scale/.
+A file in configs/predictions/ is about the numbers of the file of that name in configs/reference/at-scale/.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Rule(Settings):
 
     to: dict[str, Any] = Field({}, description="Fields of a published number, with their values; none: all numbers")
     assumed: str = Field("", description="What the source does not say, in words")
-    ask: dict[str, Any] = Field({}, description="Settings of `Setup`, laid over those of earlier rules")
+    ask: dict[str, Any] = Field({}, description="Settings of `AskedSetup`, laid over those of earlier rules")
 
 
-class Setup(Settings):
+class AskedSetup(Settings):
     """What is asked of the cluster model."""
 
     model: dict[str, Any] = Field(description="As in a file of configs/models")
@@ -51,17 +51,17 @@ class Setup(Settings):
     baseline_s: PositiveFloat | None = Field(None, description="Its measured step (s), if in another of the numbers")
 
 
-class Asked(Named):
-    """Questions about one source's numbers (configs/reference/asked/)."""
+class SpeedQuestions(Named):
+    """Questions about one source's numbers (configs/predictions/)."""
 
-    folder: ClassVar[str] = "reference/asked"
+    folder: ClassVar[str] = "predictions"
 
     name: str = Field(description="Name of the file in configs/reference/at-scale")
     rules: tuple[Rule, ...] = Field(
         min_length=1, description="In order. A number is asked for if the first one fits it and one gives a method"
     )
 
-    def setup(self, number: Speed | Bandwidth) -> tuple[Setup, str] | None:
+    def setup(self, number: Speed | Bandwidth) -> tuple[AskedSetup, str] | None:
         """What is asked for a number, and what was assumed. None: it is not asked for.
 
         What the number itself says is in no rule: period, rank, bits, rate of the link, compute of a step.
@@ -75,7 +75,7 @@ class Asked(Named):
             return None
         asked = merge(asked, _said(fields, asked["method"].get("policy", {})))
         where = f"{self.name}: {number.words}, {number.where}"
-        return validate(Setup, asked, where), "; ".join(rule.assumed for rule in own if rule.assumed)
+        return validate(AskedSetup, asked, where), "; ".join(rule.assumed for rule in own if rule.assumed)
 
 
 def _said(fields: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,11 @@ def _said(fields: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any
     return said | ({"compute_s": fields["step_s"]} if fields.get("step_s") else {})
 
 
-def answer(setup: Setup, baseline_s: float = math.nan, configs: Path = CONFIGS) -> tuple[Forecasts, Method, Method]:
+def answer(
+    setup: AskedSetup, baseline_s: float = math.nan, configs: Path = CONFIGS
+) -> tuple[Forecasts, Method, Method]:
+    setup: AskedSetup, baseline_s: float = math.nan, configs: Path = CONFIGS
+) -> tuple[Forecasts, Method, Method]:
     """Forecasts of a set-up, its method and its baseline.
 
     `baseline_s`: the baseline's measured step, which may give the compute. Raises `UserError` where that takes less
@@ -105,7 +109,7 @@ def answer(setup: Setup, baseline_s: float = math.nan, configs: Path = CONFIGS) 
     return forecast(_scenario(setup, own, compute, configs), methods), own, baseline
 
 
-def _scenario(setup: Setup, method: Method, compute: float | str, configs: Path) -> Scenario:
+def _scenario(setup: AskedSetup, method: Method, compute: float | str, configs: Path) -> Scenario:
     """A run, of `dense`, that takes some exchanges of `method`."""
     rates, machines = dict(setup.calibration), {"name": ASKED} | setup.cluster
     if "of" in rates:
