@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
+from typer.testing import CliRunner
 
+from edgc.cli import app
 from tests.distributed.ranks import on_ranks
 
 #: A method of each family; the first ones in every change's tests.
@@ -54,3 +57,13 @@ def test_resumed_is_uninterrupted_bit_for_bit(method: str) -> None:
 def test_edgc_compresses_here() -> None:
     last = "gradient 19 payload"
     assert found_of("edgc")["stacked_bytes"][last] < found_of("dense")["stacked_bytes"][last]
+
+
+@pytest.mark.tier("all")
+def test_the_benchmark_prints_core_seconds_of_both_and_their_ratio() -> None:
+    few = ["--model", "gpt2-pico", "--replicas", "2", "--steps", "1", "--rounds", "1"]
+    result = CliRunner().invoke(app, ["bench", "engines", *few])
+    assert result.exit_code == 0, result.output
+    assert "gpt2-pico, dense, 2 replicas, 512 tokens a step; 1 runs of 1 steps each" in result.output
+    for row in ("stacked +[0-9.]+ core-ms a step", "megatron +[0-9.]+ core-ms a step", "ratio +[0-9.]+ "):
+        assert re.search(row, result.output), row
