@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,6 +17,9 @@ class PlainGPT(nn.Module):
 
     Exact GELU, tied embeddings, pre-norm blocks, learned positions; of q, k and v each head's lie beside each other.
     """
+
+    embedding: nn.ModuleDict
+    decoder: nn.ModuleDict
 
     def __init__(self, model: Model, vocab_size: int, seed: int) -> None:
         """`vocab_size`: rows of the word embedding, padding included."""
@@ -32,7 +37,8 @@ class PlainGPT(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """`tokens`: int64 [sequences, seq_length + 1]; the loss (scalar, fp32) is of the last seq_length."""
         inputs, labels = tokens[:, :-1], tokens[:, 1:]
-        words, positions = self.embedding["word_embeddings"], self.embedding["position_embeddings"]
+        words: Any = self.embedding["word_embeddings"]
+        positions: Any = self.embedding["position_embeddings"]
         x = words(inputs) + positions.weight[: inputs.shape[1]]
         x = functional.dropout(x, self._dropout, self.training)
         for layer in self.decoder["layers"]:  # type: ignore[union-attr]

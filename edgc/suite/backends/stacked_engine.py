@@ -35,7 +35,9 @@ class StackedEngine(Engine):
     (`Ranks`), so a step's seconds have no parts.
     """
 
-    group = None  #: nothing is sent
+    @property
+    def group(self) -> None:
+        """Nothing is sent."""
 
     def __init__(self, spec: RunSpec, place: Place, vocab_size: int) -> None:
         self.spec, self.place, self.costs = spec, place, []
@@ -111,11 +113,12 @@ class _Replica:
         self._t, self._device, self.lr = spec.training, device, 0.0
         self.model = PlainGPT(spec.model, vocab_size, spec.seed).to(device)
         self._named = dict(self.model.named_parameters())
-        self.parameters = {name: p.detach() for name, p in self._named.items()}
+        self.parameters: Mapping[str, Tensor] = {name: p.detach() for name, p in self._named.items()}
         # one buffer, laid out from the model's end as megatron's is
         sizes = [p.numel() for p in reversed(self._named.values())]
         self._flat = torch.zeros(sum(sizes), device=device)
         parts = zip(reversed(self._named.items()), self._flat.split(sizes), strict=True)
+        self.buckets: Sequence[Sequence[NamedTensor]]
         self.buckets = [[NamedTensor(name, part.view(p.shape)) for (name, p), part in parts]]
         shapes = {name: tuple(p.shape) for name, p in self._named.items()}
         hidden = {name for name in shapes if self._t.optimizer == "muon" and is_hidden(name, shapes[name])}

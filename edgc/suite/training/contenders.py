@@ -163,5 +163,7 @@ class SessionLinks:
             self._network.shape(None if rate == UNSHAPED else rate)
         dist.barrier()
         if rate not in dict(self.rates):
-            measured = link_speed(self._engine.group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
+            group = self._engine.group
+            assert group is not None, "replicas that share a process are not timed"
+            measured = link_speed(group, self._engine.place.device, LINK_NUMEL, LINK_REPETITIONS)
             self.rates.append((rate, measured))

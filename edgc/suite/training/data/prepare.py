@@ -11,7 +11,6 @@ The same text and settings give the same bytes, manifest included.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -201,7 +200,7 @@ def _train(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
 def _gpt2(settings: Tokenizer) -> tokenizers.Tokenizer:
     files = tokenizer_files(settings) or _gpt2_from_hub()
     try:
-        vocabulary, merges = models.BPE.read_file(*map(os.fspath, files))
+        vocabulary, merges = models.BPE.read_file(*(str(file) for file in files))
         problem = _incomplete(vocabulary, merges)
         tokenizer = _byte_level(models.BPE() if problem else models.BPE(vocabulary, merges))
     except Exception as error:  # the library raises plain Exception

@@ -64,7 +64,7 @@ def misfit(task: ConfigurableTask, read: Sequence[Row]) -> str | None:
     parts: dict[str, Fill] = {"question": task.doc_to_text, "answer": task.doc_to_target}
     if task.OUTPUT_TYPE == "multiple_choice":
         parts["choices"] = task.doc_to_choice
-    rows = list(task.eval_docs)
+    rows: list[Any] = list(task.eval_docs)
     with _compiled_once():
         needs = {part: _needs(fill, rows) for part, fill in parts.items()}
         for number, row in enumerate(rows, start=1):
