@@ -69,7 +69,7 @@ def plan(
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
     from edgc.report import plan as told
-    from edgc.report.gaps import published_gaps
+    from edgc.report.nearest import nearest
     from edgc.suite.cluster.forecasts import forecast
     from edgc.suite.cluster.question import METHODS, SITE_METHODS, Question, chosen
     from edgc.suite.cluster.trajectory import ASSUMED, Recorded
@@ -97,11 +97,11 @@ def plan(
         from edgc.report.timeline_figure import write_timeline
 
         write_timeline(found.drawn(), timeline, scenario.words)
-    gaps = published_gaps(results / "published", replicas=scenario.spec.parallel.data)
+    known = nearest(scenario, [each.name for each in methods], results / "published")
     if as_json:
-        typer.echo(json.dumps(told.plain(found, gaps), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(told.plain(found, known), indent=1, ensure_ascii=False))
     else:
-        told.show(found, gaps)
+        told.show(found, known)
 
 
 def recommend(

@@ -59,6 +59,7 @@ class PublishedGap(Published):
     percent: float | None = Field(None, gt=-100, description="In their place: by how much perplexity is higher")
     decimals: int = Field(ge=0, le=9, description="Printed decimals of those numbers; the fewer, if they differ")
     gap: float = Field(description="Method less baseline (nats)")
+    controlled: bool = Field(True, description="Whether the baseline saw the same tokens and was tuned as well")
 
     @property
     def regime(self) -> Regime:
@@ -111,6 +112,8 @@ class ScalingLaw(Settings):
     factor: PositiveFloat = Field(description="Its constant")
     size: float = Field(description="Exponent of N")
     many: float = Field(0.0, description="Exponent of M")
+    period: PositiveInt | None = Field(None, description="The H that it is for")
+    tokens_a_parameter: PositiveFloat | None = Field(None, description="Of what was trained")
     smallest: PositiveInt = Field(description="Least parameters of what was trained; below it is extrapolation")
     largest: PositiveInt = Field(description="Most parameters of what was trained")
     where: Text = Field(description="Where it stands")

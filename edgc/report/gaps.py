@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +42,17 @@ class Gap:
 
     @property
     def words(self) -> str:
-        """As it is read."""
-        span = f"{self.gap:+.4f} ({self.low:+.4f} to {self.high:+.4f})".replace("-", "−")
+        """As it is read: what it was measured on, the gap, its interval, where it is published."""
         settings = f", with {self.settings}" if self.settings else ""
         trained = f"; trained with {self.optimizer}, and dense with adamw" if self.optimizer else ""
-        return f"{span}, n = {self.pairs}, {self.regime.words or self.model}, {self.experiment}{settings}{trained}"
+        resized = f"{self.method}, " if self.resized else ""
+        span = f"{signed(self.low)} to {signed(self.high)}, n = {self.pairs}; {self.experiment}{settings}{trained}"
+        return f"{resized}{self.regime.words or self.model}: {signed(self.gap)} ({span})"
 
-    def within(self, margin: float) -> bool:
-        """Whether the whole interval lies below a margin (nats)."""
-        return self.high <= margin
+
+def signed(nats: float, digits: int = 4) -> str:
+    """A gap as it is read."""
+    return f"{nats:+.{digits}f}".replace("-", "−")
 
 
 Measured = tuple[Gap, bool]  #: a gap, and whether it decided if the loss is kept
@@ -75,9 +76,9 @@ def _holds(folder: Path) -> bool:
     return (folder / "tables").is_dir() or any(folder.glob("*.csv"))
 
 
-def published_gaps(root: Path, configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
+def published_gaps(root: Path, configs: Path = CONFIGS) -> dict[str, Gap]:
     """The `least_favourable` gaps of everything under `results/published`."""
-    return least_favourable(published_measured(root, configs), configs, replicas)
+    return least_favourable(published_measured(root, configs), configs)
 
 
 def published_measured(root: Path, configs: Path = CONFIGS) -> list[Measured]:
@@ -113,22 +114,25 @@ def index_of(root: Path, configs: Path = CONFIGS, known: Mapping[str, Any] = {})
     return index
 
 
-def least_favourable(found: Iterable[Measured], configs: Path = CONFIGS, replicas: int | None = None) -> dict[str, Gap]:
+def least_favourable(
+    found: Iterable[Measured], configs: Path = CONFIGS, asked: Mapping[str, Regime] | None = None
+) -> dict[str, Gap]:
     """Of every method the least favourable gap: the highest upper bound of those with enough seeds.
 
     One that decided whether the loss is kept goes before one that did not: a wide interval says nothing against a
-    method. Before both goes what was measured with the nearest number of `replicas`, where it is given and the method
-    exchanges less often or late: the more replicas then share a global batch, the larger its gap.
+    method. Then what is nearest to what is `asked` of a method, if anything is; and its variants of another rank or
+    period count, too.
 
     A method with overlap has the gap of the same without, if none was measured: overlap changes when bytes are sent,
     and no number.
     """
-    worst: dict[str, tuple[tuple[float, bool, float], Gap]] = {}
+    worst: dict[str, tuple[tuple[bool, float, float], Gap]] = {}
     for gap, decided in found:
-        near = -abs(log2(gap.regime.replicas / replicas)) if gap.regime.replicas and replicas else 0.0
-        weight = (near, decided, gap.high)
-        if gap.method not in worst or weight > worst[gap.method][0]:
-            worst[gap.method] = (weight, gap)
+        for name in {gap.method, gap.family if asked and gap.resized else gap.method}:
+            wanted = (asked or {}).get(name) or (asked or {}).get(f"{name}_overlap")
+            weight = (decided, -round(wanted.distance(gap.regime), 1) if wanted else 0.0, gap.high)
+            if name not in worst or weight > worst[name][0]:
+                worst[name] = (weight, gap)
     gaps = {method: gap for method, (_, gap) in worst.items()}
     for name in available(Method, configs):
         same = name.removesuffix("_overlap")

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgc.report.gaps import Gap
+from edgc.report.gaps import Gap, signed
+from edgc.report.nearest import Cited, Known
+from edgc.report.regime import count, regime_of
 from edgc.suite.cluster.forecasts import UTILISATIONS, Forecast, Forecasts
 from edgc.suite.cluster.memory import CATEGORIES, GB, memory_by_stage
 from edgc.suite.cluster.question import Scenario, of_method
@@ -26,15 +28,15 @@ GATHERS = {"gather": "In all", "gather_exposed": "Exposed"}
 LATENCIES = {"wire": "wire", "exchange": "encode + wire + decode", "exposed": "exposed", "everything": "all traffic"}
 MEMORY = dict(zip(CATEGORIES, ("param.", "grad.", "adam", "errors", "activ.", "buffers"), strict=True))  #: headings
 
-Gaps = Mapping[str, Gap]  #: by method
+Evidence = Mapping[str, Known]  #: of their loss, by method
 Column = Callable[[Any], str]  #: what a table tells of a row
 
 
-def plain(found: Forecasts, gaps: Gaps) -> dict[str, Any]:
+def plain(found: Forecasts, evidence: Evidence) -> dict[str, Any]:
     """What `edgc plan --json` prints. Infinite break-evens are null, with `pays_on_every_link` true."""
     spec, rates, forecast = found.scenario.spec, found.scenario.calibration, found.candidate
     shards = {"shard": spec.training.shard, "parameter_wire": spec.training.parameter_wire}
-    kept = fastest_as_planned(found, gaps)
+    kept = fastest(found, evidence, MARGIN)
     return {
         "model": spec.model.name,
         "cluster": spec.cluster.name,
@@ -46,21 +48,21 @@ def plain(found: Forecasts, gaps: Gaps) -> dict[str, Any]:
         "verdict": found.verdict,
         "sentence": found.sentence,
         "fastest_kept": kept and kept.method,
+        "fastest_kept_reaches": bool(kept and evidence[kept.method].reaches(MARGIN)),
         "baseline": found.baseline.method,
         "baseline_s": found.baseline.iteration_s,
         "dense_s": found.dense.iteration_s,
         "bound_percent": found.bound_percent,
         **({} if forecast is None else _headline(forecast)),
-        "methods": [_method(each, gaps) for each in found.methods],
+        "methods": [_method(each, evidence) for each in found.methods],
     }
 
 
-def _method(forecast: Forecast, gaps: Gaps) -> dict[str, Any]:
+def _method(forecast: Forecast, evidence: Evidence) -> dict[str, Any]:
     """JSON has no infinity."""
     needs = {str(percent): _finite(gbit) for percent, gbit in forecast.needs_gbit.items()}
-    gap = gaps.get(forecast.method)
     told = {"break_even_gbit": _finite(forecast.break_even_gbit), "needs_gbit": needs}
-    return asdict(forecast) | told | {"loss_gap": gap and asdict(gap)}
+    return asdict(forecast) | told | evidence[forecast.method].plain(MARGIN)
 
 
 def _headline(forecast: Forecast) -> dict[str, Any]:
@@ -79,52 +81,41 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def show(found: Forecasts, gaps: Gaps) -> None:
+def show(found: Forecasts, evidence: Evidence) -> None:
     """Print it."""
     console, rates = Console(highlight=False), found.scenario.calibration
     console.print(f"[bold]{found.scenario.words}[/bold]")
     console.print(f"Rates of {rates.name}: {rates.source} ({rates.origin}).")
     console.print(f"Entropy of the gradients: {found.scenario.trajectory.origin}.\n")
-    for table in _tables(found, gaps):
+    for table in _tables(found, evidence):
         console.print(table)
     console.print(
         f"A step without any exchange of gradients would take {number(found.dense.floor_s, 4)} s: "
         f"{percent(found.bound_percent)} less than dense fp32's {number(found.dense.iteration_s, 4)} s. Only a method "
         "that also compresses other traffic can save more."
     )
-    known = _known(found, gaps)
-    if unknown := [f.title for f in found.methods if f.method not in {"dense", *gaps}]:
-        console.print(f"Loss gap not known, as no experiment published it: {'; '.join(unknown)}.")
-    if other := [f"{f.title} ({gap.settings})" for f, gap in known if gap.settings]:
-        console.print(f"Loss gap measured with other settings than those planned: {'; '.join(other)}.")
-    if trained := [f"{f.title} ({gap.optimizer})" for f, gap in known if gap.optimizer]:
-        console.print(f"Not trained with adamw as dense is, which is part of the loss gap: {'; '.join(trained)}.")
+    console.print(f"Loss gaps (nats) nearest to what is planned: {regime_of(found.scenario.spec).words}.")
+    for each in (f for f in found.methods if f.method != "dense"):
+        known = evidence[each.method]
+        console.print(f"{each.title}: {known.verdict(MARGIN)}", *known.evidence, sep="\n  ")
     for note in dict.fromkeys(note for each in found.methods for note in each.notes):
         console.print(f"Note: {note}.")
     console.print(f"[bold]{found.sentence}[/bold] ({rates.source})")
-    if kept := fastest_as_planned(found, gaps):
+    if kept := fastest(found, evidence, MARGIN):
         console.print(
-            f"Of those whose loss was measured as planned, and that lose less than {MARGIN:g} nats, {kept.title} is "
-            f"fastest: {rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} less time."
+            f"Of those whose nearest controlled loss gap is below {MARGIN:g} nats, {kept.title} is fastest: "
+            f"{rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} less time. It "
+            f"{evidence[kept.method].verdict(MARGIN)}."
         )
 
 
-def fastest(found: Forecasts, gaps: Gaps, keeps: Callable[[Gap], bool]) -> Forecast | None:
-    """The fastest of the candidates whose loss gap is known, and `keeps` the loss."""
-    kept = [forecast for forecast, gap in _known(found, gaps) if forecast.candidate and keeps(gap)]
+def fastest(found: Forecasts, evidence: Evidence, margin: float) -> Forecast | None:
+    """The fastest of the candidates whose nearest controlled loss gap is below a margin (nats)."""
+    kept = [each for each in found.methods if each.candidate and evidence[each.method].kept(margin) == "yes"]
     return min(kept, key=lambda each: each.iteration_s, default=None)
 
 
-def fastest_as_planned(found: Forecasts, gaps: Gaps) -> Forecast | None:
-    """The fastest of the candidates whose loss is known to be kept with the settings that are planned."""
-    return fastest(found, gaps, lambda gap: gap.high < MARGIN and not gap.settings)
-
-
-def _known(found: Forecasts, gaps: Gaps) -> list[tuple[Forecast, Gap]]:
-    return [(forecast, gaps[forecast.method]) for forecast in found.methods if forecast.method in gaps]
-
-
-def _tables(found: Forecasts, gaps: Gaps) -> Iterator[Table]:
+def _tables(found: Forecasts, evidence: Evidence) -> Iterator[Table]:
     """Each fits a terminal of eighty columns with every number whole."""
     base = found.baseline
     saved: dict[str, Column] = {
@@ -134,14 +125,16 @@ def _tables(found: Forecasts, gaps: Gaps) -> Iterator[Table]:
         "Saved of dense fp32": lambda f: percent(f.saving_fp32_percent),
     }
     yield _table(f"Saved against {base.title}", found.methods, saved)
-    if known := [forecast for forecast, _ in _known(found, gaps)]:
+    if known := [forecast for forecast in found.methods if evidence[forecast.method].evidence]:
         lost: dict[str, Column] = {
-            "Gap": lambda f: _signed(gaps[f.method].gap),
-            "95 % interval": lambda f: f"{_signed(gaps[f.method].low)} to {_signed(gaps[f.method].high)}",
-            "Seeds": lambda f: f"{gaps[f.method].pairs}",
-            "On": lambda f: gaps[f.method].model,
+            "Ours": lambda f: _gap(evidence[f.method].ours),
+            "On": lambda f: _size(evidence[f.method].ours),
+            "Published": lambda f: _gap(next(iter(evidence[f.method].theirs), None)),
+            "At": lambda f: _size(next(iter(evidence[f.method].theirs), None)),
+            f"Below {MARGIN:g}": lambda f: evidence[f.method].kept(MARGIN),
+            "Near": lambda f: "yes" if evidence[f.method].reaches(MARGIN) else "no",
         }
-        yield _table("What it costs in loss, where that was measured (nats)", known, lost)
+        yield _table("What it costs in loss: the nearest gaps (nats), on how many parameters", known, lost)
     pays: dict[str, Column] = {
         "Pays below": lambda f: "–" if f.break_even_gbit is None else _link(f.break_even_gbit, math.inf),
         "Pays to rank": lambda f: "–" if f.highest_rank is None else f"{f.highest_rank}",
@@ -182,8 +175,12 @@ def _table(title: str, forecasts: Iterable[Forecast], columns: Mapping[str, Colu
     return table
 
 
-def _signed(nats: float) -> str:
-    return f"{nats:+.4f}".replace("-", "−")
+def _gap(of: Gap | Cited | None) -> str:
+    return "–" if of is None else signed(of.gap, 3)
+
+
+def _size(of: Gap | Cited | None) -> str:
+    return "–" if of is None else count(of.regime.parameters)
 
 
 def _link(gbit: float, every: float) -> str:

@@ -1,16 +1,18 @@
-"""Which method to use on a cluster: forecasts beside measured loss gaps, in ten lines."""
+"""Which method to use on a cluster: forecasts beside the nearest loss gaps that are known."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from edgc.report.gaps import Gap, published_gaps, some
+from edgc.report.gaps import some
+from edgc.report.nearest import Known, nearest
 from edgc.report.plan import fastest, number, rounded
+from edgc.report.regime import regime_of
 from edgc.suite.cluster.forecasts import Forecast, Forecasts, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, SITE_METHODS, Question, chosen
 from edgc.suite.config import CONFIGS
@@ -26,13 +28,13 @@ class Recommendation:
 
     question: Question
     found: Forecasts
-    gaps: Mapping[str, Gap]
+    evidence: Mapping[str, Known]  #: of their loss, by method
     margin: float  #: loss gap that is accepted, in nats
 
     @property
     def keeps(self) -> Forecast | None:
-        """The fastest of the methods that compress and are known to keep the loss within the margin."""
-        return fastest(self.found, self.gaps, lambda gap: gap.within(self.margin))
+        """The fastest of the methods that compress and whose nearest controlled loss gap is within the margin."""
+        return fastest(self.found, self.evidence, self.margin)
 
     def plain(self) -> dict[str, Any]:
         """For scripts. A link on which a method always pays is null, with `pays_on_every_link` true."""
@@ -49,46 +51,53 @@ class Recommendation:
         }
 
     def _plain(self, each: Forecast) -> dict[str, Any]:
-        gap, always = self.gaps.get(each.method), each.break_even_gbit == math.inf
-        kept = "not known" if gap is None else "yes" if gap.within(self.margin) else "no"
+        always = each.break_even_gbit == math.inf
         plain = {name: getattr(each, name) for name in ("method", "title", "candidate", *NUMBERS)}
-        plain |= {"gap": gap and asdict(gap), "pays_on_every_link": always}
-        plain |= {"break_even_gbit": None} if always else {}
-        return plain | ({"verdict": each.verdict, "within_margin": kept} if each.candidate else {})
+        plain |= {"pays_on_every_link": always} | ({"break_even_gbit": None} if always else {})
+        return plain | (
+            {"verdict": each.verdict} | self.evidence[each.method].plain(self.margin) if each.candidate else {}
+        )
 
     def text(self) -> str:
         """For a terminal."""
-        keeps, best = self.keeps, self.found.candidate
+        keeps, asked = self.keeps, regime_of(self.found.scenario.spec)
         lines = wrap(self.found.scenario.words, WIDTH)
         rates = self.found.scenario.calibration.source
         lines.append(f"Forecast with {rates} rates. Nothing was measured on such a cluster.")
+        lines += wrap(f"Losses that were measured nearest to {asked.words}; margin: {self.margin:g} nats.", WIDTH)
+        faster = [each for each in self.found.methods if each.candidate]
         if keeps is None:
-            lines.append(f"No method is known to keep the loss within {self.margin:g} nats.")
+            lines.append("No method is known to keep the loss.")
         else:
-            known = f"Fastest that is known to keep the loss within {self.margin:g} nats:"
-            lines += [known, *self._told(keeps)]
-        if best is not None and best != keeps:
-            lines += ["Fastest of all:", *self._told(best)]
-        return "\n".join([*lines, f"What a method loses on {self.question.model} itself is not known."])
+            faster = [each for each in faster if each.iteration_s < keeps.iteration_s]
+            reached = self.evidence[keeps.method].reaches(self.margin)
+            known = "None is known to keep the loss at this size and length. Fastest that keeps it nearest to it:"
+            lines += wrap("Fastest that keeps the loss:" if reached else known, WIDTH)
+            lines += self._told(keeps, evidence=True)
+        lines += ["Faster:"] if faster and keeps else []
+        for each in sorted(faster, key=lambda each: each.iteration_s):
+            lines += self._told(each, evidence=bool(self.evidence[each.method].theirs))
+        return "\n".join(lines)
 
-    def _told(self, each: Forecast) -> Iterator[str]:
+    def _told(self, each: Forecast, evidence: bool) -> Iterator[str]:
         saved = f"{rounded(each.low_percent, 1)} to {rounded(each.high_percent, 1)} %"
-        gap, link = self.gaps.get(each.method), each.break_even_gbit
+        link, known = each.break_even_gbit, self.evidence[each.method]
         if link is None:
             pays = "pays on no link"
         else:
             pays = "pays on every link" if math.isinf(link) else f"pays on links below {number(link)} Gbit/s"
         first = f"{each.title}: {each.verdict}; saves {saved} of {self.found.baseline.title}'s time and {pays}"
-        for text in (first, f"Loss gap: {gap.words if gap else 'not known'}"):
-            yield from wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from wrap(first, WIDTH, initial_indent="  ", subsequent_indent="    ")
+        for text in (f"loss: {known.verdict(self.margin)}", *(known.evidence if evidence else ())):
+            yield from wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
 def recommend(
     question: Question, margin: float, methods: Sequence[str], published_results: Path, configs: Path = CONFIGS
 ) -> Recommendation:
-    """Forecast the page's methods (of sites: those for them) or these now, beside the published loss gaps."""
+    """Forecast the page's methods (of sites: those for them) or these now, beside the nearest loss gaps."""
     usual = SITE_METHODS if question.sites else PAGE_METHODS
     found = forecast(question.scenario(configs), chosen(methods or usual, configs))
     some(published_results)
-    gaps = published_gaps(published_results, configs, found.scenario.spec.parallel.data)
-    return Recommendation(question, found, gaps, margin)
+    evidence = nearest(found.scenario, [each.method for each in found.methods], published_results, configs)
+    return Recommendation(question, found, evidence, margin)

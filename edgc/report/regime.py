@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import log2
 from typing import Any
@@ -9,9 +10,18 @@ from typing import Any
 from edgc.suite.cluster.parameters import stage_count, vocabulary
 from edgc.suite.config import RunSpec
 
-AXES = ("parameters", "tokens_a_parameter", "steps", "replicas", "period", "rank_share")  #: that are compared
+#: How a value of an axis is read.
+WORDS: dict[str, Callable[[Any], str]] = {
+    "parameters": lambda size: f"{count(size)} parameters",
+    "tokens_a_parameter": lambda tokens: f"{_short(tokens)} tokens a parameter",
+    "steps": lambda steps: f"{steps} steps",
+    "replicas": lambda many: f"M = {many}",
+    "period": lambda steps: f"H = {steps}",
+    "rank_share": lambda share: f"rank {_short(100 * share)} % of the width",
+}
+AXES = tuple(WORDS)  #: that are compared
 UNKNOWN = 6.0  #: doublings between a value and one that a source does not say
-REACH = 2.0  #: doublings of any axis but tokens up to which a number speaks for another regime
+REACH = 2.0  #: doublings of an axis up to which a number speaks for another regime
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,14 @@ class Regime:
         found = (self._doublings(other, axis) for axis in AXES)
         return sum(UNKNOWN if far is None else far for far in found if far != 0)
 
-    def reached_from(self, other: Regime) -> bool:
-        """Whether a number of the other speaks for this one: within a factor of four on every axis that both know.
+    def beyond(self, other: Regime) -> list[str]:
+        """Axes on which a number of the other does not speak for this one: they are more than a factor of four apart.
 
-        Tokens a parameter do not count. At the same number of tokens what waits (local steps, error feedback, stale
-        gradients) loses less the more steps there are, so that steps decide.
+        What is not known does not count, nor do tokens a parameter. At the same number of tokens what waits (local
+        steps, error feedback, stale gradients) loses less the more steps there are: it is steps that decide.
         """
-        found = (self._doublings(other, axis) for axis in AXES if axis != "tokens_a_parameter")
-        return all(far is None or far <= REACH for far in found)
+        found = {axis: self._doublings(other, axis) for axis in AXES if axis != "tokens_a_parameter"}
+        return [axis for axis, far in found.items() if far is not None and far > REACH]
 
     def _doublings(self, other: Regime, axis: str) -> float | None:
         """None: the other does not say it."""
@@ -48,15 +58,11 @@ class Regime:
     @property
     def words(self) -> str:
         """As it is read beside a number."""
-        said = {
-            f"{count(self.parameters)} parameters": self.parameters,
-            f"{_short(self.tokens_a_parameter or 0)} tokens a parameter": self.tokens_a_parameter,
-            f"{self.steps} steps": self.steps,
-            f"M = {self.replicas}": self.replicas,
-            f"H = {self.period}": self.period,
-            f"rank {_short(100 * (self.rank_share or 0))} % of the width": self.rank_share,
-        }
-        return ", ".join(words for words, known in said.items() if known)
+        return self.said(AXES)
+
+    def said(self, axes: Iterable[str]) -> str:
+        """The same, of these axes."""
+        return ", ".join(WORDS[axis](value) for axis in axes if (value := getattr(self, axis)))
 
 
 def regime_of(spec: RunSpec) -> Regime:
@@ -68,7 +74,7 @@ def regime_of(spec: RunSpec) -> Regime:
     period: int = spec.method.synchronisation.period  # type: ignore[attr-defined]
     return Regime(
         parameters, batch * steps / parameters, steps, batch,
-        spec.parallel.data if alone else None, period if alone else None, rank and rank / spec.model.hidden_size,
+        spec.parallel.data if alone else None, period if period > 1 else None, rank and rank / spec.model.hidden_size,
     )  # fmt: skip
 
 
