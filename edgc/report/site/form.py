@@ -1,4 +1,4 @@
-"""The page's question form: forecasts over a grid of models, clusters and links, beside measured loss gaps."""
+"""The page's question form: forecasts over a grid of models, clusters and links, beside the nearest loss gaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import pd
-from edgc.report.gaps import published_gaps
+from edgc.report.nearest import Known, nearest
 from edgc.report.recommend import NUMBERS
 from edgc.suite.cluster.forecasts import CLEAR, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, Question
@@ -71,13 +71,12 @@ def _answer(question: Question, configs: Path) -> list[dict[str, Any]]:
 
 
 def form(published: Path, configs: Path = CONFIGS) -> dict[str, Any] | None:
-    """What the form needs: its lists, every answer, and the gaps. None if no forecasts are published."""
+    """What the form needs: its lists, every answer, and what is known of losses. None if no forecasts are published."""
     path = published / FILE
     if not path.is_file():
         return None
     table = pd.read_csv(path)
     methods = list(table["method"].dropna().unique())
-    gaps = published_gaps(published, configs)
     latencies = sorted(table["latency_ms"].unique(), key=lambda ms: -1.0 if pd.isna(ms) else float(ms))
     return {
         "file": path.name,
@@ -94,9 +93,28 @@ def form(published: Path, configs: Path = CONFIGS) -> dict[str, Any] | None:
             "clear": CLEAR,
             "methods": methods,
             "titles": {name: load(Method, name, configs).title for name in methods},
-            "gaps": {name: {"words": gaps[name].words, "high": gaps[name].high} for name in methods if name in gaps},
+            "known": _known(table, methods, published, configs),
             "points": _points(table, methods),
         },
+    }
+
+
+def _known(table: pd.DataFrame, methods: Sequence[str], published: Path, configs: Path) -> dict[str, Any]:
+    """By model, cluster and nodes, for every method: the evidence, and what it says of each of the `MARGINS`."""
+    answered = table[table["note"].isna()][["model", "cluster", "nodes"]].drop_duplicates()
+    found = {}
+    for model, cluster, nodes in answered.itertuples(index=False):
+        known = nearest(Question(model, cluster, int(nodes)).scenario(configs), methods, published, configs)
+        found[f"{model}|{cluster}|{nodes}"] = [_said(known[name]) for name in methods]
+    return found
+
+
+def _said(known: Known) -> dict[str, Any]:
+    return {
+        "evidence": known.evidence,
+        "kept": [known.kept(margin) for margin in MARGINS],
+        "near": [known.reaches(margin) for margin in MARGINS],
+        "verdict": [known.verdict(margin) for margin in MARGINS],
     }
 
 

@@ -18,6 +18,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_text
 from edgc.report import pictures
 from edgc.report.figures import exposed
+from edgc.report.gaps import published_measured
 from edgc.report.site import answers
 from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
 from edgc.report.site.form import form
@@ -80,7 +81,7 @@ def _write(target: Path, results: Path, every: Sequence[Kept], **context: Any) -
     timing = answers.lead(every)
     text = around.get_template("page.html.j2").render(
         context,
-        timing=timing and _timing(timing),
+        timing=timing and _timing(timing) | {"regimes": _regimes(timing, results / "published")},
         claims=_box("claims", "The paper's claims", claims(every)),
         experiments=[_experiment(each) for each in every],
         made=_box("made", "What made each number", made(every)),
@@ -219,6 +220,13 @@ def _timing(timing: Kept) -> dict[str, Any]:
         "rate": rates[len(rates) // 2],
         "side_by_side": _side_by_side(cells, rates),
     }
+
+
+def _regimes(timing: Kept, published: Path) -> str:
+    """What the losses beside a timing were measured on."""
+    sources = timing.experiment.judgement.gaps_from if timing.experiment else ()
+    found = [gap.regime for gap, _ in published_measured(published) if gap.experiment in sources]
+    return " or ".join(sorted({each.said(("parameters", "tokens_a_parameter", "steps")) for each in found} - {""}))
 
 
 def _side_by_side(cells: Sequence[answers.MethodAnswer], rates: Sequence[str]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ if (form) {
   const digits = (value) => (value >= 100 ? value.toFixed(0) : minus(String(Number(value.toPrecision(3)))));
   const element = (tag, text, kind) => Object.assign(document.createElement(tag), { textContent: text ?? "", className: kind ?? "" });
 
-  const read = (found) => found.rows.map((row, index) => row && {
+  const read = (found, known) => found.rows.map((row, index) => row && {
     method: data.methods[index], title: data.titles[data.methods[index]], candidate: found.candidates.includes(index),
-    step: row[0], saved: row[1], low: row[2], high: row[3], below: row[4], gap: data.gaps[data.methods[index]] ?? null,
+    step: row[0], saved: row[1], low: row[2], high: row[3], below: row[4], known: known[index],
   }).filter(Boolean);
-  const kept = (each, margin) => (each.gap === null ? "not known" : each.gap.high <= margin ? "yes" : "no");
+  const kept = (each, margin) => each.known.kept[margin];
   const verdict = (each) => (each.high < data.clear ? "does not pay" : each.low >= data.clear ? "pays" : "undecided");
   const kinds = { pays: "good", "does not pay": "bad", undecided: "open" };
   const below = (each) => (each.below === null ? "pays on no link" : each.below === "inf" ? "pays on every link" : `pays on links below ${digits(each.below)} Gbit/s`);
@@ -25,12 +25,16 @@ if (form) {
     return [fastest.find((each) => kept(each, margin) === "yes") ?? null, fastest[0] ?? null];
   }
 
+  function lines(texts) {
+    const list = element("ul", "", "evidence");
+    texts.forEach((text) => list.append(element("li", text)));
+    return list;
+  }
+
   function sentence(each, margin, lead) {
-    const line = element("p");
+    const line = element("div");
     line.append(element("span", verdict(each), `chip ${kinds[verdict(each)]}`), ` ${each.title} is ${lead}: it saves ${percent(each.low)} to ${percent(each.high)} of the time and ${below(each)}. `);
-    const known = kept(each, margin);
-    const loss = each.gap === null ? "Its loss gap is not known." : `Its measured loss gap is ${each.gap.words}: ${known === "yes" ? "within" : "not within"} the gap you accept. On your model it is not known.`;
-    line.append(loss);
+    line.append(`Loss: ${each.known.verdict[margin]}.`, lines(each.known.evidence));
     return line;
   }
 
@@ -41,7 +45,7 @@ if (form) {
     box.tabIndex = 0;
     const shown = element("table");
     shown.append(element("caption", "Forecasts of every method", "hidden"));
-    const headings = ["Method", "Step (s)", "Saved", "If rates are a fifth off", "Pays below", "Loss gap (measured)", "Within your gap?"];
+    const headings = ["Method", "Step (s)", "Saved", "If rates are a fifth off", "Pays below", "Within your loss gap?", "Nearest loss gaps (nats)"];
     const head = element("tr");
     headings.forEach((text) => head.append(Object.assign(element("th", text), { scope: "col" })));
     const top = element("thead");
@@ -53,7 +57,11 @@ if (form) {
       const dense = !each.candidate;
       [digits(each.step), percent(each.saved), `${percent(each.low)} to ${percent(each.high)}`,
         dense || each.below === null ? "–" : each.below === "inf" ? "any link" : `${digits(each.below)} Gbit/s`,
-        dense ? "–" : each.gap?.words ?? "not known", dense ? "–" : kept(each, margin)].forEach((text) => row.append(element("td", text)));
+        dense ? "–" : kept(each, margin) + (each.known.near[margin] || kept(each, margin) === "not known" ? "" : ", but not known at this size and length"),
+      ].forEach((text) => row.append(element("td", text)));
+      const cell = element("td", dense ? "–" : "");
+      if (!dense) cell.append(lines(each.known.evidence));
+      row.append(cell);
       body.append(row);
     });
     shown.append(top, body);
@@ -75,7 +83,7 @@ if (form) {
 
   function answer() {
     const key = asked.map((name) => form.elements[name].value).join("|");
-    const margin = Number(form.elements.margin.value);
+    const margin = form.elements.margin.selectedIndex;
     const found = data.points[key];
     out.replaceChildren();
     place.replaceChildren();
@@ -89,9 +97,9 @@ if (form) {
       out.append(element("p", `No answer: ${found.note}.`), command(found.command));
       return;
     }
-    const choices = read(found);
+    const choices = read(found, data.known[key.split("|").slice(0, 3).join("|")]);
     const [safe, fastest] = choose(choices, margin);
-    if (safe) out.append(sentence(safe, margin, "the fastest that is known to keep the loss"));
+    if (safe) out.append(sentence(safe, margin, safe.known.near[margin] ? "the fastest that is known to keep the loss" : "the fastest that keeps the loss where that was measured, which is not at this size and length"));
     else out.append(element("p", "No method is known to keep the loss so closely."));
     if (fastest && fastest !== safe) out.append(sentence(fastest, margin, "the fastest of all"));
     out.append(element("p", `Forecast for ${found.layout}, with ${found.source} rates. Nothing was measured on such a cluster.`, "sure"), command(found.command));
