@@ -91,8 +91,6 @@ def _said(fields: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any
 def answer(
     setup: AskedSetup, baseline_s: float = math.nan, configs: Path = CONFIGS
 ) -> tuple[Forecasts, Method, Method]:
-    setup: AskedSetup, baseline_s: float = math.nan, configs: Path = CONFIGS
-) -> tuple[Forecasts, Method, Method]:
     """Forecasts of a set-up, its method and its baseline.
 
     `baseline_s`: the baseline's measured step, which may give the compute. Raises `UserError` where that takes less

@@ -150,16 +150,18 @@ class StandIn:
 
     def _know_engine(self) -> None:
         """Have the engine at hand when memory is counted."""
-        from edgc.suite.training import loop
+        from edgc.suite.backends.megatron.engine import MegatronEngine
+        from edgc.suite.backends.stacked_engine import StackedEngine
 
-        plain = loop.build_engine
+        for kind in (MegatronEngine, StackedEngine):
+            kind.__init__ = self._known(kind.__init__)  # type: ignore[method-assign]
 
-        def build(spec: RunSpec, *arguments: Any) -> Any:
-            self._width = spec.model.hidden_size
-            self.engine = plain(spec, *arguments)
-            return self.engine
+    def _known(self, plain: Callable[..., None]) -> Any:
+        def init(engine: Any, spec: RunSpec, *arguments: Any, **options: Any) -> None:
+            self.engine, self._width = engine, spec.model.hidden_size
+            plain(engine, spec, *arguments, **options)
 
-        loop.build_engine = build
+        return init
 
     def put_back(self, run_dir: Path) -> int:
         """Let the run's newest checkpoint be its first; its step."""
