@@ -2,6 +2,6 @@
 
 from edgc.core.base.errors import UserError
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = ["UserError", "__version__"]
