@@ -97,7 +97,8 @@ if (form) {
       out.append(element("p", `No answer: ${found.note}.`), command(found.command));
       return;
     }
-    const choices = read(found, data.known[key.split("|").slice(0, 3).join("|")]);
+    const [model, cluster, nodes] = key.split("|");
+    const choices = read(found, data.known[[model, cluster, nodes].join("|")]);
     const [safe, fastest] = choose(choices, margin);
     if (safe) out.append(sentence(safe, margin, safe.known.near[margin] ? "the fastest that is known to keep the loss" : "the fastest that keeps the loss where that was measured, which is not at this size and length"));
     else out.append(element("p", "No method is known to keep the loss so closely."));
