@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,61 @@ from edgc.core.aggregators.aggregator import NamedTensor, compute_dtype, forget
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator
+from edgc.core.comm.communicator import GRADIENT
 from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.exchange.observation import AGREE
 from edgc.core.settings.assembly import Costs, assemble
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load, read
 from edgc.core.synchronisation.every_step import EveryStep
+from edgc.hooks.belief import Beliefs, agree, flat, gathered, listed, plain_names
 
 MethodLike = str | Path | Method | Mapping[str, Any]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class RankState:
+    """One rank's state, which a saver must not take apart: a fresh exchange has no tensor to load another one into."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+torch.serialization.add_safe_globals([RankState])
+
+
+class AllRanks:
+    """An exchange for savers that keep one rank's file, as accelerate's `register_for_checkpointing` does."""
+
+    def __init__(self, exchange: LoopExchange) -> None:
+        self._exchange = exchange
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all ranks, on every rank. Collective."""
+        found = self._exchange.state_dict()
+        for group in self._exchange._groups:
+            found = {
+                name: state for each in gathered(found, group, self._exchange._device) for name, state in each.items()
+            }
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As the exchange's own."""
+        self._exchange.load_state_dict(state)
+
+
+@contextmanager
+def as_ever(device: torch.device) -> Iterator[None]:
+    """An exchange computes as ever, whatever the loop has set: autocast, default dtype and device, create_graph."""
+    before = torch.get_default_dtype()
+    elsewhere = torch.get_default_device().type != "cpu"
+    torch.set_default_dtype(torch.float32)
+    try:
+        place = torch.device("cpu") if elsewhere else nullcontext()
+        with place, torch.no_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class LoopExchange:
@@ -31,16 +80,36 @@ class LoopExchange:
     A subclass gives each step's buckets to `synchronisation`, between `_begin_step` and `_end_step`.
     """
 
-    def __init__(self, synchronisation: EveryStep, method: Method, costs: Costs) -> None:
+    def __init__(
+        self,
+        synchronisation: EveryStep,
+        method: Method,
+        costs: Costs,
+        beliefs: Beliefs,
+        shapes: Shapes,
+        groups: Sequence[dist.ProcessGroup],
+        device: torch.device,
+    ) -> None:
+        """`shapes`: of all that is exchanged, by name. `groups`: connect all ranks of the model."""
         self.step = 0  #: steps so far
         self.ledger = synchronisation.ledger
         self.costs = costs  #: what exchanges took before training; empty where the policy does not ask for it
         self.decided: list[dict[str, Any]] = []  #: records of what the policy decided at the last step's end
         self.synchronisation = synchronisation
-        self._method = method
+        self.all_ranks = AllRanks(self)  #: the same for savers that keep one rank's file
+        self._method, self._beliefs, self._groups, self._device = method, beliefs, groups, device
+        self._shapes = {name: list(shape) for name, shape in shapes.items()}
         self._losses: list[Tensor] = []
-        self._remembers = bool(synchronisation.exchange.aggregator.state_dict())
+        self._blank = synchronisation.exchange.aggregator.state_dict()
         self._sums: dict[tuple[str, ...], Tensor] = {}  # of the step's averages, by the names of what they are of
+        self._checked = -1  # the last step before which the parameters were looked at
+        self._own: bool | None = True  # whether the state is this rank's own; None: ranks know that of each other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UserError(
+            "exchange: cannot be copied or pickled, as it belongs to running processes; save its state_dict(), and "
+            "call compress on the new model"
+        )
 
     def loss(self, loss: Tensor) -> None:
         """Tell this rank's training loss (scalar, nats a token) before its backward, for policies that follow it.
@@ -55,12 +124,36 @@ class LoopExchange:
                 f"policy {self._method.policy.name} follows the training loss, but got none in step {self.step}; "
                 "call exchange.loss(loss) before loss.backward()"
             )
+        if self._checked < self.step:  # where no forward has done it
+            self._check()
+        if self._own is not None:
+            self._start_alike()
         self._sums = {}
         self.synchronisation.begin_step(self.step)
 
+    def _check(self) -> None:
+        """Refuse parameters that are not what they were when `compress` was called."""
+        self._beliefs.check()
+        self._checked = self.step
+
+    def _start_alike(self) -> None:
+        """Before the first step, or the first after a restart: all ranks have come as far, and remember alike."""
+        for group in self._groups:
+            every = gathered((self.step, self._own), group, self._device)
+            for rank, (step, _) in enumerate(every):
+                if step != every[0][0]:
+                    raise UserError(
+                        f"exchange state: rank 0 is at step {every[0][0]}, but rank {rank} at step {step}; load states "
+                        "that all ranks saved at the same step, or none"
+                    )
+            self._own = all(own for _, own in every)
+        if not self._own:
+            self.synchronisation.exchange.aggregator.load_state_dict(deepcopy(self._blank))
+        self._own = None
+
     def _averaged(self, gradients: Sequence[NamedTensor], average: Tensor) -> None:
         """`average`: what this rank has of the gradients' average."""
-        if self._remembers:
+        if self._blank:
             names = tuple(gradient.name for gradient in gradients)
             self._sums[names] = average.sum(dtype=compute_dtype(average))
 
@@ -70,6 +163,8 @@ class LoopExchange:
         self._sums = {}
         loss = torch.stack(self._losses).mean() if self._losses else None
         self.decided = self.synchronisation.end_step(self.step, loss)
+        if self.synchronisation.exchange.comm.size == 1:
+            self.ledger.charge(GRADIENT, 0, 0)  # so that what reads it works on one process
         self.step += 1
         self._losses = []
 
@@ -93,21 +188,71 @@ class LoopExchange:
         return self.synchronisation.decisions(self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs, between two steps. It differs from rank to rank: every rank saves its own."""
-        comm = self.synchronisation.exchange.comm
-        return {"rank": comm.rank, "size": comm.size, "step": self.step} | self.synchronisation.state_dict()
+        """All that a resumed run needs, between two steps. It differs from rank to rank: its key has the rank."""
+        return {f"rank{dist.get_rank()}": RankState(self.own_state())}
+
+    def own_state(self) -> dict[str, Any]:
+        """The same without a key, for a loop that keeps a file for every rank."""
+        exchange = self.synchronisation.exchange
+        known = {"method": flat(self._method.model_dump(mode="json")), "shapes": self._shapes}
+        return {
+            "rank": exchange.comm.rank, "size": exchange.comm.size, "step": self.step,
+        } | known | self.synchronisation.state_dict()  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave on this rank of a group of the same size. Raises `UserError` on another."""
-        comm = self.synchronisation.exchange.comm
-        own, saved = (comm.rank, comm.size), (state["rank"], state["size"])
-        if saved != own:
-            raise UserError(
-                f"exchange state: of rank {saved[0]} of {saved[1]}, but this is rank {own[0]} of {own[1]}; every rank "
-                "loads the state that it saved, in a group of the same size"
+        """Restore what `state_dict` or `own_state` gave.
+
+        Of another rank, or of a group of another size, only the step and the policy are taken over: what compression
+        lost so far is then forgotten on all ranks, with a warning.
+
+        Raises:
+            UserError: the state is of another method, or of parameters of other names or shapes.
+        """
+        exchange = self.synchronisation.exchange
+        here = (exchange.comm.rank, exchange.comm.size)
+        if "step" not in state:
+            of_ranks = {name: each.state for name, each in state.items() if isinstance(each, RankState)}
+            if not of_ranks:
+                raise UserError("exchange state: has no rank's state; load what exchange.state_dict() gave")
+            state = of_ranks.get(f"rank{dist.get_rank()}", next(iter(of_ranks.values())))
+        state = plain_names(state)
+        self._refuse_foreign(state)
+        there = (state["rank"], state["size"])
+        self._own = there == here
+        if not self._own:
+            warnings.warn(
+                f"exchange state: of rank {there[0]} of {there[1]}, but this is rank {here[0]} of {here[1]}: goes on "
+                f"from step {state['step']} with the policy's state; error feedback of all ranks is forgotten",
+                stacklevel=2,
             )
-        self.step = state["step"]
+            state = {**state, "exchange": state["exchange"] | {"aggregator": deepcopy(self._blank)}}
+        self.step, self._checked = state["step"], -1
         self.synchronisation.load_state_dict(state)
+
+    def _refuse_foreign(self, state: Mapping[str, Any]) -> None:
+        """Raise `UserError` if the state cannot be this exchange's. Older ones do not say of what they are."""
+        memory = state["exchange"]["aggregator"]
+        own, saved = flat(self._method.model_dump(mode="json")), state.get("method", {})
+        both = own.keys() & saved.keys()  # another version may have other settings
+        kinds = sorted(name for name in both if name.endswith(".name"))
+        for name in (*kinds, *sorted(name for name in both if name.startswith("aggregator."))):
+            if own[name] != saved[name]:
+                raise UserError(
+                    f"exchange state: saved with {name} {saved[name]}, but this exchange has {own[name]}; use the "
+                    "method that the state was saved with, or start without it"
+                )
+        if self._blank.keys() != memory.keys():
+            raise UserError(
+                f"exchange state: has {listed([*memory]) or 'nothing'}, but method {self._method.name} keeps "
+                f"{listed([*self._blank]) or 'nothing'}; use the method that the state was saved with"
+            )
+        shapes = state.get("shapes") or {name: [*kept.shape] for name, kept in memory.get("residuals", {}).items()}
+        other = {name for name in shapes if shapes[name] != self._shapes.get(name)}
+        for name in sorted(other | (self._shapes.keys() - shapes if "shapes" in state else set())):
+            was, now = (of.get(name, "not there") for of in (shapes, self._shapes))
+            raise UserError(
+                f"exchange state: parameter {name} was {was}, but is {now}; load it for the model that it is of"
+            )
 
 
 def find_method(method: MethodLike, changes: Mapping[str, Any]) -> Method:
@@ -147,17 +292,24 @@ def check_method(method: Method, iterations: int, loop: str) -> None:
 
 
 def synchronise(
-    group: dist.ProcessGroup,
+    groups: Sequence[dist.ProcessGroup],
     device: torch.device,
     method: Method,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     iterations: int,
     seed: int,
     costs: Costs | None,
+    facts: Mapping[str, Any],
 ) -> tuple[EveryStep, Costs]:
-    """What averages tensors of these shapes over `group`, and what exchanges took (see `assemble`)."""
-    comm = TorchCommunicator(group, Ledger(StepClock(cuda=device.type == "cuda")))
-    synchronisation, costs = assemble(method, shapes, iterations, seed, comm, device, costs)
+    """What averages tensors of these shapes over the first of `groups`, and what exchanges took (see `assemble`).
+
+    All ranks of each group must have the same method, seed, iterations, costs and `facts`.
+    """
+    equal = {"iterations": int(iterations), "seed": int(seed), "costs": repr(costs), "device": device.type}
+    agree(flat({"method": method.model_dump(mode="json")}) | equal | dict(facts), groups, device)
+    comm = TorchCommunicator(groups[0], Ledger(StepClock(cuda=device.type == "cuda")))
+    with as_ever(device):
+        synchronisation, costs = assemble(method, shapes, iterations, seed, comm, device, costs)
     assert isinstance(synchronisation, EveryStep), "check_method refuses others"
     if synchronisation.note and comm.rank == 0:
         warnings.warn(f"method {method.name}: {synchronisation.note}", stacklevel=3)

@@ -7,7 +7,7 @@ README.md beside this file has a complete script.
 """
 # No `from __future__ import annotations`: DDP compares a hook's annotations with the types themselves.
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ from edgc.core.comm import Work
 from edgc.core.settings.assembly import Costs
 from edgc.core.settings.method import Method
 from edgc.core.synchronisation.every_step import EveryStep
-from edgc.hooks.any_loop import LoopExchange, MethodLike, check_method, find_method, synchronise
+from edgc.hooks.any_loop import LoopExchange, MethodLike, as_ever, check_method, find_method, synchronise
+from edgc.hooks.belief import Beliefs, Believed, Guard, Trained, alike, believed, in_order, layout
 
 
 def compress(
@@ -53,20 +54,28 @@ def compress(
         UserError: the method does not exist, is not valid or needs pipeline stages; the model is no DDP, or no such
             model can have this hook.
     """
-    chosen = find_method(method, changes)
-    check_method(chosen, iterations, "DDP")
-    _check_model(model, scaler)
-    names = {
-        parameter: name
-        for name, parameter in model.module.named_parameters()
-        if parameter.requires_grad and name not in model.parameters_to_ignore
-    }
-    assert model.process_group is not None
-    shapes = {name: tuple(parameter.shape) for parameter, name in names.items()}
-    device = next(iter(names)).device
-    built, costs = synchronise(model.process_group, device, chosen, shapes, iterations, seed, costs)
-    exchange = DDPExchange(built, names, chosen, scaler, costs)
+
+    def look() -> tuple[Method, list[Tensor], Beliefs]:
+        chosen = find_method(method, changes)
+        check_method(chosen, iterations, "DDP")
+        _check_model(model, scaler)
+        # As large as all gradients, for a moment: who else knows what DDP averages?
+        handed = [p for bucket in model.reducer._get_zeros_like_grad_buckets() for p in bucket.parameters()]
+        return chosen, handed, _beliefs(model, handed)
+
+    group = model.process_group if isinstance(model, DistributedDataParallel) else None
+    chosen, handed, beliefs = alike(None if group is None else (group, model.device), look)
+    assert group is not None
+    device = model.device
+    names = {parameter: name for name, parameter in model.module.named_parameters()}
+    known = {parameter: believed(names[parameter], parameter) for parameter in handed}
+    shapes = {each.name: each.shape for each in known.values()}
+    facts = {"scaler": scaler is not None} | in_order(known.values())
+    built, costs = synchronise([group], device, chosen, shapes, iterations, seed, costs, facts)
+    exchange = DDPExchange(built, known, chosen, scaler, costs, beliefs, model, group)
     model.register_comm_hook(exchange, DDPExchange.average)
+    model._comm_hooks = _NotCopied(model._comm_hooks)
+    model.register_forward_pre_hook(Guard(exchange._check))
     return exchange
 
 
@@ -81,13 +90,17 @@ class DDPExchange(LoopExchange):
     def __init__(
         self,
         synchronisation: EveryStep,
-        names: Mapping[Tensor, str],
+        known: Mapping[Tensor, Believed],
         method: Method,
         scaler: torch.amp.GradScaler | None,
         costs: Costs,
+        beliefs: Beliefs,
+        model: DistributedDataParallel,
+        group: dist.ProcessGroup,
     ) -> None:
-        super().__init__(synchronisation, method, costs)
-        self._names, self._scaler = names, scaler
+        shapes = {each.name: each.shape for each in known.values()}
+        super().__init__(synchronisation, method, costs, beliefs, shapes, [group], model.device)
+        self._known, self._scaler, self._model = known, scaler, model
         self._scale: Tensor | None = None
         self._underway: list[_Bucket] = []
 
@@ -95,7 +108,7 @@ class DDPExchange(LoopExchange):
         """The hook: start this bucket; with the step's last one, finish all."""
         buffer = bucket.buffer()
         future = Future[Tensor](devices=[buffer.device] if buffer.is_cuda else None)
-        with torch.autocast(buffer.device.type, enabled=False):  # on a CPU that of the caller of backward holds here
+        with as_ever(buffer.device):
             if bucket.index() == 0:
                 self._begin(buffer.device)
             self._underway.append(self._start(bucket, future))
@@ -106,21 +119,46 @@ class DDPExchange(LoopExchange):
     def _start(self, bucket: dist.GradBucket, future: Future[Tensor]) -> "_Bucket":  # pyright: ignore[reportPrivateImportUsage]
         if self._scale is not None:
             bucket.buffer().div_(self._scale)
+        pairs = [*zip(bucket.parameters(), bucket.gradients(), strict=True)]
+        places = [self._place(bucket.buffer(), self._known[parameter], gradient) for parameter, gradient in pairs]
         gradients = [
-            NamedTensor(self._names[parameter], gradient)
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+            NamedTensor(self._known[p].name, at.contiguous()) for (p, _), at in zip(pairs, places, strict=True)
         ]
-        return _Bucket(gradients, bucket.buffer(), self.synchronisation.bucket(gradients), future)
+        copied = [(at, g.tensor) for at, g in zip(places, gradients, strict=True) if not at.is_contiguous()]
+        return _Bucket(gradients, copied, bucket.buffer(), self.synchronisation.bucket(gradients), future)
+
+    def _place(self, buffer: Tensor, of: Believed, gradient: Tensor) -> Tensor:
+        """The part of a bucket that is a parameter's gradient, in the parameter's own layout.
+
+        DDP's `gradient` has its shape, but neither its strides nor, of a complex one, more than half of its elements.
+        """
+        if of.contiguous and not of.dtype.is_complex:
+            return gradient
+        at = gradient.storage_offset() - buffer.storage_offset()
+        return buffer.as_strided(of.shape, of.stride, buffer.storage_offset() + at * (2 if of.dtype.is_complex else 1))
 
     def _begin(self, device: torch.device) -> None:
         self._underway = []  # of a step that failed half-way
+        if self._model._join_config.enable:
+            self._check_join()
         if self._scaler is not None:  # as a tensor: reading it would wait for the device
             self._scale = self._scaler.scale(torch.ones((), device=device))  # type: ignore[assignment]
         self._begin_step()
 
+    def _check_join(self) -> None:
+        """On all ranks alike, also on those that have no more input."""
+        if self._method.policy.reads_loss:
+            raise UserError(
+                f"Join: ranks that have no more input have no loss, and policy {self._method.policy.name} follows it"
+            )
+        if not getattr(self._model, "_divide_by_initial_world_size", True):
+            raise UserError("Join: divide_by_initial_world_size=False is not what an exchange can do; leave it out")
+
     def _finish_step(self) -> None:
         for bucket in self._underway:
             bucket.pending.wait()
+            for place, average in bucket.copied:
+                place.copy_(average)
             self._averaged(bucket.gradients, bucket.buffer)
         self._end_step(sharded=False)
         for bucket in self._underway:
@@ -132,18 +170,47 @@ class DDPExchange(LoopExchange):
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A bucket under way; `gradients` are views into `buffer`."""
+    """A bucket under way; `gradients` are views into `buffer`, but for those `copied` to a contiguous tensor."""
 
     gradients: list[NamedTensor]
+    copied: list[tuple[Tensor, Tensor]]  #: place in the buffer, copy
     buffer: Tensor
     pending: Work
     future: Future[Tensor]
+
+
+class _NotCopied(list[Any]):
+    """A model's hooks. A copy or pickle of the model has none: its reducer is new, and averages as DDP does."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return list, ()
+
+
+def _trained(model: DistributedDataParallel) -> Trained:
+    ignored = model.parameters_to_ignore
+    named = model.module.named_parameters()
+    return {id(p): (name, layout(p)) for name, p in named if p.requires_grad and name not in ignored}
+
+
+def _beliefs(model: DistributedDataParallel, handed: Sequence[Tensor]) -> Beliefs:
+    """`handed`: what DDP averages."""
+    names = {parameter: name for name, parameter in model.module.named_parameters()}
+    return Beliefs(
+        {id(p): (names.get(p, "one that the model has no more"), layout(p)) for p in handed},
+        lambda: _trained(model),
+        "set requires_grad, and whatever else changes parameters, before DistributedDataParallel is called, which "
+        "averages what is trained then; afterwards, wrap the bare model anew and call compress on it",
+    )
 
 
 def _check_model(model: Any, scaler: torch.amp.GradScaler | None) -> None:
     if not isinstance(model, DistributedDataParallel):
         raise UserError(
             f"model: {type(model).__name__} is no torch.nn.parallel.DistributedDataParallel; wrap it in one first"
+        )
+    if model._use_python_reducer:
+        raise UserError(
+            "model: torch._dynamo.config.optimize_ddp is python_reducer, which calls no hook; leave it at True"
         )
     if model._comm_hooks:
         raise UserError("model: has a communication hook already, and DDP can have one; wrap the bare model anew")

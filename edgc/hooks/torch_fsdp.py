@@ -11,7 +11,7 @@ holds with the ranks of the other islands that hold the same. README.md beside t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -29,7 +29,12 @@ from edgc.core.comm import Communicator, TorchCommunicator
 from edgc.core.comm.layout import cut_rows
 from edgc.core.exchange.parameter_gather import ParameterWire, gather
 from edgc.core.settings.assembly import Costs
-from edgc.hooks.any_loop import LoopExchange, MethodLike, check_method, find_method, synchronise
+from edgc.core.settings.method import Method
+from edgc.hooks.any_loop import LoopExchange, MethodLike, as_ever, check_method, find_method, synchronise
+from edgc.hooks.belief import Beliefs, Guard, Trained, alike, in_order, plain_name, real
+
+#: Of a parameter of FSDP2: its shard, and what stands in the model while it is gathered.
+FORMS = ("sharded_param", "_unsharded_param", "_sharded_post_forward_param")
 
 
 def compress(
@@ -63,24 +68,34 @@ def compress(
         UserError: the method does not exist, is not valid or needs pipeline stages; the model is no FSDP2 module, is
             sharded in a way that this cannot serve, or has this exchange already.
     """
-    chosen = find_method(method, changes)
-    check_method(chosen, iterations, "FSDP2")
-    units = list(_units(model))
-    group, device = _shards_over(units), units[0].device
+
+    def look() -> tuple[Method, list[_Unit], dist.ProcessGroup, Beliefs]:
+        chosen = find_method(method, changes)
+        check_method(chosen, iterations, "FSDP2")
+        units = _units(model)
+        return chosen, units, _shards_over(units), _beliefs(model, units)
+
+    chosen, units, group, beliefs = alike(_shares(model), look)
+    device = units[0].device
+    alone = between is None and dist.get_world_size(group) == 1  # FSDP2 then calls no reduce-scatter
+    groups = [group] if between is None else [between, group]
     shapes = {p.name: (p.own_shape if between else p.shape) for unit in units for p in unit.parameters}
     held = {name: shape for name, shape in shapes.items() if prod(shape)}
-    built, costs = synchronise(between or group, device, chosen, held, iterations, seed, costs)
-    exchange = FSDPExchange(built, chosen, costs)
+    facts = {"parameter_wire": parameter_wire, "between": between is not None}
+    facts |= in_order(p for unit in units for p in unit.parameters)
+    built, costs = synchronise(groups, device, chosen, held, iterations, seed, costs, facts)
+    exchange = FSDPExchange(built, chosen, costs, beliefs, held, groups, device)
     shards = TorchCommunicator(group, exchange.ledger)
     if between is None:
         built.needed_on(cut_rows(shapes, dist.get_world_size(group)))
     for unit in units:
-        if between is None:
+        if between is None and not alone:
             unit.module.set_custom_reduce_scatter(_ReduceScatter(exchange, unit))
         else:
             unit.module.set_all_reduce_hook(exchange.between(unit))
         if parameter_wire is not None:
             unit.module.set_custom_all_gather(_AllGather(shards, parameter_wire))
+    exchange.follow(model)
     return exchange
 
 
@@ -88,32 +103,59 @@ class FSDPExchange(LoopExchange):
     """A method driven by FSDP2. A step is a backward pass that synchronises (`set_requires_gradient_sync`).
 
     FSDP2 takes what a module's reduce-scatter returns at once, so that every module's exchange ends in its call. Calls
-    come in the order of backward, equal on all ranks.
+    come in the order of backward, equal on all ranks. FSDP2 says when backward ends: of nested ones, as those of
+    reentrant checkpoints, when the outermost does.
     """
 
     _under_way = False
 
     def average(self, gradients: Sequence[NamedTensor]) -> None:
         """Put the average into these tensors; with the first ones of a backward pass, begin a step."""
-        if not self._under_way:
-            self._under_way = True
-            self._begin_step()
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # after FSDP2's own, which is first
-        with torch.autocast(gradients[0].tensor.device.type, enabled=False):
+        with as_ever(gradients[0].tensor.device):
+            if not self._under_way:
+                self._begin_step()
+                self._under_way = True
             self.synchronisation.bucket(gradients).wait()
 
-    def _finish(self) -> None:
-        self._under_way = False
-        self._end_step(sharded=True)
+    def follow(self, model: FSDPModule) -> None:
+        """Look at the model before each forward, and learn of the end of each backward."""
+        states = [part._get_fsdp_state() for part in model.modules() if isinstance(part, FSDPModule)]  # type: ignore[attr-defined]
+        for state in states:
+            state._root_post_backward_final_callback = self._ends(state._root_post_backward_final_callback)
+        root = states[0]
+
+        def check() -> None:
+            if torch._C._current_graph_task_id() != -1:  # a checkpoint computes forward again
+                return
+            if root._state_ctx.post_backward_final_callback_queued:
+                raise UserError("model: its last backward failed; call model.reset_iter_state() to go on after it")
+            if root._is_root is False:
+                raise UserError("model: is a part of a larger FSDP2 model; call compress on the whole one")
+            self._under_way = False  # of a backward that failed
+            self._check()
+
+        model.register_forward_pre_hook(Guard(check), prepend=True)  # type: ignore[attr-defined]
+
+    def _ends(self, fsdp_ends: Callable[[], None]) -> Callable[[], None]:
+        def callback() -> None:
+            fsdp_ends()
+            if self._under_way:
+                self._under_way = False
+                with as_ever(self._device):
+                    self._end_step(sharded=True)
+
+        return callback
 
     def between(self, unit: _Unit) -> Callable[[Tensor], None]:
         """The hook for what a rank holds after the reduce-scatter within its island."""
 
         def average(held: Tensor) -> None:
-            unit.check(held.numel(), shares=1)
-            parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(held)]
-            self.average(parts)
-            self._averaged(parts, held)
+            own = real(held)
+            unit.check(own.numel(), shares=1)
+            parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(own)]
+            if parts:
+                self.average(parts)
+                self._averaged(parts, own)
 
         return average
 
@@ -123,7 +165,8 @@ class _Held:
     """A parameter of a unit: `rows` for every rank, of which the last ones may have fewer."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  #: of a complex one, real and imaginary parts are the last dimension
+    dtype: torch.dtype
     rows: int
     own: slice  #: what this rank has of the flattened parameter
 
@@ -182,6 +225,7 @@ class _ReduceScatter(ReduceScatter):
             raise UserError(
                 f"FSDP2 asks for the reduction {op}, and a method only averages; leave set_gradient_divide_factor out"
             )
+        input_tensor, output_tensor = real(input_tensor), real(output_tensor)
         unit.check(input_tensor.numel(), ranks)
         by_rank, at, whole = input_tensor.view(ranks, -1), 0, []
         for p in unit.parameters:
@@ -212,6 +256,38 @@ class _AllGather(AllGather):
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> None:
         gather(output_tensor, input_tensor, self._comm, self._wire)
+
+
+def _trained(model: Any, others: Collection[Hashable]) -> Trained:
+    """By name, and whether FSDP2 has it: a parameter is another object while it is gathered."""
+    has = {id(getattr(p, form, None)) for group in _groups(model) for p in group.fsdp_params for form in FORMS}
+    named = ((plain_name(name), parameter) for name, parameter in model.named_parameters())
+    return {name: (name, id(p) in has) for name, p in named if p.requires_grad and name not in others}
+
+
+def _beliefs(model: FSDPModule, units: Sequence[_Unit]) -> Beliefs:
+    sharded = {p.name for unit in units for p in unit.parameters}
+    others = _trained(model, set()).keys() - sharded  # FSDP2 leaves them alone, as we do
+    return Beliefs(
+        {name: (name, True) for name in sharded},
+        lambda: _trained(model, others),
+        "set requires_grad, and whatever else changes parameters, before compress is called; afterwards, call "
+        "fully_shard and compress on a new model",
+    )
+
+
+def _groups(model: Any) -> list[Any]:
+    """What FSDP2 shards as one, in the model's order."""
+    parts = [part for part in model.modules() if isinstance(part, FSDPModule)] if isinstance(model, FSDPModule) else []  # type: ignore[attr-defined]
+    return [group for part in parts for group in part._get_fsdp_state()._fsdp_param_groups]
+
+
+def _shares(model: Any) -> tuple[dist.ProcessGroup, torch.device] | None:
+    """The ranks that share a model of FSDP2, and its device."""
+    found = [
+        (g.mesh_info.shard_process_group, g.device) for g in _groups(model) if isinstance(g.mesh_info, FSDPMeshInfo)
+    ]
+    return found[0] if found else None
 
 
 def _units(model: Any) -> list[_Unit]:
@@ -246,9 +322,13 @@ def _of(module: FSDPModule, group: Any, names: dict[int, str]) -> list[_Unit]:
             f"FSDP2 module of {label}: shards another dimension than the first; leave shard_placement_fn out"
         )
     ranks, rank = mesh.shard_mesh_size, mesh.shard_mesh_rank
-    shapes = {names[id(p.sharded_param)]: tuple(p._orig_size) for p in trained}
+    kinds = {plain_name(names[id(p.sharded_param)]): p.sharded_param.dtype for p in trained}
+    sizes = [(*p._orig_size, 2) if p.sharded_param.dtype.is_complex else tuple(p._orig_size) for p in trained]
+    shapes = dict(zip(kinds, sizes, strict=True))
     own = cut_rows(shapes, ranks).ranges[rank]
-    held = tuple(_Held(name, shape, -(-shape[0] // ranks), slice(*own[name])) for name, shape in shapes.items())
+    held = tuple(
+        _Held(name, shape, kinds[name], -(-shape[0] // ranks), slice(*own[name])) for name, shape in shapes.items()
+    )
     return [_Unit(module, group.device, mesh.shard_process_group, held)]
 
 

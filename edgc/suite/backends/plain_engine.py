@@ -175,7 +175,7 @@ class PlainEngine(Engine):
                 name: {what: local(value) for what, value in self.optimizer.state[parameter].items()}
                 for name, parameter in self._named.items()
             },
-            "exchange": self.hook.state_dict(),
+            "exchange": self.hook.own_state(),
             "rng": torch.get_rng_state(),
         }
 

@@ -104,7 +104,7 @@ class Run:
     @property
     def residuals(self) -> dict[str, Tensor]:
         assert self.exchange is not None
-        return self.exchange.state_dict()["exchange"]["aggregator"]["residuals"]
+        return self.exchange.own_state()["exchange"]["aggregator"]["residuals"]
 
     @property
     def num_buckets(self) -> int:
