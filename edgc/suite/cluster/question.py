@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class Question:
         return {**self.parallel, "pipeline": 1}
 
     def _experiment(self, configs: Path) -> Experiment | None:
-        every = (load(Experiment, name, configs) for name in available(Experiment, configs))
+        every = (_experiment(name, configs) for name in available(Experiment, configs))
         return next((e for e in every if self.model in e.models and e.cluster == self.cluster), None)
 
     def _machines(self, configs: Path) -> Cluster:
@@ -144,6 +145,11 @@ class Question:
         if self.link is not None:
             machines = _linked(machines, bits_per_second(self.link) / 1e9)
         return machines if nodes is None else machines.model_copy(update={"nodes": nodes})
+
+
+@cache  # the page asks for all of them at every model and cluster
+def _experiment(name: str, configs: Path) -> Experiment:
+    return load(Experiment, name, configs)
 
 
 def _with_defaults(given: dict[str, int], model: Model, cluster: Cluster) -> dict[str, int]:
