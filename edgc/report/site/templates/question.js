@@ -32,10 +32,10 @@ if (form) {
   }
 
   function sentence(each, margin, lead) {
-    const line = element("div");
+    const line = element("p");
     line.append(element("span", verdict(each), `chip ${kinds[verdict(each)]}`), ` ${each.title} is ${lead}: it saves ${percent(each.low)} to ${percent(each.high)} of the time and ${below(each)}. `);
-    line.append(`Loss: ${each.known.verdict[margin]}.`, lines(each.known.evidence));
-    return line;
+    line.append(`Loss: ${each.known.verdict[margin]}.`);
+    return [line, lines(each.known.evidence)];
   }
 
   function table(choices, margin) {
@@ -100,9 +100,9 @@ if (form) {
     const [model, cluster, nodes] = key.split("|");
     const choices = read(found, data.known[[model, cluster, nodes].join("|")]);
     const [safe, fastest] = choose(choices, margin);
-    if (safe) out.append(sentence(safe, margin, safe.known.near[margin] ? "the fastest that is known to keep the loss" : "the fastest that keeps the loss where that was measured, which is not at this size and length"));
+    if (safe) out.append(...sentence(safe, margin, safe.known.near[margin] ? "the fastest that is known to keep the loss" : "the fastest that keeps the loss where that was measured, which is not at this size and length"));
     else out.append(element("p", "No method is known to keep the loss so closely."));
-    if (fastest && fastest !== safe) out.append(sentence(fastest, margin, "the fastest of all"));
+    if (fastest && fastest !== safe) out.append(...sentence(fastest, margin, "the fastest of all"));
     out.append(element("p", `Forecast for ${found.layout}, with ${found.source} rates. Nothing was measured on such a cluster.`, "sure"), command(found.command));
     place.append(table(choices, margin));
   }
