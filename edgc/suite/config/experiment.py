@@ -17,7 +17,7 @@ from edgc.suite.config.cluster import Cluster, Parallel
 from edgc.suite.config.corpus import Corpus
 from edgc.suite.config.judgement import Judgement, Seeds, UntilDecided
 from edgc.suite.config.model import Model
-from edgc.suite.config.run import RunSpec
+from edgc.suite.config.run import LOOP, Loop, RunSpec
 from edgc.suite.config.simulation import Simulation
 from edgc.suite.config.task import Task
 from edgc.suite.config.timing import UNSHAPED, Timing
@@ -66,11 +66,7 @@ class Experiment(Named):
         description="train: every run to its end; time: all methods in turn in one launch, for the time of a step; "
         "simulate: the cluster model",
     )
-    loop: Literal["megatron", "ddp", "stacked"] = Field(
-        "megatron",
-        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full; stacked: "
-        "all replicas in one process",
-    )
+    loop: Loop = LOOP
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
     methods: tuple[str, ...] = Field(
         min_length=1, description="Files in configs/methods, or variants: of this file, or else in configs/variants"

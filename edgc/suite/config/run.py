@@ -19,6 +19,15 @@ from edgc.suite.config.corpus import Corpus
 from edgc.suite.config.model import Model
 from edgc.suite.config.training import Training
 
+Loop = Literal["megatron", "ddp", "stacked"]
+#: What trains, in a run and in an experiment.
+LOOP: Any = Field(
+    "megatron",
+    description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
+    "DistributedDataParallel, or under FSDP2 if training.shard is full; stacked: all data-parallel replicas in one "
+    "process, for losses and bytes, not for times",
+)
+
 
 class RunSpec(Settings):
     """Everything one training run depends on."""
@@ -30,12 +39,7 @@ class RunSpec(Settings):
     parallel: Parallel
     training: Training
     seed: int = Field(ge=0, description="Seed of initialisation, data order and methods")
-    loop: Literal["megatron", "ddp", "stacked"] = Field(
-        "megatron",
-        description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, or under FSDP2 if training.shard is full; stacked: all data-parallel replicas in one "
-        "process, for losses and bytes, not for times",
-    )
+    loop: Loop = LOOP
 
     def refusals(self) -> Iterator[str]:
         p, t = self.parallel, self.training
