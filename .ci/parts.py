@@ -25,6 +25,7 @@ PARTS = {
     "kernels": (
         "edgc/core/ops/", "edgc/tools/dry/compilation.py", "edgc/tools/dry/traffic.py", "tests/ops/", "tests/compiled/",
     ),
+    "test-browser": ("edgc/report/site/", "edgc/report/pictures.py", "edgc/report/vega.py", "tests/browser/"),
     "test-lab": (*RUNS, *LAB),
 }  # fmt: skip
 DAY = 24 * 60 * 60

@@ -18,8 +18,6 @@ CHROMIUM = next(
 WIDTHS = {"phone": (390, 844), "desk": (1280, 800)}
 LONGEST = 120_000  #: milliseconds: a guard against hangs
 
-if os.environ.get("CI"):
-    pytest.skip("browser tests do not run in CI", allow_module_level=True)
 if CHROMIUM is None:
     pytest.skip("there is no Chromium; on Debian: apt install chromium", allow_module_level=True)
 pytest.importorskip("playwright", reason="no driver; pip install -e .[browser]")
