@@ -140,7 +140,7 @@ def _of(file: AtScale, method: Method, alike: set[str], regime: Regime) -> Cited
     """A source's nearest number of a method, or else of one near to it; controlled ones first."""
     name = method.name.removesuffix("_overlap")
     near = [each for each in file.gaps if name in (each.method, each.family) or each.method in alike]
-    found = [*(_cited(each, file, name) for each in near), *_by_laws(file, name, regime)]
+    found = [*(_cited(each, file, name) for each in near), *by_laws(file, name, regime)]
     return min(
         found, key=lambda each: (bool(each.other), not each.controlled, _distance(regime, each)), default=None
     )  # fmt: skip
@@ -156,8 +156,8 @@ def _cited(gap: PublishedGap, file: AtScale, name: str) -> Cited:
     )  # fmt: skip
 
 
-def _by_laws(file: AtScale, name: str, regime: Regime) -> Iterator[Cited]:
-    """What its law of as many replicas says; outside the sizes that it covers nothing is judged by it."""
+def by_laws(file: AtScale, name: str, regime: Regime) -> Iterator[Cited]:
+    """What a source's law of as many replicas says; outside the sizes that it covers nothing is judged by it."""
     losses = [law for law in file.laws if law.predicts == "loss" and not law.many]
     dense = next((law for law in losses if law.method == "dense"), None)
     if dense is None or regime.parameters is None:

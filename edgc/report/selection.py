@@ -31,6 +31,7 @@ TABLES: Names = {
     "expenses": {"layout_costs": NAMED, "method_costs": NAMED},
     "adaptation": {"adaptation": NAMED},
     "comparisons": {"credit": NAMED, "replicas": NAMED},
+    "rungs": {"ladder": NAMED},
     "choice": {"choice": NAMED},
     "links": {"links": TIME, "links_bytes": TIME, "links_conditions": TIME},
     "predicted": {"predicted": PREDICTED},
@@ -50,6 +51,7 @@ FIGURES: Names = {
         "sampling_time": NAMED,
         "sampling_error": NAMED,
     },
+    "gaps_by_regime": dict.fromkeys(("gap_by_size", "gap_by_steps", "gap_by_tokens"), NAMED),
     "loss_gaps": {"gap_bytes": NAMED, "gap_replicas": NAMED, "parts": NAMED},
     "fronts": {"pareto_bytes": NAMED, "pareto_seconds": NAMED, "gap_on_links": NAMED},
     "gradient_matrices": dict.fromkeys(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,8 @@ import pandas as pd
 from edgc.report.collect import NOT_RUN, pooled_frames
 from edgc.report.frames import Frames
 from edgc.report.reference_values import TAGC, Reference, load_reference
-from edgc.suite.config import CONFIGS, Experiment, load_experiment
+from edgc.report.regime import regime_of
+from edgc.suite.config import CONFIGS, Experiment, RunSpec, load_experiment
 
 #: Steps at the start of a run that no timing counts: they pay for first touches of memory, thread pools,
 #: connections and, on GPUs, compilation and autotuning. Five is past all of them in every run seen so far.
@@ -48,6 +49,8 @@ class Study:
     replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
     """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
+    rungs: Sequence[tuple[pd.DataFrame | None, pd.DataFrame]] = ()
+    """Of each of `judgement.rungs_from`, and of this experiment (None): table `accuracy`, and `regimes` of its runs"""
     curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
 
 
@@ -62,10 +65,27 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
         for name in loaded.judgement.replicas_from
         if (table := _published(published / name / ACCURACY)) is not None
     }
+    rungs = [
+        (table, regimes(load_experiment(name, configs).runs(configs)))
+        for name in loaded.judgement.rungs_from
+        if (table := _published(published / name / ACCURACY)) is not None
+    ]
+    rungs += [(None, regimes(loaded.runs(configs)))] if loaded.mode == "train" else []
     gaps, curves = (
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )
-    return Study(loaded, frames, paper, gaps, elsewhere, others, curves)
+    return Study(loaded, frames, paper, gaps, elsewhere, others, rungs, curves)
+
+
+def regimes(specs: Iterable[RunSpec]) -> pd.DataFrame:
+    """A row per model and method: its `Regime`, `shared_by` (replicas that share a global batch) and `lr`."""
+    found = {(spec.model.name, spec.method.name): spec for spec in specs}
+    rows = [
+        {"model": model, "method": method, "shared_by": spec.parallel.data, "lr": spec.training.lr}
+        | asdict(regime_of(spec))
+        for (model, method), spec in found.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def pooled(study: Study) -> Study:

@@ -105,7 +105,7 @@ def answer():
 def published_gaps():
     """The published tables that the experiment takes loss gaps from, as far as they were published."""
     judgement = EXPERIMENT.judgement
-    sources = judgement.gaps_from + judgement.replicas_from
+    sources = judgement.gaps_from + judgement.replicas_from + judgement.rungs_from
     paths = [f"results/published/{source}/tables/accuracy.csv" for source in sources]
     return [path for path in paths if os.path.exists(path)]
 

@@ -381,6 +381,7 @@ def _sources_refused(experiment: Experiment, configs: Path) -> Iterator[str]:
     degrees = {experiment.parallel.data: experiment.name}
     sources = [("gaps_from", each) for each in judgement.gaps_from]
     sources += [("replicas_from", each) for each in judgement.replicas_from]
+    sources += [("rungs_from", each) for each in judgement.rungs_from]
     for setting, named in sources:
         where = f"judgement.{setting} {shown(named)}"
         if named not in known:

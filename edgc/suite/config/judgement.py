@@ -32,6 +32,11 @@ class Judgement(Settings):
         description="For table `replicas`: experiments that train the same with other degrees of data parallelism; "
         "their published tables `accuracy` are read",
     )
+    rungs_from: tuple[str, ...] = Field(
+        (),
+        description="For table `ladder`: experiments that train the same methods at other sizes, lengths, batches or "
+        "numbers of replicas; their published tables `accuracy` are read",
+    )
     controls: dict[str, str] = Field(
         {},
         description="For tables `adaptation` and `credit`: methods, each with the one that it is held against, as it "

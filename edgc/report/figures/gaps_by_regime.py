@@ -1,0 +1,132 @@
+"""Loss gaps against the regime: sizes, steps and tokens a parameter, beside what others published and their laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from edgc.report import vega
+from edgc.report.at_scale import at_scale
+from edgc.report.figure import Figure
+from edgc.report.figures.by_hardware import looks_of
+from edgc.report.nearest import JUDGED
+from edgc.report.study import Study
+from edgc.report.tables.rungs import LADDER
+from edgc.report.vega import Layer, View
+
+REGIME = ["parameters", "tokens_a_parameter", "steps", "batch", "replicas", "period"]
+COLUMNS = ["kind", "panel", "model", "method", "title", *REGIME, "pairs", "gap", "gap_low", "gap_high", "source"]
+HOVER = {"Method": "title", "Loss gap (nats)": "gap", "Parameters": "parameters", "Steps": "steps"}
+HOVER |= {"Tokens a parameter": "tokens_a_parameter", "n (pairs of seeds)": "pairs", "Source": "source"}
+OURS, THEIRS, LAW = "ours", "published", "law"
+EVERY, LOCAL = "exchange in every step", "local steps"
+FEW, MANY = 2, 8  #: replicas between which a law's band lies
+
+
+def _ours(study: Study) -> pd.DataFrame:
+    """Rows of table `ladder` that have a gap, of the number of replicas that most have."""
+    table = LADDER.build(study)
+    if table.empty:
+        return table.reindex(columns=COLUMNS)
+    usual = table["shared_by"].mode().iloc[0]
+    rows = table[(table["verdict"] != "baseline") & table["gap"].notna() & (table["shared_by"] == usual)]
+    local = rows.groupby("method")["period"].transform("max").notna()
+    return rows.assign(kind=OURS, source="measured here", panel=np.where(local, LOCAL, EVERY))
+
+
+def _by_size(study: Study) -> Iterator[pd.DataFrame]:
+    """Of every method and size the row of most tokens and steps; what others published; laws."""
+    rows = _ours(study).sort_values(["tokens_a_parameter", "steps"])
+    yield rows.groupby(["model", "method"], as_index=False, sort=False).last()
+    told = rows.drop_duplicates("method").set_index("method")
+    for file in (file for file in at_scale() if file.kind in JUDGED):
+        theirs = [gap for gap in file.gaps if gap.controlled and gap.method in told.index]
+        for gap in theirs:
+            row = told.loc[gap.method]
+            own = {axis: getattr(gap.regime, axis) for axis in REGIME}
+            said = {"kind": THEIRS, "method": gap.method, "title": row["title"], "panel": row["panel"]}
+            yield pd.DataFrame([said | own | {"gap": gap.gap, "source": f"{file.source}, {gap.where}"}])
+        laws = [law for law in file.laws if law.predicts == "loss"]
+        dense = next((law for law in laws if law.method == "dense" and not law.many), None)
+        for name in told.index.intersection([law.method for law in laws]):
+            own = {law.replicas: law for law in laws if law.method == name}
+            if dense is None or not {FEW, 4, MANY} <= own.keys():
+                continue
+            sizes = np.geomspace(rows["parameters"].min(), own[4].largest, 40)
+            few, middle, many = ([own[m].at(n) - dense.at(n) for n in sizes] for m in (FEW, 4, MANY))
+            said = {"kind": LAW, "method": name, "title": told.loc[name, "title"], "panel": told.loc[name, "panel"]}
+            numbers = {"parameters": sizes, "gap": middle, "gap_low": few, "gap_high": many}
+            yield pd.DataFrame(numbers).assign(**said, replicas=4, source=f"{file.source}, {own[4].where}")
+
+
+def _by_steps(study: Study) -> pd.DataFrame:
+    """Every row, a panel a size; a line's batch is the one that most of its method's rows have."""
+    rows = _ours(study)
+    usual = rows.groupby(["model", "method"])["batch"].transform(lambda batch: batch.mode().iloc[0])
+    return rows.assign(panel=rows["model"], kind=np.where(rows["batch"] == usual, OURS, "another batch"))
+
+
+def _by_tokens(study: Study) -> pd.DataFrame:
+    """Rows of about as many steps as others with other tokens a parameter, a panel each."""
+    rows = _ours(study)
+    about = rows["steps"].astype(float).map(lambda steps: round(np.log2(steps)))
+    several = rows.groupby(about)["tokens_a_parameter"].transform("nunique") > 1
+    ends = rows.groupby(about)["steps"].transform(lambda own: "–".join(map(str, sorted({own.min(), own.max()}))))
+    return rows[several].assign(panel=ends[several] + " steps")
+
+
+def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
+    x = vega.axis(along, title, log=True, unit="" if along != "parameters" else " ")
+    y = vega.axis("gap", "loss gap to dense (nats/token)", type="symlog", constant=0.02, ticks=TICKS)
+    rows = data.assign(label=data["title"]).sort_values([along], kind="stable")
+    looks = looks_of(rows)
+    ours = rows[rows["kind"] == OURS]
+    layers: list[Layer] = [*vega.at("y", y, 0)]
+    for _, law in rows[rows["kind"] == LAW].groupby("method"):
+        layers += vega.lines(law, looks, x, y, {}, ("gap_low", "gap_high"), marks=False, width=1)
+    layers += vega.spread(ours.dropna(subset=["gap_low"]), looks, x, y, "y", "gap_low", "gap_high")
+    layers += vega.lines(ours, looks, x, y, HOVER)
+    hollow = rows[~rows["kind"].isin((OURS, LAW))]
+    return [View([*layers, *(vega.points(hollow, looks, x, y, HOVER, fill="white") if len(hollow) else [])], 320)]
+
+
+TICKS = (-0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+MARKS = {
+    "Point": "mean over seeds of the loss less dense's of the same rung, with its 95 % confidence interval where there "
+    "are several seeds; each method at its own best learning rate",
+    "Scale": "linear about 0, logarithmic from a few hundredths on",
+}
+GAP_BY_SIZE = Figure(
+    "Loss gap by size",
+    "What compression costs in loss at every size: ours at the most tokens and steps of a size, beside published gaps.",
+    MARKS
+    | {
+        "Hollow": "published by others, by their own baseline; of a replication or the authors, controlled",
+        "Thin line": "a law that its authors fitted at 35M parameters and more, carried down: M = 4, with a band from "
+        "M = 2 to M = 8",
+    },
+    _by_size,
+    lambda data: _draw("parameters", "parameters", data),
+    COLUMNS,
+    panel=lambda data: data["panel"],
+)
+GAP_BY_STEPS = Figure(
+    "Loss gap by steps",
+    "What compression costs in loss after few steps and many, at every size.",
+    MARKS | {"Hollow": "another batch, so that as many tokens take other steps"},
+    _by_steps,
+    lambda data: _draw("steps", "optimizer steps", data),
+    COLUMNS,
+    panel=lambda data: data["panel"],
+)
+GAP_BY_TOKENS = Figure(
+    "Loss gap by tokens a parameter",
+    "What compression costs in loss at few tokens a parameter and many, in about as many steps.",
+    MARKS | {"Read": "a flat line: it is not the tokens that decide"},
+    _by_tokens,
+    lambda data: _draw("tokens_a_parameter", "tokens a parameter", data),
+    COLUMNS,
+    panel=lambda data: data["panel"],
+)

@@ -1,0 +1,103 @@
+"""Table `ladder` and its figures: one method at several sizes, steps and numbers of replicas, beside published gaps."""
+
+from dataclasses import asdict, replace
+
+import pandas as pd
+import pytest
+
+from edgc.report.at_scale import at_scale
+from edgc.report.figures.gaps_by_regime import GAP_BY_SIZE, GAP_BY_STEPS, GAP_BY_TOKENS
+from edgc.report.regime import Regime
+from edgc.report.study import Study, regimes
+from edgc.report.tables import accuracy
+from edgc.report.tables.rungs import LADDER
+from edgc.suite.config import load_experiment
+from tests.fixtures.pictures import legend
+from tests.fixtures.studies import run, study
+
+LOSSES = {"dense": (5.0, 5.02, 5.04), "topk": (5.3, 5.322, 5.338), "diloco": (5.6, 5.62, 5.64)}
+SIZE = 10_000_000
+
+
+def trained(less: float, seeds: int = 3) -> Study:
+    """Some seeds of each method; `less`: by how much every gap is smaller."""
+    runs = []
+    for method, losses in LOSSES.items():
+        for seed, loss in list(enumerate(losses, 1))[:seeds]:
+            known = run("dense" if method == "diloco" else method, seed=seed)
+            gained = less if method != "dense" else 0
+            runs.append(known | {"run_id": f"{method}-{seed}", "method": method, "title": method.title()})
+            runs[-1]["validation_loss"] = loss - gained
+    return study(runs)
+
+
+def regime(steps: int, batch: int = 1000, size: int = SIZE, many: int = 4) -> pd.DataFrame:
+    """Rows as `regimes` gives them."""
+    alike = {"model": "m", "shared_by": many, "lr": 2e-3}
+    on = asdict(Regime(size, steps * batch / size, steps, batch))
+    every = [alike | on | {"method": method} for method in ("dense", "topk")]
+    return pd.DataFrame([*every, alike | on | {"method": "diloco", "replicas": many, "period": 30}])
+
+
+@pytest.fixture
+def ladder() -> Study:
+    """This experiment has many steps; below it are few steps, about as many on a larger batch, and eight replicas."""
+    rungs = [
+        (accuracy.build(trained(0.0)), regime(600)),
+        (accuracy.build(trained(0.1, seeds=1)), regime(550, batch=4000)),
+        (accuracy.build(trained(0.2)), regime(6000, many=8)),
+        (None, regime(6000)),
+    ]
+    return replace(trained(0.29), rungs=rungs)
+
+
+def test_every_rung_has_its_gaps_and_regime(ladder: Study) -> None:
+    table = LADDER.build(ladder).set_index(["method", "steps", "shared_by"])
+    assert table.loc[("topk", 600, 4), "gap"] == pytest.approx(0.3)
+    assert table.loc[("topk", 6000, 4), "gap"] == pytest.approx(0.01)
+    assert table.loc[("diloco", 6000, 8), ["replicas", "period"]].tolist() == [8, 30]
+    assert table["tokens_a_parameter"].round(2).tolist() == sorted(table["tokens_a_parameter"].round(2))
+    shown = LADDER.present(table.reset_index()).set_index("Method")
+    alone = "Gap, 10M, 0.22 tokens a parameter, 550 × 4k, 4 replicas"
+    assert shown.loc["Topk", alone] == "+0.2000 at 0.002", "a single seed has no interval"
+
+
+def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> None:
+    said = LADDER.words(LADDER.build(ladder)).splitlines()
+    topk = next(line for line in said if line.startswith("Topk"))
+    assert topk.index("worse at 10M, 0.06") < topk.index("worse at 10M, 0.6 tokens a parameter, 6000 × 1k, 8")
+    assert "preserved at 10M, 0.6 tokens a parameter, 6000 × 1k, 4 replicas (+0.0100" in topk
+    laws = {law.method: law for file in at_scale() for law in file.laws if law.replicas == 4 or law.method == "dense"}
+    law = laws["diloco"].at(SIZE) - laws["dense"].at(SIZE)
+    assert any("Diloco, M = 4, H = 30" in line and f"says {law:+.3f}" in line for line in said)
+
+
+def test_figures_show_ours_published_ones_and_the_law(ladder: Study) -> None:
+    data = GAP_BY_SIZE.build(ladder)
+    ours = data[data["kind"] == "ours"].set_index("method")
+    assert ours["steps"].tolist() == [6000, 6000], "of a size the row of most tokens"
+    assert ours.loc["diloco", "panel"] == "local steps"
+    known = [gap for file in at_scale() for gap in file.gaps if gap.method == "diloco" and gap.controlled]
+    assert 10 < (data["kind"] == "published").sum() <= len(known) + 20
+    law = data[(data["kind"] == "law") & (data["parameters"] == SIZE)]
+    assert len(law) > 0
+    assert ((law["gap_low"] < law["gap"]) & (law["gap"] < law["gap_high"])).all()
+    assert legend(GAP_BY_SIZE.draw(data[data["panel"] == "local steps"])) == ["Diloco"]
+
+
+def test_steps_and_tokens_are_told_apart(ladder: Study) -> None:
+    steps, tokens = GAP_BY_STEPS.build(ladder), GAP_BY_TOKENS.build(ladder)
+    assert steps.groupby("kind")["steps"].unique().map(sorted).to_dict() == {
+        "another batch": [550],
+        "ours": [600, 6000],
+    }
+    assert tokens["panel"].unique().tolist() == ["550–600 steps"], "one length alone says nothing of tokens"
+    assert legend(GAP_BY_STEPS.draw(steps)) == legend(GAP_BY_TOKENS.draw(tokens)) == ["Topk", "Diloco"]
+
+
+def test_an_experiment_alone_has_its_own_rung() -> None:
+    """Without others' tables; a run's regime is its spec's."""
+    own = regimes(load_experiment("smoke").runs())
+    assert own[["parameters", "lr"]].notna().all(axis=None)
+    assert (own["shared_by"] == 2).all()
+    assert LADDER.build(trained(0.0)).empty, "a study of no experiment's file has none"
