@@ -144,3 +144,23 @@ def test_a_long_side_is_summed_over_in_pieces(rank: int) -> None:
         basis, out = normal(len(whole), rank, seed=5), nan(whole.shape[1], rank)
         project([whole], [basis], [out])
         close(out, whole.double().mT @ basis.double(), TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("error_dtype", [torch.float32, None], ids=str)
+def test_a_transposed_matrix_beside_others_gives_the_same(error_dtype: torch.dtype | None) -> None:
+    def run(turn: bool) -> list[Tensor]:
+        grads = [normal(m, n) for m, n, _ in SHAPES]
+        errors = [None if error_dtype is None else normal(m, n, seed=1) for m, n, _ in SHAPES]
+        for i in range(0, len(SHAPES), 2) if turn else ():
+            grads[i] = grads[i].mT.contiguous().mT
+            errors[i] = None if (error := errors[i]) is None else error.mT.contiguous().mT
+        factors, outs = [normal(n, r, seed=2) for _, n, r in SHAPES], [nan(m, r) for m, _, r in SHAPES]
+        wholes = encode(grads, errors, factors, outs)
+        rights = [nan(n, r) for _, n, r in SHAPES]
+        project(wholes, outs, rights)
+        lefts, others = [normal(m, r, seed=3) for m, _, r in SHAPES], [normal(n, r, seed=4) for _, n, r in SHAPES]
+        decode(lefts, others, wholes, grads, errors, 0, [0] * len(SHAPES))
+        return [*outs, *rights, *grads, *(error for error in errors if error is not None)]
+
+    for found, wanted in zip(run(turn=True), run(turn=False), strict=True):
+        close(found, wanted.double(), 1e-4)

@@ -56,11 +56,9 @@ def _state_bytes(aggregator: Aggregator) -> int:
 
 
 def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: torch.dtype) -> int:
-    """Bytes of warm factors of what now travels dense: kept, for when it is compressed again."""
-    if "factors" not in aggregator.state_dict():
-        return 0
-    factors = aggregator.state_dict()["factors"]
-    return sum(t.numel() * t.element_size() for n, t in factors.items() if amounts[n] is DENSE)
+    """Bytes of warm factors and metrics of what now travels dense: kept, for when it is compressed again."""
+    kept = [t for kind in ("factors", "metric") for t in aggregator.state_dict().get(kind, {}).items()]
+    return sum(t.numel() * t.element_size() for n, t in kept if amounts[n] is DENSE)
 
 
 @every_case

@@ -9,7 +9,7 @@ from edgc.core.aggregators.aggregator import Pending, WireDtype, compute_dtype
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
-from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload
+from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, matmuls
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
 
@@ -23,9 +23,15 @@ class FactorMean:
     different in size as its matrix's singular values, and a scale for several would round the small ones to zero.
     """
 
-    def __init__(self, wire_dtype: WireDtype, integers: FactorWire | None, block: int) -> None:
-        """block: elements that share a scale. Without `integers` factors travel in `wire_dtype`, as what is dense."""
+    def __init__(
+        self, wire_dtype: WireDtype, integers: FactorWire | None, block: int, rotation: bool = False
+    ) -> None:  # fmt: skip
+        """block: elements that share a scale. Without `integers` factors travel in `wire_dtype`, as what is dense.
+
+        rotation: of blocks, in integers (`Rotation`).
+        """
         self._wire_dtype: WireDtype = wire_dtype
+        self._block, self._rotation = block, Rotation(block) if rotation else None
         self._code = None if integers is None else BlockCode(int(integers.removeprefix("int")), block)
 
     @property
@@ -49,11 +55,15 @@ class FactorMean:
         places = [there for _, there in group.places]
         for factor, there in zip(factors, places, strict=True):
             _columns(whole, there, factor).copy_(factor)
+        if self._rotation is not None:
+            whole = self._rotation.there(whole)
         shots = two_shots([group], [whole], comm, last=last)
         beside = buffer[sum(factor.numel() for factor in factors) :]
         yield Pending(average(beside, comm, self._wire_dtype), next(shots))
         ((mean, error),) = yield from shots
         told = whole.sub_(error)
+        if self._rotation is not None:
+            mean, told = map(self._rotation.back, (mean, told))
         for factor, there in zip(factors, places, strict=True):
             factor.copy_(_columns(mean, there, factor))
         return [_columns(told, there, factor) for factor, there in zip(factors, places, strict=True)]
@@ -65,15 +75,47 @@ class FactorMean:
         if self._code is None:
             numel = sum(rows * rank for rows, rank in factors) + beside
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
-        shots = two_shots_workload([self._group(factors, ranks)], max(4, itemsize))
+        group = self._group(factors, ranks)
+        shots = two_shots_workload([group], max(4, itemsize))
         encode, mean = shots.phases
+        turn = () if self._rotation is None else (matmuls([(group.numel // self._block, self._block, self._block)]),)
         dense = Message("all_reduce", itemsize * beside)
-        first = Phase((*kernels, *encode.kernels), (dense, *encode.messages))
-        return Workload((first, mean), shots.decode)
+        first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
+        return Workload((first, mean), (*shots.decode, *turn, *turn))
 
     def _group(self, factors: Sequence[tuple[int, int]], ranks: int) -> Group:
         assert self._code is not None
         return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
+
+
+class Rotation:
+    """H diag(s) / √block of every block, for a Hadamard matrix H (Sylvester's) and random signs s: orthogonal.
+
+    It spreads what a block has in few elements over all of them, so that their scale fits them (QuIP, arXiv 2307.13304,
+    for weights; SDP4Bit, arXiv 2410.15526, for gradients).
+    """
+
+    def __init__(self, block: int) -> None:
+        """block: a power of two."""
+        self._block, self._matrix = block, torch.empty(0)
+
+    def there(self, flat: Tensor) -> Tensor:
+        """Of a buffer of whole blocks (numel,), a new one."""
+        return (flat.view(-1, self._block) @ self._to(flat)).view(-1)
+
+    def back(self, flat: Tensor) -> Tensor:
+        """Its inverse, up to rounding."""
+        return (flat.view(-1, self._block) @ self._to(flat).mT).view(-1)
+
+    def _to(self, like: Tensor) -> Tensor:
+        """diag(s) H / √block (block×block)."""
+        if self._matrix.dtype != like.dtype or self._matrix.device != like.device or not len(self._matrix):
+            hadamard = torch.ones(1, 1, dtype=torch.float64)
+            while len(hadamard) < self._block:
+                hadamard = torch.kron(hadamard, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64))
+            signs = torch.randint(2, (self._block, 1), generator=torch.Generator().manual_seed(self._block)) * 2 - 1
+            self._matrix = (signs * hadamard / self._block**0.5).to(like)
+        return self._matrix
 
 
 def _columns(flat: Tensor, there: slice, like: Tensor) -> Tensor:

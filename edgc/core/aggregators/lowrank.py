@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
 
@@ -13,6 +13,7 @@ from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTe
 from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
+from edgc.core.aggregators.row_column_metric import RowColumnMetric, weigh, weighted
 from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor
 from edgc.core.base.settings import younger
@@ -57,11 +58,32 @@ class LowRankSettings(RankedSettings):
         BLOCK,
         description="Elements of a factor's column that share a scale, for left_wire and right_wire",
     )
+    rotation: bool = younger(
+        False,
+        description="Rotate the blocks of factors that travel in integers by a Hadamard matrix with random signs, so "
+        "that no row of large gradients decides a block's scale; block is a power of two then",
+    )
+    metric: Literal["none", "adam"] = younger(
+        "none",
+        description="adam: the rank is chosen for the matrix with its rows and columns weighted as Adam would, by the "
+        "mean squares of past averages; none: for the matrix itself",
+    )
+    first_factor: Literal["left", "smaller"] = younger(
+        "left",
+        description="Which factor is averaged first and made orthonormal. left: P, as in the paper; smaller: that of "
+        "the shorter side, so that the long one travels in right_wire",
+    )
     orthogonalise: Literal["cholesky", "householder"] = Field(
         "cholesky",
         description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
         "Triton: Gram–Schmidt); householder: always",
     )
+
+    def refusals(self) -> Iterator[str]:
+        if self.rotation and self.left_wire is self.right_wire is None:
+            yield "rotation: needs factors in integers; set left_wire or right_wire, or leave it out"
+        if self.rotation and self.block & (self.block - 1):
+            yield f"block {self.block}: with rotation it must be a power of two; use {1 << self.block.bit_length()}"
 
     @property
     def tells_errors(self) -> bool:
@@ -74,7 +96,7 @@ class LowRankSettings(RankedSettings):
         exact_errors = not self.error_feedback or self.error_dtype == "fp32"
         lost = {
             Law.EXACT_AT_FULL_AMOUNT: rounded,
-            Law.LINEAR: rounded or self.wire_dtype != "fp32" or not exact_errors,
+            Law.LINEAR: rounded or self.metric != "none" or self.wire_dtype != "fp32" or not exact_errors,
             Law.CONSERVES: self.wire_dtype != "fp32" or not exact_errors,
         }
         return {law for law in super().laws if not lost[law]}
@@ -89,10 +111,13 @@ class LowRank(Ranked):
     holds what rounding lost, too. So it is with P in integers. With Q in integers rank i tells Qᵢ = Mᵢᵀ P̂ − eᵢ, with
     an error eᵢ of its own, and Eᵢ ← Mᵢ − P̂ Qᵢᵀ = (I − P̂ P̂ᵀ) Mᵢ + P̂ eᵢᵀ. The mean of all Qᵢ is Q, so nothing is
     lost. A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
+
+    With a `metric` both products are of diag(a) M diag(c) (see `RowColumnMetric`), and Ĝ is weighted back. With
+    `first_factor: smaller` a matrix with more rows than columns is exchanged as its transpose.
     """
 
     Settings = LowRankSettings
-    state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix"
+    state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric"
     payload_formula: ClassVar[str] = (
         "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
     )
@@ -101,8 +126,11 @@ class LowRank(Ranked):
         super().__init__(settings, seed, settings.wire_dtype, bf16_errors=settings.error_dtype == "bf16")
         self.state["factors"] = self._factors = WarmFactors(seed, settings.warm_start)
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
-        self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block)
-        self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block)
+        self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block, settings.rotation)
+        self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block, settings.rotation)
+        self._metric = RowColumnMetric() if settings.metric == "adam" else None
+        if self._metric is not None:
+            self.state["metric"] = self._metric
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         for tensor in tensors if self.keeps_factors else ():
@@ -113,27 +141,37 @@ class LowRank(Ranked):
         """Per matrix: M ← G + E; P ← mean M Q; P̂ ← orthonormalise(P); Q ← mean Mᵀ P̂; Ĝ ← P̂ Qᵀ; E ← M − Ĝ."""
         names, grads, errors, lefts = bucket.names, bucket.grads, bucket.errors, bucket.factors
         shapes = [(grad.shape[1], left.shape[1]) for grad, left in zip(grads, lefts, strict=True)]  # of Q, n×r
-        starts = self.starts(names, shapes, lefts[0], step)
+        rows, columns = ([], []) if self._metric is None else self._metric.weights(names, grads)
+        starts = weighted(self.starts(names, shapes, lefts[0], step), columns)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
+        weigh(lefts, rows)
         yield from self._left.average(lefts, bucket.wire, comm)
 
         bases = orthonormalise(lefts, self.settings.orthogonalise)
         wire, rights, _ = bucket.buffer("right", shapes, bases[0])
-        project(wholes, bases, rights)  # Q ← Mᵀ P̂
+        project(wholes, weighted(bases, rows), rights)  # Q ← Mᵀ P̂
+        weigh(rights, columns)
         means = self._right.average(rights, wire, comm, LastPending)
         sent = next(means)
         bucket.deliver_dense()  # meanwhile
         yield sent
         told = yield from means
+        self._factors.keep(dict(zip(names, rights, strict=True)))
+        for factors, sides in ((bases, rows), (rights, columns), (told, columns)):
+            weigh(factors, sides, back=True)
         if told and self.settings.error_feedback:
             keep_own(wholes, bases, differences(rights, told))
 
         # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
         seed, *streams = map(_crc, (f"{self.seed}/{step}", *names))
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
-        self._factors.keep(dict(zip(names, rights, strict=True)))
+        if self._metric is not None:
+            self._metric.see(names, bases, rights)
         if self.keeps_factors:
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
+
+    def turned(self, shape: Shape) -> bool:
+        return self.settings.first_factor == "smaller" and shape[0] > shape[1]
 
     def starts(self, names: Sequence[str], shapes: Sequence[tuple[int, int]], like: Tensor, step: int) -> list[Tensor]:
         """Q to begin with, of these shapes."""
@@ -158,6 +196,7 @@ class LowRank(Ranked):
     def factored(
         self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int, step: int | None
     ) -> Workload:
+        matrices = [(n, m, r) if self.turned((m, n)) else (m, n, r) for m, n, r in matrices]
         whole = sum(m * n for m, n, _ in matrices)
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
         # M ← G + E, M Q, a copy of what is dense
@@ -171,7 +210,8 @@ class LowRank(Ranked):
 
     def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
         error = 2 if self.settings.error_dtype == "bf16" else itemsize
-        return super().kept_bytes(shape, amount, error) + itemsize * shape[1] * amount
+        kept = super().kept_bytes(shape, amount, error) + itemsize * shape[not self.turned(shape)] * amount
+        return kept + (0 if self._metric is None else itemsize * sum(shape))
 
 
 def _crc(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -60,6 +61,10 @@ class Ranked(Mixed):
         """The dimension of a matrix that the factor has that travels first: 0 for left ones, m×r; 1 for right ones."""
         return 0
 
+    def turned(self, shape: Shape) -> bool:
+        """Whether a matrix of this shape is exchanged as its transpose, which is then what m and n are of."""
+        return False
+
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         ranks, dense = self.split(tensors, decision, comm)
         if not ranks:  # dense from the tensors' own memory
@@ -67,6 +72,10 @@ class Ranked(Mixed):
             return
         matrices = [t for t in tensors if t.name in ranks]
         errors = [self.residuals.memory(t) if self.settings.error_feedback else None for t in matrices]
+        for i, matrix in enumerate(matrices):
+            if self.turned((*matrix.tensor.shape,)):
+                error = errors[i]
+                matrices[i], errors[i] = replace(matrix, tensor=matrix.tensor.mT), None if error is None else error.mT
         bucket = FactorBucket(matrices, [*ranks.values()], errors, dense, self.buffers, self.side(step))
         yield from self.exchange_factors(bucket, comm, step)
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
@@ -96,9 +98,13 @@ def test_equals_the_algorithm_written_straight(left: str | None, right: str | No
 
 
 @pytest.mark.parametrize(("left", "right"), WIRES)
-def test_what_goes_in_comes_out_or_stays_in_the_residual(left: str | None, right: str | None) -> None:
+@pytest.mark.parametrize("options", [{}, {"metric": "adam", "first_factor": "smaller", "rotation": True}], ids=str)
+def test_what_goes_in_comes_out_or_stays_in_the_residual(
+    left: str | None, right: str | None, options: dict[str, Any]
+) -> None:
     """Over all steps: sum of the mean gradients = sum of the outputs + mean of the last residuals."""
-    ranks = exchanged(left_wire=left, right_wire=right)
+    ranks = exchanged(left_wire=left, right_wire=right, **options)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(ranks[0][0], ranks[1][0], strict=True))
     came_in = sum(gradient(rank, step) for rank in range(RANKS) for step in range(STEPS)) / RANKS
     went_out = sum(ranks[0][0]) + sum(residual for _, residual in ranks) / RANKS
     torch.testing.assert_close(went_out, came_in, rtol=0, atol=1e-11)  # type: ignore[arg-type]
@@ -127,3 +133,47 @@ def test_fewer_bits_lose_more_and_eight_lose_nearly_nothing() -> None:
     exact = lost(None, None)
     assert lost("int8", "int8") == pytest.approx(exact, rel=0.01)
     assert exact < lost(None, "int8") < lost(None, "int4") < lost(None, "int2")
+
+
+def test_a_tall_matrix_with_the_smaller_factor_first_is_its_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    wires = {"left_wire": "int8", "right_wire": "int4"}
+    tall = exchanged(first_factor="smaller", **wires)
+    straight = gradient
+    monkeypatch.setitem(globals(), "gradient", lambda rank, step: straight(rank, step).mT.contiguous())
+    wide = exchanged(**wires)
+    for (outputs, residual), (turned, other) in zip(tall, wide, strict=True):
+        assert torch.equal(torch.stack(outputs), torch.stack(turned).mT)
+        assert torch.equal(residual, other.mT)
+
+
+def test_a_rotation_keeps_what_one_large_element_would_round_away() -> None:
+    """As of a word embedding: in every block one row is a hundred times as large as the others."""
+    code, rotation = BlockCode(4, 128), Rotation(128)
+    values = torch.randn(64, 128, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values[:, 7] = 100
+    flat, small = values.view(-1), torch.arange(128) != 7
+
+    def lost(found: Tensor) -> float:
+        return float((found.view_as(values) - values)[:, small].norm() / values[:, small].norm())
+
+    def sent(flat: Tensor) -> Tensor:
+        return code.decode(code.encode(flat[None]), flat.numel(), flat.dtype)[0]
+
+    assert lost(rotation.back(rotation.there(flat))) < 1e-12
+    assert lost(rotation.back(sent(rotation.there(flat)))) < 0.6
+    assert lost(sent(flat)) > 0.99
+
+
+def test_a_metric_weights_rows_as_adam_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less of what Adam would do is lost where few rows are large, if the residual is not kept."""
+    straight = gradient
+    large = torch.where(torch.arange(M) < 6, 30.0, 1.0)[:, None]
+    monkeypatch.setitem(globals(), "gradient", lambda rank, step: large * straight(rank, step))
+
+    def lost(metric: str) -> float:
+        """At the last step, in the metric."""
+        output = exchanged(metric=metric)[0][0][-1]
+        wanted = sum(gradient(rank, STEPS - 1) for rank in range(RANKS)) / RANKS
+        return float(((output - wanted) / large).norm())
+
+    assert lost("adam") < lost("none")

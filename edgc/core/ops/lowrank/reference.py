@@ -23,12 +23,16 @@ def encode(
     """
     wholes = []
     for grad, error, factor, out in zip(grads, errors, factors, outs, strict=True):
-        whole, other = (grad, error) if error is None or error.dtype != factor.dtype else (error, grad)
-        if other is not None:
-            whole.add_(other)
+        whole = add(grad, error, factor.dtype)
         torch.mm(whole.to(factor.dtype), factor, out=out)
         wholes.append(whole)
     return wholes
+
+
+def add(grad: Tensor, error: Tensor | None, kind: torch.dtype) -> Tensor:
+    """M ← G + E, in the memory of E if that is of the factors' precision `kind`, else of G."""
+    whole, other = (grad, error) if error is None or error.dtype != kind else (error, grad)
+    return whole if other is None else whole.add_(other)
 
 
 def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
+from edgc.core.ops.lowrank import reference
 from edgc.core.ops.noise.reference import int32
 from edgc.core.ops.noise.triton import bits, round_bf16
 from edgc.core.ops.split_sums import triton as split_sums
@@ -194,7 +196,57 @@ def decode_kernel(
 def encode(
     grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """As `reference.encode`. Above rank `WIDEST` further columns are further launches, which read M again."""
+    """As `reference.encode`."""
+    straight, turned = _apart(grads)
+    found = dict(zip(straight, _encode(*_of(straight, grads, errors, factors, outs)), strict=True)) if straight else {}
+    for i in turned:
+        found[i] = reference.add(grads[i], errors[i], factors[i].dtype)
+    if turned:
+        _project([found[i].mT for i in turned], *_of(turned, factors, outs))
+    return [found[i] for i in range(len(grads))]
+
+
+def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+    """As `reference.project`."""
+    straight, turned = _apart(wholes)
+    if straight:
+        _project(*_of(straight, wholes, bases, outs))
+    if turned:
+        _encode([wholes[i].mT for i in turned], [None] * len(turned), *_of(turned, bases, outs))
+
+
+def decode(
+    bases: Sequence[Tensor],
+    factors: Sequence[Tensor],
+    wholes: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    errors: Sequence[Tensor | None],
+    seed: int,
+    streams: Sequence[int],
+) -> None:
+    """As `reference.decode`, but for which bits round a transposed E in bf16."""
+    straight, turned = _apart(grads)
+    if straight:
+        _decode(*_of(straight, bases, factors, wholes, grads, errors), seed, *_of(straight, streams))
+    if turned:
+        inner = [[None if each is None else each.mT for each in own] for own in _of(turned, wholes, grads, errors)]
+        _decode(*_of(turned, factors, bases), *inner, seed, *_of(turned, streams))
+
+
+def _apart(matrices: Sequence[Tensor]) -> tuple[list[int], list[int]]:
+    """Which lie row by row, and which are the transpose of one that does: kernels read rows."""
+    turned = [i for i, matrix in enumerate(matrices) if not matrix.is_contiguous()]
+    return [i for i in range(len(matrices)) if i not in turned], turned
+
+
+def _of(indices: Sequence[int], *lists: Sequence[Any]) -> list[list[Any]]:
+    return [[own[i] for i in indices] for own in lists]
+
+
+def _encode(
+    grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
+) -> list[Tensor]:
+    """Of matrices that lie row by row. Above rank `WIDEST` further columns are further launches, which read M again."""
     in_error = errors[0] is not None and errors[0].dtype == factors[0].dtype
     wholes = [error if in_error else grad for grad, error in zip(grads, errors, strict=True)]
     for indices, begin, rank in _column_blocks(factors):
@@ -227,8 +279,7 @@ def encode(
     return wholes
 
 
-def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-    """As `reference.project`."""
+def _project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
     for indices, begin, rank in _column_blocks(bases):
         block_m, block_n, warps, stages = PROJECT[rank]
         work = _Split(outs, indices, begin, rank, [wholes[i].shape[0] for i in indices], block_n, block_m)
@@ -253,7 +304,7 @@ def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Te
         work.add()
 
 
-def decode(
+def _decode(
     bases: Sequence[Tensor],
     factors: Sequence[Tensor],
     wholes: Sequence[Tensor],
@@ -262,8 +313,7 @@ def decode(
     seed: int,
     streams: Sequence[int],
 ) -> None:
-    """As `reference.decode`."""
-    in_error = wholes[0] is errors[0]
+    in_error = errors[0] is not None and errors[0].dtype == factors[0].dtype
     by_rank: dict[int, list[int]] = defaultdict(list)
     for i, factor in enumerate(factors):
         by_rank[launch.padded(factor.shape[1])].append(i)
