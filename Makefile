@@ -5,6 +5,11 @@ BIN := .venv/bin
 EXPERIMENT ?= smoke
 SMOKE = $(BIN)/python -m snakemake --workflow-profile workflow/profiles/local --cores $(CORES)
 
+# Snakemake keeps the workflow's source in a cache below HOME, and ends where it cannot.
+ifeq ($(shell test -w "$$HOME" && echo yes),)
+export XDG_CACHE_HOME ?= $(CURDIR)/.snakemake/cache
+endif
+
 OLDER_TRITON := .venv/triton-3.6.0
 PYTEST = $(BIN)/python -m pytest --durations 40 --durations-min 1
 # Files in this order, so that a worker does not end with the longest one.

@@ -16,12 +16,17 @@ from edgc.cli.plan_commands import plan, recommend
 from edgc.cli.site_commands import app as site
 from edgc.cli.site_commands import compare, evidence
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
+from edgc.core.base.terminal import replace_unprintable
 from edgc.suite.config import Corpus, Task, load, load_experiment
 from edgc.tools.lab.commands import app as lab
 
 
 class _OneScreenErrors(TyperGroup):
     """Prints a UserError without a traceback and exits with its code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        replace_unprintable()
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -53,6 +58,7 @@ for command in (plan, recommend, compare, evidence, methods, experiments):
 ExperimentName = Annotated[str, typer.Option("--experiment", "-e", help="Name of an experiment in configs/experiments")]
 Folder = Annotated[Path, typer.Option(help="Folder to write to")]
 ExperimentArgument = Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for a process of this machine that trains into the folder")]
 CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder that `edgc prepare` wrote")]
 
 
@@ -70,6 +76,7 @@ def train(
     experiment: ExperimentName,
     corpus: CorpusFolder,
     out: Folder,
+    wait: Wait = False,
 ) -> None:
     """Train one run, on this machine or on the nodes of the current SLURM job.
 
@@ -83,11 +90,13 @@ def train(
     chosen = load_experiment(experiment)
     if chosen.mode != "train":
         raise UserError(f"experiment {experiment}: mode is {chosen.mode}; `edgc train` is for mode: train")
-    launch(chosen.run(run_id), out, corpus)
+    launch(chosen.run(run_id), out, corpus, wait)
 
 
 @app.command()
-def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results = Path("results")) -> None:
+def time(
+    experiment: ExperimentArgument, corpus: CorpusFolder, results: Results = Path("results"), wait: Wait = False
+) -> None:
     """Time the methods of an experiment (mode time): they take turns in one launch."""
     from edgc.suite.config.timing import Session
     from edgc.suite.training.launch import launch_session
@@ -96,7 +105,7 @@ def time(experiment: ExperimentArgument, corpus: CorpusFolder, results: Results 
     if chosen.timing is None:
         raise UserError(f"experiment {experiment}: mode is {chosen.mode}; `edgc time` is for mode: time")
     session = Session(timing=chosen.timing, runs=tuple(chosen.runs()))
-    launch_session(session, results / experiment / "session", corpus)
+    launch_session(session, results / experiment / "session", corpus, wait)
 
 
 @app.command()

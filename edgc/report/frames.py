@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.files import atomic_open
 from edgc.core.comm.telemetry import HELD, REGIONS
 
 #: Columns that say which run a row of any frame belongs to.
@@ -198,7 +199,8 @@ class Frames:
         """Write `<folder>/<frame>.parquet`."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in FRAMES:
-            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+            with atomic_open(folder / f"{name}.parquet", "wb") as stream:
+                getattr(self, name).to_parquet(stream, index=False)
 
     @classmethod
     def read(cls, folder: Path) -> Frames:

@@ -53,7 +53,6 @@ def test_snakemake_is_killed_then_a_node(project: LabProject, lab: Network, undi
     wait_for(lambda: len(steps(run)) > 150, HANG, log)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    assert project.run([*project.workflow(run, "--unlock")]).returncode == 0
     second, log = project.start_workflow(run)
     wait_for(lambda: "follow_train" in log.read_text(), HANG, log)
     (job,) = project.train_jobs(run)  # not submitted a second time

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from edgc.report.archive import MARK
 from edgc.report.frames import FRAMES
@@ -17,13 +18,25 @@ from edgc.suite.training.data.corpus_files import corpus_id, input_files
 from edgc.suite.training.evaluation.tasks import evaluated_on
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import canonical_json, read_json
+from edgc.core.base.terminal import replace_unprintable
 from edgc.suite.cluster.slurm import check_site, forgets_jobs, live_jobs, runs_of
+from edgc.suite.cluster.workplace import enter
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
 # no reason to train again, and the report shows no path of this machine.
 os.environ.update(
     EDGC_PYTHON=sys.executable, EDGC_SNAKEFILE=str(workflow.main_snakefile)
 )
+
+# Paths may have characters that neither the terminal nor Snakemake's log can hold.
+replace_unprintable(*(getattr(handler, "stream", None) for handler in logger.handlers))
+
+# Before Snakemake's own lock: what a killed one has left does not stop this one.
+if workflow.is_main_process and "--nolock" not in sys.argv and enter(Path.cwd()):
+    print(
+        "Another Snakemake works in this folder. If on the same files, wait for it or end it.",
+        file=sys.stderr,
+    )
 
 config.setdefault("experiment", "smoke")
 if unknown := set(config) - {"experiment"}:
@@ -99,7 +112,11 @@ def figures():
 def answer():
     """The headline of the page, and where it is; where nothing made it, only where results are."""
     log = Path(f"{RESULTS}/logs/page.log")
-    return log.read_text().splitlines()[-2:] if log.is_file() else [f"{RESULTS}/"]
+    return (
+        log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:]
+        if log.is_file()
+        else [f"{RESULTS}/"]
+    )
 
 
 def published_gaps():

@@ -1,6 +1,4 @@
 # While jobs run, one line says which, how far they are and how long they take; at the end, where the results are.
-from snakemake.logging import logger
-
 from edgc.report.status.live import LiveLine
 
 LINE = LiveLine(EXPERIMENT.name, [*SPECS.values()], Path("results"), sys.stderr)

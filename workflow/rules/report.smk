@@ -22,5 +22,5 @@ rule render_report:
         experiment=f"experiment={EXPERIMENT.name}",
         about=canonical_json(config["about"]),
     shell:
-        '"$EDGC_PYTHON" -m snakemake --snakefile "$EDGC_SNAKEFILE" --nolock --report {output:q}'
-        " --config {params.experiment:q} -- results > {log:q} 2>&1"
+        '"$EDGC_PYTHON" -m snakemake --snakefile "$EDGC_SNAKEFILE" --nolock --report {output:q}.part.html'
+        " --config {params.experiment:q} -- results > {log:q} 2>&1 && mv {output:q}.part.html {output:q}"

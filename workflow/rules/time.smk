@@ -20,7 +20,7 @@ if EXPERIMENT.timing:
             params:
                 corpus=subpath(input.corpus, parent=True),
             shell:
-                '"$EDGC_PYTHON" -m edgc time {wildcards.source:q} --corpus {params.corpus:q}'
+                '"$EDGC_PYTHON" -m edgc time {wildcards.source:q} --corpus {params.corpus:q} --wait'
 
         if LIVE["calibration"]:
 
@@ -82,4 +82,4 @@ if EXPERIMENT.timing:
                 timing=EXPERIMENT.timing.model_dump_json(),
                 corpus=subpath(input.corpus, parent=True),
             shell:
-                '"$EDGC_PYTHON" -m edgc time {params.experiment:q} --corpus {params.corpus:q}'
+                '"$EDGC_PYTHON" -m edgc time {params.experiment:q} --corpus {params.corpus:q} --wait'

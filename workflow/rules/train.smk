@@ -3,11 +3,12 @@
 # run: nothing at all). What a run depends on is in its id, hence in the path. On one machine a run has all cores
 # (Snakemake caps threads at --cores) to itself, so that no other job disturbs its timings. Exit code 3 means that the
 # run diverged: a result, which the tables show. 4 and 130: it has been asked to stop, and so has what would follow it.
+# What a killed Snakemake has left training is waited for.
 
 TRAIN = (
     "failed=0; for run in {params.runs}; do"
     ' "$EDGC_PYTHON" -m edgc train "$run" --experiment {params.experiment:q}'
-    ' --corpus {params.corpus:q} --out {params.folder:q}/"$run"'
+    ' --corpus {params.corpus:q} --out {params.folder:q}/"$run" --wait'
     " || case $? in 3) ;; 4 | 130) exit 1 ;; *) failed=1 ;; esac; done; exit $failed"
 )
 TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")

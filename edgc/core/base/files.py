@@ -36,15 +36,15 @@ def atomic_open(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 @contextlib.contextmanager
-def only_process(path: Path, message: str) -> Iterator[None]:
-    """Hold a lock file while the body runs; raise `UserError(message)` if another process holds it.
+def only_process(path: Path, message: str, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file while the body runs; raise `UserError(message)` if another process holds it, or wait for it.
 
     The system releases it when this process ends, however it ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise UserError(message) from None
         yield

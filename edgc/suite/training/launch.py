@@ -31,14 +31,15 @@ LOG, JOB = "launch.log", "job.json"  #: in the run's folder: why the last start 
 BEAT_SECONDS, POLL_SECONDS = 30.0, 1.0
 
 
-def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
+def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path, wait: bool = False) -> None:
     """Train `spec` with all its processes: on this machine, or on the nodes of the SLURM job that this is.
 
     A run that is done, or diverged, is left as it is. Raises `Diverged` or `UserError` with `status.json` saying so.
     A run that is asked to stop (SIGTERM, SIGUSR1, or the job's time is nearly up) saves its state first: `Interrupted`
-    if somebody wants it so, `OutOfTime` if SLURM does not queue the job again.
+    if somebody wants it so, `OutOfTime` if SLURM does not queue the job again. A process that trains into the folder
+    already is waited for if `wait` and both are on this machine; otherwise it is a `UserError`.
     """
-    with _own(run_dir):
+    with _own(run_dir, wait):
         status = run_dir / "status.json"
         corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
         check_folder(spec, run_dir, corpus.manifest)
@@ -51,12 +52,12 @@ def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         _launch(spec, run_dir, corpus_dir)
 
 
-def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
+def launch_session(session: Session, folder: Path, corpus_dir: Path, wait: bool = False) -> None:
     """Time the session's methods in turn, in one launch of all its processes; their records replace earlier ones.
 
     Raises `UserError` as `launch` does, and on a machine whose cores are in use. What was stopped begins anew.
     """
-    with _own(folder):
+    with _own(folder, wait):
         for spec in session.runs:
             corpus = open_corpus(corpus_dir, spec.model.seq_length, spec.training.global_batch)
             check_corpus(spec, corpus.manifest)
@@ -73,9 +74,10 @@ def launch_session(session: Session, folder: Path, corpus_dir: Path) -> None:
 
 
 @contextmanager
-def _own(run_dir: Path) -> Iterator[None]:
+def _own(run_dir: Path, wait: bool) -> Iterator[None]:
     """A folder that no other process launches into while the body runs, and that keeps what a `UserError` says."""
-    with files.only_process(run_dir / "lock", f"another process trains into {run_dir}; wait for it or stop it"):
+    taken = f"another process trains into {run_dir}; wait for it or stop it"
+    with files.only_process(run_dir / "lock", taken, wait and slurm.allocation() is None):
         said = run_dir / LOG
         said.unlink(missing_ok=True)
         try:
