@@ -19,6 +19,7 @@ from edgc.core.base.settings import merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator
 from edgc.core.comm.communicator import GRADIENT
 from edgc.core.comm.telemetry import Ledger, StepClock
+from edgc.core.exchange.gradient_exchange import GradientExchange
 from edgc.core.exchange.observation import AGREE
 from edgc.core.settings.assembly import Costs, assemble
 from edgc.core.settings.method import Method
@@ -100,10 +101,15 @@ class LoopExchange:
         self._method, self._beliefs, self._groups, self._device = method, beliefs, groups, device
         self._shapes = {name: list(shape) for name, shape in shapes.items()}
         self._losses: list[Tensor] = []
-        self._blank = synchronisation.exchange.aggregator.state_dict()
+        self._blank = self.exchange.aggregator.state_dict()
         self._sums: dict[tuple[str, ...], Tensor] = {}  # of the step's averages, by the names of what they are of
         self._checked = -1  # the last step before which the parameters were looked at
         self._own: bool | None = True  # whether the state is this rank's own; None: ranks know that of each other
+
+    @property
+    def exchange(self) -> GradientExchange:
+        """What moves the gradients, with its `aggregator`, `policy` and `comm`."""
+        return self.synchronisation.exchange
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise UserError(
@@ -148,7 +154,7 @@ class LoopExchange:
                     )
             self._own = all(own for _, own in every)
         if not self._own:
-            self.synchronisation.exchange.aggregator.load_state_dict(deepcopy(self._blank))
+            self.exchange.aggregator.load_state_dict(deepcopy(self._blank))
         self._own = None
 
     def _averaged(self, gradients: Sequence[NamedTensor], average: Tensor) -> None:
@@ -163,7 +169,7 @@ class LoopExchange:
         self._sums = {}
         loss = torch.stack(self._losses).mean() if self._losses else None
         self.decided = self.synchronisation.end_step(self.step, loss)
-        if self.synchronisation.exchange.comm.size == 1:
+        if self.exchange.comm.size == 1:
             self.ledger.charge(GRADIENT, 0, 0)  # so that what reads it works on one process
         self.step += 1
         self._losses = []
@@ -175,13 +181,12 @@ class LoopExchange:
         """
         if not self._sums:
             return
-        exchange = self.synchronisation.exchange
         broken = torch.stack([*self._sums.values()]).isfinite().logical_not().float()
         if sharded:
-            exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
+            self.exchange.comm.all_reduce(broken, op=ReduceOp.MAX, tag=AGREE).wait()
         names = {name for unit, flag in zip(self._sums, broken.tolist(), strict=True) if flag for name in unit}
         if names:
-            forget(exchange.aggregator, names)
+            forget(self.exchange.aggregator, names)
 
     def decisions(self) -> list[dict[str, Any]]:
         """One record per compressible parameter: what holds for the next step."""
@@ -193,10 +198,9 @@ class LoopExchange:
 
     def own_state(self) -> dict[str, Any]:
         """The same without a key, for a loop that keeps a file for every rank."""
-        exchange = self.synchronisation.exchange
         known = {"method": flat(self._method.model_dump(mode="json")), "shapes": self._shapes}
         return {
-            "rank": exchange.comm.rank, "size": exchange.comm.size, "step": self.step,
+            "rank": self.exchange.comm.rank, "size": self.exchange.comm.size, "step": self.step,
         } | known | self.synchronisation.state_dict()  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -208,8 +212,7 @@ class LoopExchange:
         Raises:
             UserError: the state is of another method, or of parameters of other names or shapes.
         """
-        exchange = self.synchronisation.exchange
-        here = (exchange.comm.rank, exchange.comm.size)
+        here = (self.exchange.comm.rank, self.exchange.comm.size)
         if "step" not in state:
             of_ranks = {name: each.state for name, each in state.items() if isinstance(each, RankState)}
             if not of_ranks:
