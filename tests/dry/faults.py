@@ -26,7 +26,7 @@ class Fault:
 ALL = (0, 1, 2, 3)
 TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/observation.py", "core/ops/lowrank/triton.py"
 ENGINE, PROCESS = "suite/backends/megatron/engine.py", "suite/backends/megatron/process.py"
-OUTER, SYNCHRONISATION = "core/synchronisation/local_steps.py", "core/synchronisation/synchronisation.py"
+OUTER, SYNCHRONISATION = "core/synchronisation/outer.py", "core/synchronisation/synchronisation.py"
 OPTIMIZER = "suite/backends/megatron/optimizer.py"
 TOPK, LAUNCH, WIRE = "core/aggregators/topk.py", "core/ops/kernel_launch.py", "core/aggregators/dense.py"
 

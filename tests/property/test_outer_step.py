@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.synchronisation.local_steps import OuterSettings
+from edgc.core.synchronisation.outer import OuterSettings
 from tests.fixtures.toy_replica import PERIOD, SHAPES, STEPS, ToyReplica, parameters
 
 

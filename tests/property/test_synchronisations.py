@@ -19,7 +19,7 @@ from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
 from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.core.synchronisation.every_step import EveryStepSettings
-from edgc.core.synchronisation.local_steps import OuterSettings
+from edgc.core.synchronisation.outer import OuterSettings
 from edgc.core.synchronisation.synchronisation import Moment, SynchronisationSettings
 from edgc.suite.config import Method, available, load
 from tests.fixtures import tiers

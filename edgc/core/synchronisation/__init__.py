@@ -6,8 +6,8 @@ from edgc.core.synchronisation.demo import Sign
 from edgc.core.synchronisation.dion import Dion
 from edgc.core.synchronisation.every_step import EveryStep
 from edgc.core.synchronisation.gossip import Gossip
-from edgc.core.synchronisation.local_steps import Outer
 from edgc.core.synchronisation.onebit_adam import FrozenVariance
+from edgc.core.synchronisation.outer import Outer
 from edgc.core.synchronisation.paced import Paced
 
 SYNCHRONISATIONS = {

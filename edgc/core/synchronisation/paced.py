@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from edgc.core.aggregators.aggregator import AggregatorSettings
 from edgc.core.base.lazy import Tensor
 from edgc.core.policies.policy import PolicySettings
-from edgc.core.synchronisation.local_steps import Outer, OuterSettings
+from edgc.core.synchronisation.outer import Outer, OuterSettings
 from edgc.core.synchronisation.synchronisation import Replica, worst
 
 

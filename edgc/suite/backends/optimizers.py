@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,9 +37,3 @@ def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """The training's learning rate of this step."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_mult", 1.0)
-
-
-def clip(gradients: Sequence[Tensor], norm: float, limit: float) -> None:
-    """Scale gradients in place so that their joint `norm` is at most `limit`; 0: there is none."""
-    if gradients and limit and math.isfinite(norm) and norm > limit:
-        torch._foreach_mul_(gradients, limit / (norm + 1e-6))  # type: ignore[attr-defined]

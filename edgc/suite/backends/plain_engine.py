@@ -22,10 +22,11 @@ from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.settings.assembly import Costs
 from edgc.hooks import torch_ddp, torch_fsdp
 from edgc.hooks.any_loop import LoopExchange
+from edgc.hooks.torch_replica import clip, like, local
 from edgc.suite.backends.gpt2 import build_gpt2
 from edgc.suite.backends.megatron.process import Place
-from edgc.suite.backends.optimizers import adamw, clip, set_rate
-from edgc.suite.backends.training_engine import Engine, Held, inside, local
+from edgc.suite.backends.optimizers import adamw, set_rate
+from edgc.suite.backends.training_engine import Engine, Held, inside
 from edgc.suite.config import RunSpec
 
 ONE_BUCKET = 10**6  # megabytes
@@ -183,20 +184,12 @@ class PlainEngine(Engine):
         assert self.hook is not None
         for name, parameter in self._named.items():
             local(parameter).copy_(state["model"][name])
-            moments = {what: _like(value, parameter) for what, value in state["optimizer"][name].items()}
-            self.optimizer.state[parameter] = moments
+            self.optimizer.state[parameter] = {  # step counts are whole everywhere
+                what: like(value, parameter) if value.dim() else value
+                for what, value in state["optimizer"][name].items()
+            }
         self.hook.load_state_dict(state["exchange"])
         torch.set_rng_state(state["rng"])
-
-
-def _like(own: Tensor, parameter: Any) -> Tensor:
-    """What this rank has of a moment, sharded as its parameter is. Step counts are whole everywhere."""
-    if not own.dim() or not hasattr(parameter, "device_mesh"):
-        return own
-    from torch.distributed.tensor import DTensor
-
-    mesh, placements = parameter.device_mesh, parameter.placements
-    return DTensor.from_local(own, mesh, placements, shape=parameter.shape, stride=parameter.stride())
 
 
 def _settle(model: DistributedDataParallel) -> None:

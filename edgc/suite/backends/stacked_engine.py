@@ -6,21 +6,20 @@ A run takes one core, or one device, however many replicas it has: for losses an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.comm.loopback import LoopbackCommunicator, Ranks
 from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.settings.assembly import assemble
 from edgc.core.synchronisation.dion import is_hidden
-from edgc.core.synchronisation.synchronisation import AdamState, Update
+from edgc.hooks.torch_replica import TorchReplica
 from edgc.suite.backends.megatron.process import Place, random_state, set_random_state
-from edgc.suite.backends.optimizers import adamw, clip, muon, set_rate
+from edgc.suite.backends.optimizers import adamw, muon, set_rate
 from edgc.suite.backends.plain_gpt import PlainGPT
 from edgc.suite.backends.training_engine import Engine, Held, inside
 from edgc.suite.config import RunSpec
@@ -105,69 +104,45 @@ class _Bytes(Ledger):
         """Nothing."""
 
 
-class _Replica:
-    """A replica: model, method and optimizers; as a `Replica` what its synchronisation sees of it."""
+class _Replica(TorchReplica):
+    """A replica: model, method and optimizers."""
 
     def __init__(self, spec: RunSpec, comm: LoopbackCommunicator, vocab_size: int, device: torch.device) -> None:
         """`vocab_size`: with its padding."""
-        self._t, self._device, self.lr = spec.training, device, 0.0
+        self._t, self._device = spec.training, device
         self.model = PlainGPT(spec.model, vocab_size, spec.seed).to(device)
-        self._named = dict(self.model.named_parameters())
-        self.parameters: Mapping[str, Tensor] = {name: p.detach() for name, p in self._named.items()}
-        # one buffer, laid out from the model's end as megatron's is
-        sizes = [p.numel() for p in reversed(self._named.values())]
-        self._flat = torch.zeros(sum(sizes), device=device)
-        parts = zip(reversed(self._named.items()), self._flat.split(sizes), strict=True)
-        self.buckets: Sequence[Sequence[NamedTensor]]
-        self.buckets = [[NamedTensor(name, part.view(p.shape)) for (name, p), part in parts]]
-        shapes = {name: tuple(p.shape) for name, p in self._named.items()}
+        named = dict(self.model.named_parameters())
+        shapes = {name: tuple(p.shape) for name, p in named.items()}
         hidden = {name for name in shapes if self._t.optimizer == "muon" and is_hidden(name, shapes[name])}
-        self._optimizers: list[Any] = [adamw(self._t, [p for name, p in self._named.items() if name not in hidden])]
-        self._optimizers += [muon(self._t, [self._named[name] for name in shapes if name in hidden])] if hidden else []
+        optimizers: list[Any] = [adamw(self._t, [p for name, p in named.items() if name not in hidden])]
+        optimizers += [muon(self._t, [named[name] for name in shapes if name in hidden])] if hidden else []
+        super().__init__(named, optimizers)
         self.synchronisation, _ = assemble(spec.method, shapes, self._t.iterations, spec.seed, comm, device)
         if device.type == "cuda":  # leave nothing for the first steps to compile
             self.synchronisation.rehearse(spec.method.policy.changes, self)
 
     def train_step(self, step: int, micro_batches: np.ndarray, lr: float) -> tuple[Tensor, float]:
         """This replica's part of a step, as `MegatronEngine.train_step` takes it."""
-        synchronisation, self.lr, losses = self.synchronisation, lr, []
+        self.lr, losses = lr, []
+        for optimizer in self.optimizers:
+            set_rate(optimizer, lr)
         self.model.train()
-        self._flat.zero_()
-        for gradient in self.buckets[0]:
-            self._named[gradient.name].grad = gradient.tensor
-        synchronisation.begin_step(step, self)
+        self.flat.zero_()
+        for name, gradient in self.gradients.items():
+            self.named[name].grad = gradient
+        self.begin_step(self.synchronisation, step)
         for left, tokens in enumerate(micro_batches, start=1 - len(micro_batches)):
             loss = self._loss(tokens)
             losses.append(loss.detach())
             if not left:
-                synchronisation.forward_done()
+                self.synchronisation.forward_done()
             (loss / len(micro_batches)).backward()
-        synchronisation.bucket(self.buckets[0]).wait()
-        update = synchronisation.before_optimizer(step, self)
-        norm = self._clip(synchronisation.own)
-        if math.isfinite(norm) and update is Update.OPTIMIZER:
-            for optimizer in self._optimizers:
-                set_rate(optimizer, lr)
-                optimizer.step()
-            synchronisation.update(step, self)
-        agreed = synchronisation.agreed_norm(step, norm)
-        if math.isfinite(agreed):
-            synchronisation.after_optimizer(step, self)
-        return torch.stack(losses).mean(), agreed
+        return torch.stack(losses).mean(), self.finish_step(self.synchronisation, step, self._t.clip)
 
     def _loss(self, tokens: np.ndarray) -> Tensor:
         on_device = torch.from_numpy(np.ascontiguousarray(tokens)).to(self._device)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._t.precision == "bf16"):
             return self.model(on_device)
-
-    def _clip(self, own: Collection[str]) -> float:
-        """Clip the gradients that the optimizers take, by their joint norm; of `own` they take none. Returns all's."""
-        everything = _norm([p.grad for p in self._named.values() if p.grad is not None])
-        for name in own:
-            self._named[name].grad = None
-        taken = [p.grad for p in self._named.values() if p.grad is not None]
-        clip(taken, _norm(taken) if own else everything, self._t.clip)
-        return everything
 
     def evaluate(self, batches: Sequence[np.ndarray]) -> float:
         """Mean loss over micro-batches, of the synchronised parameters."""
@@ -176,49 +151,25 @@ class _Replica:
             losses = [self._loss(tokens) for batch in batches for tokens in batch]
         return float(torch.stack(losses).double().mean())
 
-    def weight_decay(self, name: str) -> float:
-        """None of a vector's."""
-        return self._t.weight_decay if self._named[name].dim() > 1 else 0.0
-
-    def adam(self, name: str) -> AdamState | None:
-        """AdamW's state of a parameter, not copied; None before its first step."""
-        if not (state := self._optimizers[0].state.get(self._named[name])):
-            return None
-        return AdamState(state["exp_avg"], state["exp_avg_sq"], self._t.beta1, self._t.beta2, self._t.eps)
-
-    def stages_of(self, name: str) -> int:
-        """There is one stage."""
-        return 1
-
-    def changed(self) -> None:
-        """There are no copies of parameters."""
-
-    def tie(self) -> None:
-        """There is one stage."""
-
     def held(self) -> dict[str, list[Tensor]]:
         """Its tensors that stay from step to step, by category."""
         return {
             "parameters": [*self.parameters.values()],
-            "gradients": [self._flat],
-            "optimizer": [*inside([dict(optimizer.state) for optimizer in self._optimizers])],
+            "gradients": [self.flat],
+            "optimizer": [*inside([dict(optimizer.state) for optimizer in self.optimizers])],
             "method": [*inside(self.synchronisation)],
             "other": [],
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters by name, the optimizers' and the method's state."""
-        optimizers = [optimizer.state_dict() for optimizer in self._optimizers]
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
         return self.synchronisation.state_dict() | {"model": self.parameters, "optimizers": optimizers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         for name, parameter in self.parameters.items():
             parameter.copy_(state["model"][name])
-        for optimizer, own in zip(self._optimizers, state["optimizers"], strict=True):
+        for optimizer, own in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
         self.synchronisation.load_state_dict(state)
-
-
-def _norm(gradients: Sequence[Tensor]) -> float:
-    return float(torch.nn.utils.get_total_norm(gradients))

@@ -14,6 +14,7 @@ from torch import Tensor
 from edgc.core.comm.telemetry import HELD, Ledger, StepClock
 from edgc.core.settings.assembly import Costs
 from edgc.core.synchronisation.synchronisation import Synchronisation
+from edgc.hooks.torch_replica import local
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.config import RunSpec
 
@@ -152,9 +153,3 @@ def inside(what: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
             yield from inside(value, seen)
     elif type(what).__module__.startswith("edgc.") and hasattr(what, "__dict__"):
         yield from inside(vars(what), seen)
-
-
-def local(tensor: Any) -> torch.Tensor:
-    """What this rank has of a tensor that may be sharded; shares its memory."""
-    with torch.no_grad():
-        return tensor.to_local() if hasattr(tensor, "to_local") else tensor.detach()
