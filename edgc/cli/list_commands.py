@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.suite.config import Experiment, Method, available, load, load_experiment, paths
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
@@ -22,17 +23,28 @@ def methods(
     results: Results = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """List the methods, or one: what it does, what it is made of, where its algorithm stands."""
+    """List the methods, or one: what it does, what it is made of, where its algorithm stands.
+
+    Exit code 2: a method from outside could not be read, or a package of them.
+    """
     from edgc.core.settings.method import MECHANISMS
+    from edgc.core.settings.outside import FOUND
+    from edgc.core.settings.reading import BROKEN
 
     if name is not None:
         from edgc.report.about import about
 
         _show([about(load(Method, name), results / "published")], as_json)
         return
-    rows = []
+    rows, unread, brought = [], [*BROKEN], {method: each for each in FOUND for method in each.methods}
     for name in available(Method):
-        method = load(Method, name)
+        try:
+            method = load(Method, name)
+        except UserError as error:
+            if name not in brought:
+                raise
+            unread.append(f"methods of {brought[name].name}: {error}")
+            continue
         aggregator = MECHANISMS[method.aggregator.name]
         rows.append(
             {
@@ -46,8 +58,13 @@ def methods(
                 "payload": aggregator.payload_formula,
                 "summary": method.summary,
             }
+            | ({"from": f"{brought[name].name} {brought[name].version}"} if name in brought else {})
         )
     _show(rows, as_json)
+    for why in unread:
+        typer.echo(f"error: {why}", err=True)
+    if unread:
+        raise typer.Exit(EXIT_BAD_INPUT)
 
 
 def experiments(as_json: AsJson = False) -> None:

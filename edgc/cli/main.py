@@ -337,8 +337,12 @@ def schema(
     if not check:
         schemas.write()
     elif stale := schemas.out_of_sync():
-        names = ", ".join(map(str, stale))
+        from edgc.core.settings.outside import FOUND
+
+        names, outside = ", ".join(map(str, stale)), ", ".join(each.name for each in FOUND)
         typer.echo(f"out of sync with edgc.suite.config: {names}; run `edgc schema`", err=True)
+        if outside:
+            typer.echo(f"schemas have the methods of {outside}, too, while they are there", err=True)
         sys.exit(1)
 
 

@@ -15,11 +15,13 @@ from edgc.core.base.settings import Settings, younger
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import IN_WORDS
+from edgc.core.settings import outside
 from edgc.core.settings.reading import Named
 from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.core.synchronisation.every_step import EveryStepSettings
 from edgc.core.synchronisation.synchronisation import Moment
 
+outside.register()  # before unions are made of all settings
 MECHANISMS = AGGREGATORS | CONTROLS
 if TYPE_CHECKING:
     AggregatorUnion = PolicyUnion = SynchronisationUnion = Any  # only pydantic knows which of the settings it is

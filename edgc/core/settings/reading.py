@@ -21,6 +21,8 @@ from edgc.core.base.settings import Settings, cut, merge, shown, validate
 CONFIGS = Path("configs")  #: the current folder's
 #: What comes with the package. In a checkout it is a link to the repository's configs/, in a wheel a copy.
 SHIPPED = Path(str(files("edgc.core"))) / "configs"
+OUTSIDE: dict[str, dict[str, Path]] = {}  #: files from outside, by folder and name (`edgc.core.settings.outside`)
+BROKEN: list[str] = []  #: what is left out of them, and why
 
 
 class Named(Settings):
@@ -47,11 +49,16 @@ def available(kind: type[Named], configs: Path = CONFIGS) -> list[str]:
 def paths(kind: type[Named], configs: Path = CONFIGS, wanted: str = "") -> dict[str, Path]:
     """By name: the file of all that can be loaded for `kind`, or of its parts of this name only.
 
-    Raises `UserError` if a name stands twice. Without `configs`: the current folder's, and those that come with the
-    package and are not among them.
+    Raises `UserError` if a name stands twice. Without `configs`: the current folder's, those from outside, and those
+    that come with the package and are not among them.
     """
     own = _below(kind, configs / kind.folder, wanted)
-    return _shipped(kind) | own if configs == CONFIGS else own
+    if configs != CONFIGS:
+        return own
+    outside = OUTSIDE.get(kind.folder, {})
+    for name in own.keys() & outside:
+        raise UserError(f"{own[name]}: {outside[name]} has the same name, {name}, and is found by it; rename one")
+    return _shipped(kind) | outside | own
 
 
 @cache
@@ -99,7 +106,7 @@ def _place(kind: type[Named], name: str, configs: Path, wanted: str) -> Path:
     if name not in there:
         missing = configs / kind.folder / f"{name}.yaml"
         every = ", ".join(available(kind, configs))
-        raise UserError(f"{wanted}: no file {cut(str(missing), 200)}; there are: {every}")
+        raise UserError("; ".join([f"{wanted}: no file {cut(str(missing), 200)}", *BROKEN, f"there are: {every}"]))
     return there[name]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgc.core.base.lazy import torch
+from edgc.core.settings.outside import FOUND
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -32,14 +33,18 @@ def manifest_base(kind: DeviceKind | None = None) -> dict[str, Any]:
 
 
 def code_base() -> dict[str, Any]:
-    """What computes: git_commit, git_dirty (null: clean or no repository), source_hash, packages, python."""
+    """What computes: git_commit, git_dirty (null: clean or no repository), source_hash, packages, python.
+
+    And `outside`, the versions of what brings methods from outside, if anything does.
+    """
+    outside = {each.name: each.version for each in FOUND}
     return {
         "git_commit": git_commit(),
         "git_dirty": git_dirty(),
         "source_hash": source_hash(),
         "packages": versions(),
         "python": platform.python_version(),
-    }
+    } | ({"outside": outside} if outside else {})
 
 
 def versions() -> dict[str, str | None]:
