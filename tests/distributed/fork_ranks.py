@@ -1,6 +1,6 @@
 """A server that forks the ranks of test programs: what takes seconds to import is imported once for all of them.
 
-fork_ranks.py MODULE    imports MODULE, then answers each line of JSON on its input,
+fork_ranks.py MODULE    imports MODULE (or several, divided by commas), then answers each line of JSON on its input,
 {"ranks": 2, "program": "x.py", "arguments": [], "output": "a file", "errors": "a file", "seconds": 60}, with the exit
 code: 0, 1 as soon as one rank fails (the others are ended then), or null when the time is up.
 """
@@ -22,8 +22,9 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
-def main(module: str) -> None:
-    importlib.import_module(module)
+def main(modules: str) -> None:
+    for module in modules.split(","):
+        importlib.import_module(module)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(json.dumps(_serve(**json.loads(line))), file=answers, flush=True)

@@ -22,7 +22,8 @@ def on_ranks(program: str, processes: int, *arguments: str, needs: str = MEGATRO
     """Run `program` on a free port; returns the JSON of rank 0's last line. Fails with its output, or with
     `TimeoutExpired`.
 
-    `needs`: the module that it spends its start on; it is imported once, by a server that all ranks are forked from.
+    `needs`: the module that it spends its start on, or several, divided by commas; a server that all ranks are forked
+    from imports them once.
     """
     server = _server(needs)
     assert server.stdin
