@@ -78,8 +78,8 @@ def _by_tokens(study: Study) -> pd.DataFrame:
 
 
 def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
-    x = vega.axis(along, title, log=True, unit="" if along != "parameters" else " ")
-    y = vega.axis("gap", "loss gap to dense (nats/token)", type="symlog", constant=0.02, ticks=TICKS)
+    x = vega.axis(along, title, log=True)
+    y = vega.axis("gap", "loss gap to dense (nats/token)", form="~g", type="symlog", constant=0.02, ticks=TICKS)
     rows = data.assign(label=data["title"]).sort_values([along], kind="stable")
     looks = looks_of(rows)
     ours = rows[rows["kind"] == OURS]
@@ -92,7 +92,7 @@ def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
     return [View([*layers, *(vega.points(hollow, looks, x, y, HOVER, fill="white") if len(hollow) else [])], 320)]
 
 
-TICKS = (-0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+TICKS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 MARKS = {
     "Point": "mean over seeds of the loss less dense's of the same rung, with its 95 % confidence interval where there "
     "are several seeds; each method at its own best learning rate",
@@ -103,12 +103,12 @@ GAP_BY_SIZE = Figure(
     "What compression costs in loss at every size: ours at the most tokens and steps of a size, beside published gaps.",
     MARKS
     | {
-        "Hollow": "published by others, by their own baseline; of a replication or the authors, controlled",
+        "Hollow": "published by others, to their own baseline, where that was as well tuned on as many tokens",
         "Thin line": "a law that its authors fitted at 35M parameters and more, carried down: M = 4, with a band from "
         "M = 2 to M = 8",
     },
     _by_size,
-    lambda data: _draw("parameters", "parameters", data),
+    lambda data: _draw("millions", "million parameters", data.assign(millions=data["parameters"] / 1e6)),
     COLUMNS,
     panel=lambda data: data["panel"],
 )

@@ -21,14 +21,16 @@ COLUMNS += ["loss_sd", "pairs", "gap", "gap_low", "gap_high", "verdict", "law", 
 
 
 def build(study: Study) -> pd.DataFrame:
-    """Tables `accuracy` of this experiment and of `judgement.rungs_from`, with the regime of every row and its rate.
+    """Tables `accuracy` of this experiment's methods here and in `judgement.rungs_from`, with regime and rate.
 
     `shared_by`: replicas that share a global batch; `law`: the gap (nats) that a published law gives, at `replicas`
     and `period`, and `law_says` whose it is. The smallest models first, then the fewest steps.
     """
-    tables = [(accuracy.build(study) if table is None else table, regimes) for table, regimes in study.rungs]
-    rows = [table.merge(regimes, on=["model", "method"]) for table, regimes in tables]
+    own = accuracy.build(study)
+    rows = [(own if table is None else table).merge(regimes, on=["model", "method"]) for table, regimes in study.rungs]
     table = pd.concat([pd.DataFrame(columns=COLUMNS), *rows], ignore_index=True)
+    table = table[table["method"].isin(own["method"])]
+    table["title"] = table["method"].map(own.drop_duplicates("method").set_index("method")["title"])
     table["rung"] = [_rung(row) for _, row in table.iterrows()]
     laws = [_law(row, at_scale()) for _, row in table.iterrows()]
     table["law"], table["law_says"] = zip(*laws, strict=True) if laws else ([], [])
@@ -38,14 +40,15 @@ def build(study: Study) -> pd.DataFrame:
 def _rung(row: pd.Series) -> str:
     tokens = f"{row['tokens_a_parameter']:.2g}"
     many = f", {row['shared_by']} replicas" if row["shared_by"] != 1 else ", 1 replica"
-    return f"{count(row['parameters'])}, {tokens} tokens a parameter, {row['steps']} × {count(row['batch'])}{many}"
+    return f"{count(row['parameters'])}, {tokens} tokens a parameter, {row['steps']} × {row['batch']}{many}"
 
 
 def _law(row: pd.Series, files: list[AtScale]) -> tuple[float, str | None]:
-    """What a law says of a method of local steps with as many replicas and the same period."""
+    """What a law says of a method of local steps, of as many replicas, the same period, and about as many tokens."""
     regime = Regime(row["parameters"], replicas=row["replicas"])
     for law in (law for file in files for law in by_laws(file, row["method"], regime)):
-        if law.regime.period == row["period"]:
+        trained = law.regime.tokens_a_parameter
+        if law.regime.period == row["period"] and trained and 0.5 <= row["tokens_a_parameter"] / trained <= 2:
             return law.gap, f"{law.law}, {law.source}"
     return np.nan, None
 

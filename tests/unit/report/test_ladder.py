@@ -16,7 +16,7 @@ from tests.fixtures.pictures import legend
 from tests.fixtures.studies import run, study
 
 LOSSES = {"dense": (5.0, 5.02, 5.04), "topk": (5.3, 5.322, 5.338), "diloco": (5.6, 5.62, 5.64)}
-SIZE = 10_000_000
+SIZE = 400_000
 
 
 def trained(less: float, seeds: int = 3) -> Study:
@@ -58,15 +58,15 @@ def test_every_rung_has_its_gaps_and_regime(ladder: Study) -> None:
     assert table.loc[("diloco", 6000, 8), ["replicas", "period"]].tolist() == [8, 30]
     assert table["tokens_a_parameter"].round(2).tolist() == sorted(table["tokens_a_parameter"].round(2))
     shown = LADDER.present(table.reset_index()).set_index("Method")
-    alone = "Gap, 10M, 0.22 tokens a parameter, 550 × 4k, 4 replicas"
+    alone = "Gap, 400k, 5.5 tokens a parameter, 550 × 4000, 4 replicas"
     assert shown.loc["Topk", alone] == "+0.2000 at 0.002", "a single seed has no interval"
 
 
 def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> None:
     said = LADDER.words(LADDER.build(ladder)).splitlines()
     topk = next(line for line in said if line.startswith("Topk"))
-    assert topk.index("worse at 10M, 0.06") < topk.index("worse at 10M, 0.6 tokens a parameter, 6000 × 1k, 8")
-    assert "preserved at 10M, 0.6 tokens a parameter, 6000 × 1k, 4 replicas (+0.0100" in topk
+    assert topk.index("worse at 400k, 1.5") < topk.index("worse at 400k, 15 tokens a parameter, 6000 × 1000, 8")
+    assert "preserved at 400k, 15 tokens a parameter, 6000 × 1000, 4 replicas (+0.0100" in topk
     laws = {law.method: law for file in at_scale() for law in file.laws if law.replicas == 4 or law.method == "dense"}
     law = laws["diloco"].at(SIZE) - laws["dense"].at(SIZE)
     assert any("Diloco, M = 4, H = 30" in line and f"says {law:+.3f}" in line for line in said)
