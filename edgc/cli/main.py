@@ -328,6 +328,18 @@ def gpu_queue(
 
 
 @app.command()
+def search(
+    name: Annotated[str, typer.Argument(help="Name of a search in configs/searches")],
+    cores: Annotated[int, typer.Option(min=1, help="Runs at once")] = 1,
+    results: Results = Path("results"),
+) -> None:
+    """Try settings of a method for little loss at few bytes; started again, it goes on."""
+    from edgc.tools.search import run
+
+    typer.echo(run(name, cores, results))
+
+
+@app.command()
 def schema(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if they are out of date")] = False,
 ) -> None:

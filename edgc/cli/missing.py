@@ -10,4 +10,5 @@ def missing(error: ModuleNotFoundError) -> UserError:
     package = (error.name or "").partition(".")[0]
     if package in ("", "edgc"):
         raise error
-    return UserError(f'package {package} is not installed; the commands need: pip install "edgc[suite]"')
+    extra = "suite,search" if package == "optuna" else "suite"
+    return UserError(f'package {package} is not installed; the commands need: pip install "edgc[{extra}]"')

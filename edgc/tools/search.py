@@ -1,0 +1,164 @@
+"""`edgc search`: settings of a method with the least loss at every number of bytes, tried by optuna's sampler.
+
+A trial is a run of an experiment with a few settings changed. All are kept, whatever came of them: what is chosen here
+is confirmed by an experiment on seeds and sizes that no trial saw.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, ClassVar
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import Field, PositiveInt
+
+from edgc.core.base import files
+from edgc.core.base.errors import UserError
+from edgc.core.base.settings import merge, validate
+from edgc.core.settings.reading import CONFIGS, Named, load
+from edgc.suite.config import RunSpec, load_experiment
+from edgc.suite.training.data.corpus_files import corpus_id
+from edgc.suite.training.launch import launch
+
+TRIALS = "trials.parquet"  #: in a search's folder: a row a trial
+REFUSED = 10  #: trials whose settings exclude each other, as many times those that are wanted, end a search
+ENDED = {TrialState.COMPLETE, TrialState.FAIL}  #: states of trials that were run
+
+
+class Search(Named):
+    """What is tried (configs/searches/)."""
+
+    folder: ClassVar[str] = "searches"
+
+    name: str = Field(description="Name of the file")
+    title: str = Field(description="What it is")
+    experiment: str = Field(description="File in configs/experiments: its first seed's run of `method` is changed")
+    method: str = Field(description="One of its methods")
+    trials: PositiveInt = Field(description="Runs; of equal settings there is one")
+    seed: int = Field(1, description="Of the sampler")
+    space: dict[str, tuple[Any, ...]] = Field(
+        description="By path in a run's settings, such as method.policy.rank or training.lr: values that are tried, "
+        "numbers in rising order; training.min_lr keeps its share of training.lr"
+    )
+
+    def spec(self, base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+        """A run with these settings. Raises `UserError` if they exclude each other."""
+        changed: dict[str, Any] = {}
+        for path, value in values.items():
+            *groups, last = path.split(".")
+            inside = changed
+            for group in groups:
+                inside = inside.setdefault(group, {})
+            inside[last] = value
+        if lr := changed.get("training", {}).get("lr"):
+            changed["training"].setdefault("min_lr", base.training.min_lr / base.training.lr * lr)
+        return validate(RunSpec, merge(base.model_dump(), changed), f"search {self.name}, {values}")
+
+
+def load_search(name: str, configs: Path = CONFIGS) -> tuple[Search, RunSpec]:
+    """A search and the run that it changes. Raises `UserError` if it names what is not there."""
+    search = load(Search, name, configs)
+    runs: dict[str, RunSpec] = {}
+    for spec in load_experiment(search.experiment, configs).runs(configs):
+        runs.setdefault(spec.method.name, spec)
+    if search.method not in runs:
+        raise UserError(f"search {name}: method {search.method}: experiment {search.experiment} has {', '.join(runs)}")
+    base = runs[search.method]
+    for path, values in search.space.items():  # a path that is no setting would be refused in every trial
+        if not values:
+            raise UserError(f"search {name}: space.{path}: give at least one value")
+        search.spec(base, {path: values[0]})
+    return search, base
+
+
+def run(name: str, cores: int, results: Path) -> Path:
+    """Try until there are so many trials, as many at once as `cores`; go on where an earlier start was stopped.
+
+    Returns the file of all trials.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    search, base = load_search(name)
+    folder, corpus = results / "searches" / name, results / "corpora" / corpus_id(base.corpus)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (corpus / "manifest.json").is_file():
+        prepare = [sys.executable, "-m", "edgc", "prepare", base.corpus.name, "--out", str(corpus)]
+        subprocess.run(prepare, check=True)
+    storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
+    sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=search.trials // 4)
+    study = optuna.create_study(
+        storage=storage, study_name=name, sampler=sampler, directions=["minimize", "minimize"], load_if_exists=True
+    )
+    with files.only_process(folder / "lock", f"another process works on search {name}; wait for it or stop it"):
+        for left in study.get_trials(states=[TrialState.RUNNING]):  # by an earlier start: its run goes on
+            study.tell(left.number, state=TrialState.PRUNED)
+            study.enqueue_trial(left.params)
+        with ThreadPoolExecutor(cores) as pool:
+            running: set[Any] = set()
+            while sum(t.state in ENDED for t in study.trials) + len(running) < search.trials or running:
+                if len(study.get_trials(states=[TrialState.PRUNED])) > REFUSED * search.trials:
+                    raise UserError(f"search {name}: nearly all settings exclude each other; see {folder / TRIALS}")
+                while len(running) < min(cores, search.trials - sum(t.state in ENDED for t in study.trials)):
+                    running.add(pool.submit(_try, study, study.ask(), search, base, folder, corpus))
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in ended:
+                    each.result()
+                write(study, folder / TRIALS)
+    return folder / TRIALS
+
+
+def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folder: Path, corpus: Path) -> None:
+    """Train with what the sampler suggests, and tell it loss and bytes."""
+    values = {path: values[trial.suggest_int(path, 0, len(values) - 1)] for path, values in search.space.items()}
+    trial.set_user_attr("settings", values)
+    try:
+        spec = search.spec(base, values)
+    except UserError as error:
+        trial.set_user_attr("message", str(error))
+        study.tell(trial, state=TrialState.PRUNED)
+        return
+    out = folder / "runs" / spec.run_id
+    trial.set_user_attr("run_id", spec.run_id)
+    files.write_json(folder / "specs" / f"{spec.run_id}.json", spec.model_dump(mode="json"))
+    _train(folder / "specs" / f"{spec.run_id}.json", out, corpus)
+    status = files.read_json(out / "status.json")
+    if status["status"] != "done":
+        trial.set_user_attr("message", status["status"])
+        study.tell(trial, state=TrialState.FAIL)
+        return
+    steps = files.read_jsonl(out / "steps.jsonl")
+    sent, dense = (sum(step[of] for step in steps) for of in ("wire_bytes", "dense_bytes"))
+    ranks = spec.parallel.data
+    study.tell(trial, [status["validation_loss"], sent / (dense * 2 * (ranks - 1) / ranks)])
+
+
+def _train(spec: Path, out: Path, corpus: Path) -> None:
+    """In a process of its own, which may diverge."""
+    subprocess.run([sys.executable, "-m", __name__, str(spec), str(out), str(corpus)], check=False)
+
+
+def write(study: optuna.Study, path: Path) -> None:
+    """All trials as a table: number, state, loss (nats), bytes (share of dense fp32's), run_id, message, settings."""
+    import pandas as pd
+
+    rows = [_row(trial) for trial in study.trials if not trial.state.is_finished() or "settings" in trial.user_attrs]
+    with files.atomic_open(path, "wb") as stream:
+        pd.DataFrame(rows).to_parquet(stream, index=False)
+
+
+def _row(trial: FrozenTrial) -> dict[str, Any]:
+    loss, share = trial.values or (None, None)
+    known = {key: trial.user_attrs.get(key) for key in ("run_id", "message")}
+    settings = {path: str(value) for path, value in trial.user_attrs.get("settings", {}).items()}
+    return {"trial": trial.number, "state": trial.state.name.lower(), "loss": loss, "bytes": share} | known | settings
+
+
+if __name__ == "__main__":
+    given, into, data = map(Path, sys.argv[1:])
+    launch(RunSpec.model_validate(files.read_json(given)), into, data, wait=True)
