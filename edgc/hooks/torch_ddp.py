@@ -103,6 +103,7 @@ class DDPExchange(LoopExchange):
         self._known, self._scaler, self._model = known, scaler, model
         self._scale: Tensor | None = None
         self._underway: list[_Bucket] = []
+        self._seen = False  # whether DDP's order of elements is what `known` says
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # pyright: ignore[reportPrivateImportUsage]
         """The hook: start this bucket; with the step's last one, finish all."""
@@ -117,10 +118,13 @@ class DDPExchange(LoopExchange):
         return future
 
     def _start(self, bucket: dist.GradBucket, future: Future[Tensor]) -> "_Bucket":  # pyright: ignore[reportPrivateImportUsage]
-        if self._scale is not None:
-            bucket.buffer().div_(self._scale)
         pairs = [*zip(bucket.parameters(), bucket.gradients(), strict=True)]
         places = [self._place(bucket.buffer(), self._known[parameter], gradient) for parameter, gradient in pairs]
+        if not self._seen:
+            for (parameter, _), place in zip(pairs, places, strict=True):
+                self._check_order(parameter, place)
+        if self._scale is not None:
+            bucket.buffer().div_(self._scale)
         gradients = [
             NamedTensor(self._known[p].name, at.contiguous()) for (p, _), at in zip(pairs, places, strict=True)
         ]
@@ -136,6 +140,20 @@ class DDPExchange(LoopExchange):
             return gradient
         at = gradient.storage_offset() - buffer.storage_offset()
         return buffer.as_strided(of.shape, of.stride, buffer.storage_offset() + at * (2 if of.dtype.is_complex else 1))
+
+    def _check_order(self, parameter: Tensor, place: Tensor) -> None:
+        """Refuse a gradient that a bucket holds in another order: DDP does not say what layout it was built for."""
+        own = parameter.grad
+        if own is None or own.dim() < 2:
+            return
+        own = torch.view_as_real(own) if own.is_complex() else own
+        if own.shape != place.shape or own.dtype != place.dtype or torch.equal(own, place):
+            return
+        if torch.equal(*(tensor.flatten().sort().values for tensor in (own, place))):
+            raise UserError(
+                f"model: parameter {self._known[parameter].name} has another memory layout than when "
+                "DistributedDataParallel was called; wrap the bare model anew and call compress on it"
+            )
 
     def _begin(self, device: torch.device) -> None:
         self._underway = []  # of a step that failed half-way
@@ -160,6 +178,7 @@ class DDPExchange(LoopExchange):
             for place, average in bucket.copied:
                 place.copy_(average)
             self._averaged(bucket.gradients, bucket.buffer)
+        self._seen = True
         self._end_step(sharded=False)
         for bucket in self._underway:
             if self._scale is not None:

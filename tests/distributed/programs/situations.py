@@ -34,6 +34,7 @@ from edgc.core.base.errors import UserError
 
 ROWS: dict[str, Callable[[str], None]] = {}
 POWERSGD: dict[str, Any] = {"method": "powersgd", "policy": {"rank": 2}}
+EDGC: dict[str, Any] = {"method": "edgc", "policy": {"max_rank": 4, "alignment": False, "window": 2, "alpha": 0.5}}
 
 
 class NotHere(Exception):
@@ -238,6 +239,17 @@ def _(kind: str) -> None:
     model = frozen(wrapped(kind, frozen(Net(), "middle")), "middle", trained=True)
     compress(kind, model)
     averages(model, Net(), square)
+
+
+@row("memory layout changed after it is wrapped, before compress")
+def _(kind: str) -> None:
+    if kind == "FSDP2":
+        raise NotHere
+    model = wrapped(kind, Net())
+    weight = model.module.first.weight
+    weight.data = weight.data.t().contiguous().t()
+    compress(kind, model, **POWERSGD)
+    train(model)
 
 
 @row("frozen or unfrozen while it trains; adapters swapped")
@@ -497,13 +509,34 @@ def one_file(state: Any) -> Callable[[Any], None]:
 @row("a state of another method")
 def _(kind: str) -> None:
     state = state_after(kind)
-    for settings in ({"method": "topk"}, {"method": "edgc", "policy": {"max_rank": 4, "alignment": False}}):
+    for exchange in (made(kind, method="topk")[1], made(kind, **EDGC)[1]):
         try:
-            made(kind, **settings)[1].load_state_dict(state)
+            exchange.load_state_dict(state)
         except UserError:
             continue
-        raise AssertionError(settings)
+        raise AssertionError(exchange)
     made(kind)[1].load_state_dict(state)
+
+
+@row("another rank after a restart")
+def _(kind: str) -> None:
+    model, exchange = made(kind, method="powersgd", policy={"rank": 4})
+    exchange.load_state_dict(state_after(kind))
+    assert {decision["rank"] for decision in exchange.decisions()} == {4}
+    train(model, range(3, 6))
+    assert exchange.step == 6
+    same_on_ranks(model)
+
+
+@row("another setting of a policy that remembers, after a restart")
+def _(kind: str) -> None:
+    state = made(kind, **EDGC)[1].state_dict()
+    made(kind, **EDGC)[1].load_state_dict(state)
+    try:
+        made(kind, **{**EDGC, "placement": {"exclude": ["last"]}})[1].load_state_dict(state)
+    except UserError as error:
+        assert "placement.exclude" in str(error)  # noqa: PT017
+        made(kind, **{**EDGC, "policy": EDGC["policy"] | {"alpha": 1.0}})[1].load_state_dict(state)
 
 
 @row("a state of a model of other names or shapes")
