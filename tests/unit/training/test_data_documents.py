@@ -105,9 +105,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_text(name: str, tmp_path:
     assert texts(files(tmp_path / "a*")) == ["one\ntwo\n"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"one" * 1000)[:-20]], ids=["no gzip", "cut short"]
-)
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"one" * 1000)[:-20]], ids=["no gzip", "cut short"])
 def test_a_broken_compressed_file_is_an_error_naming_it(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(content)
     with pytest.raises(UserError, match=r"a\.txt\.gz cannot be read"):
