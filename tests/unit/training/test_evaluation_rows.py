@@ -113,6 +113,17 @@ def test_a_bad_row_is_named(at: int, every: int, tmp_path: Path, monkeypatch: py
     assert not wrong
 
 
+@pytest.mark.tier("test")
+def test_a_file_in_which_every_row_is_bad_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are alike in what is wrong with them, such as choices that are text: its letters are no choices."""
+    cases = [("endings", "redo"), ("endings", "red"), ("endings", "tea is hot"), ("endings", []), ("label", "7")]
+    files = [("hellaswag", lines([GOOD["hellaswag"] | {field: value}] * 3)) for field, value in cases]
+    for (field, value), reason in zip(cases, tried(tmp_path, files, monkeypatch), strict=True):
+        assert reason is not None, (field, value)
+        assert "row 1: " in reason
+        assert field in reason or "choices" in reason
+
+
 def test_a_file_that_is_no_json_lines_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tried(tmp_path, [("piqa", content) for content, _ in NO_LINES], monkeypatch)
     for (content, says), reason in zip(NO_LINES, found, strict=True):
@@ -123,4 +134,5 @@ def test_a_file_that_is_no_json_lines_is_refused(tmp_path: Path, monkeypatch: py
 def test_what_harms_nobody_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [("piqa", content.encode()) for content in HARMLESS]
     files += [(name, lines([row] * 3)) for name, row in GOOD.items()]
+    files += [("arc_easy", lines([GOOD["arc_easy"], GOOD["arc_easy"] | {"question": "What?"}]))]  # one id twice
     assert tried(tmp_path, files, monkeypatch) == [None] * len(files)

@@ -100,6 +100,9 @@ def _problem(
             filled[part] = fill(row)
         except Exception:  # whatever a template or a function of a task may raise
             return f"{_shown(row, needs[part])} gives no {part}"
+    spelt = [field for field, text in before.items() if isinstance(text, str) and [*text] == filled.get("choices")]
+    if spelt:
+        return f"{_shown(before, spelt)} is text, of which each letter would be one of the choices"
     for part, problem in _problems(task, row, **filled):
         return f"{_shown(row, needs[part])} {problem}"
     return None
