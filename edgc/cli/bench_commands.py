@@ -1,4 +1,4 @@
-"""`edgc bench ops`, `edgc bench engines`: what the package's own operations and engines take."""
+"""`edgc bench ops`, `engines`, `ring`: what the package's own operations and engines take, and a bf16 sum loses."""
 
 from __future__ import annotations
 
@@ -43,3 +43,13 @@ def engines(
     from edgc.suite.training.bench.engines import run
 
     run(model, method, replicas, steps, rounds)
+
+
+@app.command()
+def ring(
+    out: Annotated[Path | None, typer.Option(help="CSV to write; the table goes beside it")] = None,
+) -> None:
+    """What a ring that sums in bf16 loses with the number of ranks, simulated; half a minute."""
+    from edgc.suite.training.bench.ring import run
+
+    run(out)
