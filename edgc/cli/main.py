@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from edgc.cli.bench_commands import app as bench
+from edgc.cli.check_commands import app as check
 from edgc.cli.list_commands import AsJson, Results, experiments, methods
 from edgc.cli.missing import missing
 from edgc.cli.plan_commands import plan, recommend
@@ -50,6 +51,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 app.add_typer(bench, name="bench")
+app.add_typer(check, name="check")
 app.add_typer(lab, name="lab")
 app.add_typer(site, name="site")
 for command in (plan, recommend, compare, evidence, methods, experiments):
