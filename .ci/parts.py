@@ -11,7 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-EVERYWHERE = ("pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/")
+EVERYWHERE = (
+    "pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/", "edgc/tools/laws/",
+)  # fmt: skip
 EXCHANGE = ("edgc/core/", "edgc/hooks/", "configs/methods/")
 RUNS = ("edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
 LAB = ("edgc/suite/cluster/slurm.py", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/")

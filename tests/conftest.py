@@ -12,6 +12,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+pytest.register_assert_rewrite("edgc.tools.laws")  # the laws that tests/property imports
+
 hypothesis.settings.register_profile("no deadline", deadline=None)  # a machine may be many times as busy
 hypothesis.settings.load_profile("no deadline")
 

@@ -2,9 +2,10 @@
 
     edgc check hook module:function [--state module:function] [--fsdp] [--json]
 
-The function is a hook `(state, bucket) -> Future`, a function that takes the DDP or FSDP2 model and registers its
-exchange, or, with --fsdp, what gives a reduce-scatter for `set_custom_reduce_scatter`. Compression that loses something
-is measured, not refused: its mean over steps must come near to the mean of what was given.
+The function is a hook `(state, bucket) -> Future`, one that takes the DDP model (with --fsdp: the FSDP2 model) and
+registers its exchange, or one without arguments that makes a reduce-scatter for `set_custom_reduce_scatter`, as its
+class. Compression that loses something is measured, not refused: its mean over steps must come near to that of what was
+given.
 """
 
 from __future__ import annotations

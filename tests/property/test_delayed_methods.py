@@ -17,8 +17,8 @@ from edgc.core.aggregators.draws import draw
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.suite.config import Method
-from tests.fixtures.toy_replica import SHAPES, ToyReplica, gradients, same, start
-from tests.fixtures.toy_replica import STEPS as ITERATIONS
+from edgc.tools.laws.toy_replica import SHAPES, ToyReplica, gradients, same, start
+from edgc.tools.laws.toy_replica import STEPS as ITERATIONS
 from tests.property.test_momentum_methods import LR, RANKS, AdamW, Parameters, mean, method, trained
 
 Average = Callable[[int, list[Parameters]], Parameters]

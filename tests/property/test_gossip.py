@@ -16,7 +16,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.comm.telemetry import Charge
 from edgc.core.synchronisation.gossip import edges
 from edgc.suite.config import Method
-from tests.fixtures.toy_replica import SHAPES, STEPS, ToyReplica, gradients, parameters, start
+from edgc.tools.laws.toy_replica import SHAPES, STEPS, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
 
 MATRICES = ("0.w", "1.v")

@@ -18,7 +18,7 @@ from edgc.core.aggregators.draws import draw
 from edgc.core.base.settings import merge
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.suite.config import Method, load
-from tests.fixtures.toy_replica import CONFIGS, SHAPES, ToyReplica, gradients, start
+from edgc.tools.laws.toy_replica import CONFIGS, SHAPES, ToyReplica, gradients, start
 
 RANKS, STEPS, LR, DECAY = 4, 25, 0.01, 0.1
 Parameters = dict[str, Tensor]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from tests.fixtures.toy_replica import SHAPES, ToyReplica, gradients, parameters, start
+from edgc.tools.laws.toy_replica import SHAPES, ToyReplica, gradients, parameters, start
 from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
 
 RANKS, STEPS = 4, 25

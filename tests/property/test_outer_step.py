@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.synchronisation.outer import OuterSettings
-from tests.fixtures.toy_replica import PERIOD, SHAPES, STEPS, ToyReplica, parameters
+from edgc.tools.laws.toy_replica import PERIOD, SHAPES, STEPS, ToyReplica, parameters
 
 
 def outer(**changes: Any) -> OuterSettings:

@@ -14,7 +14,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.comm.telemetry import StepClock
 from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import Method, load
-from tests.fixtures.toy_replica import STEPS, ToyReplica, parameters, same
+from edgc.tools.laws.toy_replica import STEPS, ToyReplica, parameters, same
 
 
 class Told(StepClock):

@@ -121,7 +121,7 @@ class Aggregator(ABC):
     What all keep: outputs are bitwise equal on all ranks. What is `Uncompressed` in the decision loses at most
     the wire's rounding. Non-finite input gives non-finite output in its own tensor, never an exception. In a group of
     one nothing is compressed: a tensor stays, with its residual added if there is one. All of it is tested by
-    `tests/property/test_conformance*.py`.
+    the laws that `edgc check` runs.
     """
 
     Settings: ClassVar[type[AggregatorSettings]]

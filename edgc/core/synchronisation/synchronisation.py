@@ -176,7 +176,7 @@ NOTHING: Work = LastPending()  #: nothing to wait for
 class Synchronisation(Resumable, ABC):
     """Drives its exchange through training. Made by `Synchronisation(settings, exchange, iterations)`.
 
-    Collectives come in the same order on all ranks. What `tests/property/test_synchronisations.py` tests of all:
+    Collectives come in the same order on all ranks. What the laws that `edgc check` runs test of all:
     parameters are equal on all ranks wherever `synchronised` shows them, a restored run is the uninterrupted one bit
     for bit, every rank learns of a gradient that is not finite, and settings foretell bytes and memory.
 

@@ -9,7 +9,7 @@ import torch
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, forget
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from tests.fixtures.aggregator_cases import (
+from edgc.tools.laws.aggregator_cases import (
     BUCKETS,
     SHAPES,
     amounts_for,

@@ -13,7 +13,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.candidate_errors import errors_workload, squared_errors
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
-from tests.fixtures.aggregator_cases import (
+from edgc.tools.laws.aggregator_cases import (
     BUCKETS,
     CASES,
     FULL,

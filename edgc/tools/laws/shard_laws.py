@@ -12,7 +12,7 @@ from edgc.core.comm import Sharded
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.policy import Decision
-from tests.fixtures.aggregator_cases import (
+from edgc.tools.laws.aggregator_cases import (
     BUCKETS,
     CASES,
     SHAPES,
@@ -60,7 +60,7 @@ def test_an_owner_gets_its_part_of_the_average(settings: AggregatorSettings) -> 
             foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
             charged = comm.ledger.take()["gradient"].payload_bytes
             assert charged == foretold or (payload_depends_on_data(settings) and charged < foretold)
-            for piece in () if settings.name in TO_OWNERS else layout.owned(comm.rank, [*SHAPES]):
+            for piece in () if settings.name in TO_OWNERS else layout.owned(comm.rank, [*SHAPES]):  # type: ignore[attr-defined]
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)
 

@@ -1,0 +1,1 @@
+"""Laws of every aggregator, policy and synchronisation, as pytest runs them: in tests/ and by `edgc check PACKAGE`."""
