@@ -52,6 +52,19 @@ def speeds(results: Results = Path("results")) -> None:
 
 
 @app.command()
+def ledger(
+    results: Results = Path("results"),
+    page: Annotated[Path, typer.Option(help="Page whose table it is")] = Path("docs/edgc.md"),
+) -> None:
+    """Write the ledger of EDGC's replication, from configs/reference and results/published, into its page."""
+    from edgc.report.ledger import write_page
+    from edgc.report.reference_values import load_reference
+
+    write_page(load_reference(), results / "published", page)
+    typer.echo(page)
+
+
+@app.command()
 def gaps(results: Results = Path("results")) -> None:
     """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
     from edgc.report.gaps import write_index

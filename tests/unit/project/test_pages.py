@@ -12,19 +12,23 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from edgc.cli import app
+from edgc.report.ledger import ledger
+from edgc.report.reference_values import load_reference
+from edgc.report.render import markdown
 from edgc.report.site.answers import by_rate
 from edgc.report.site.contents import one
 from edgc.report.tables.links import PAYS
 from edgc.suite.cluster.parameters import stage_count, vocabulary
 from edgc.suite.config import Experiment, Method, available, load_experiment
 from tests.fixtures.pages import PAGES, ROOT, commands, folder
-from tests.fixtures.quoted import missing, quotes
+from tests.fixtures.quoted import missing, quotes, quotes_of
 
 #: Snakemake takes seconds to plan; that what it plans exists is tested by itself.
 COMMANDS = [
     pytest.param(command, marks=pytest.mark.tier("all" if "snakemake" in command else "test"))
     for command in sorted({command for page in PAGES for command in commands(page)})
 ]
+PUBLISHED = ROOT / "results/published"
 AT_MOST = 8_000  #: bytes of README.md: what is read in a minute
 
 
@@ -56,6 +60,23 @@ def test_answers_are_those_that_the_published_numbers_give() -> None:
             do = rate.title if rate.answer.verdict == PAYS else f"{rate.title}, no compression"
             said.append(f"| {rate.spoken} | {do} | {rate.saved} | {rate.gap} |")
         assert rows(told)[2:] == said
+
+
+def test_the_ledger_is_the_one_that_the_reference_gives() -> None:
+    told = re.search(r"<!-- ledger -->\n(.*?)<!-- end -->", PAGES["edgc.md"], re.DOTALL)
+    assert told
+    assert rows(told[1]) == rows(markdown(ledger(load_reference(), PUBLISHED, "../results/published/"))), (
+        "edgc site ledger"
+    )
+
+
+def test_numbers_of_the_ledger_are_in_what_it_shows() -> None:
+    for entry in load_reference().ledger:
+        files = [f"[x](../results/published/{path})" for path in entry.shown]
+        for found in quotes_of("edgc.md", f"{entry.ours} {' '.join(files)}"):
+            assert not missing(found), entry.ours
+        for word in (entry.command or "").split():
+            assert "/" not in word or (ROOT / word).exists(), word
 
 
 @pytest.mark.parametrize("experiment", ["peers-every-step", "peers-muon"])

@@ -7,11 +7,15 @@ import pytest
 import yaml
 
 from edgc.core.base.errors import UserError
-from edgc.report.reference_values import TAGC, Claim, load_reference
+from edgc.report.ledger import ledger
+from edgc.report.reference_values import TAGC, Claim, Entry, Reference, load_reference
 from edgc.report.render import NOTHING
 from edgc.report.tables.paper import DEVIATIONS
 from edgc.suite.config import CONFIGS, Experiment, Method, available, load, load_experiment
+from tests.fixtures.pages import ROOT
 from tests.fixtures.studies import run, study
+
+PUBLISHED = ROOT / "results/published"
 
 
 def test_only_confirmed_claims_have_a_number_and_all_say_where():
@@ -97,3 +101,44 @@ def test_deviations_of_tagc_are_rows_of_the_table_and_settings_of_its_methods():
     ours, theirs = (load(Method, name).aggregator.model_dump() for name in ("tagc", "tagc_released"))
     settings = {setting for names in named for setting in names.split(", ")}
     assert settings == {name for name in ours if ours[name] != theirs[name]}
+
+
+ENTRY = {"kind": "claim", "of": "quality", "ours": "–", "experiment": "smoke", "verdict": "in part"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"verdict": None}, "verdict"),
+        ({"experiment": None}, "needs an experiment, a command, or what stands in"),
+        ({"verdict": "not run"}, "needs what would settle it"),
+        ({"text": "x"}, "one of `of` and `text`"),
+        ({"of": None}, "one of `of` and `text`"),
+    ],
+)
+def test_a_line_of_the_ledger_that_leaves_something_open_is_refused(change, message):
+    assert Entry.model_validate(ENTRY)
+    with pytest.raises(ValueError, match=message):
+        Entry.model_validate(ENTRY | change)
+
+
+def test_the_ledger_tells_of_all_that_the_file_has():
+    values = load_reference().model_dump()
+    with pytest.raises(ValueError, match="the ledger tells of"):
+        Reference.model_validate(values | {"ledger": values["ledger"][:3]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shown": ("smoke/tables/none.md",)}, "smoke/tables/none.md: not in"),
+        ({"experiment": "none"}, "none"),
+        ({"verdict": {"table": "smoke/tables/paper", "where": {"claim": "none"}}}, "has no row"),
+        ({"verdict": {"table": "smoke/tables/none", "where": {"claim": "quality"}}}, "has no row"),
+        ({"verdict": {"table": "smoke/tables/paper", "where": {"claim": "quality"}}}, "say in `settles`"),
+    ],
+)
+def test_what_the_ledger_names_has_to_be_there(change, message):
+    entry = Entry.model_validate(ENTRY | change)
+    with pytest.raises(UserError, match=message):
+        ledger(load_reference().model_copy(update={"ledger": (entry,)}), PUBLISHED, "")
