@@ -130,3 +130,14 @@ def test_what_needs_the_suite_says_so(report: dict[str, Any], environment: dict[
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert 'pip install "edgc[suite]"' in done.stderr
+
+
+def test_hooks_are_checked_without_the_suite(environment: dict[str, str], tmp_path: Path) -> None:
+    edgc_command = f"{environment['PYTHONPATH'].split(':')[0]}/bin/edgc"
+    hook = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks:allreduce_hook"
+    command = [edgc_command, "check", "hook", hook, "--ranks", "2", "--steps", "16", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["kept"]
