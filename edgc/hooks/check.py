@@ -169,6 +169,11 @@ class _Check:
         most = max(float((first - other).abs().max()) for other in others)
         return ("broken" if different else "kept"), f"largest difference {most:.1e}"
 
+    def _now_apart(self, first: Tensor, others: Sequence[Tensor]) -> bool:
+        """Whether ranks have different averages here, but not where all is as usual."""
+        differ = not self.target.fsdp and not all(torch.equal(first, other) for other in others)
+        return differ and self.equal_ranks()[0] == "kept"
+
     def conservation(self) -> tuple[Status, str]:
         """What a step leaves out arrives later, or is nothing in expectation: the mean's error falls with steps."""
         early, late = (self._left(steps)[1] for steps in (self.steps // 4, self.steps))
@@ -198,7 +203,7 @@ class _Check:
         """Zeros give zeros, also at the beginning; what one rank does not use is averaged with its zeros."""
         unused: list[Step] = [] if self.target.fsdp else ["unused"] * 3
         steps: list[Step] = ["zeros", "zeros", *SEVERAL, *unused, "fresh"]
-        (averages, *_), _ = self._run(steps)
+        (averages, *others), _ = self._run(steps)
         if not averages.isfinite().all():
             at = int((~averages.isfinite()).any(1).nonzero()[0])
             return "broken", f"not finite in step {at} ({steps[at]})"
@@ -206,6 +211,8 @@ class _Check:
             return "broken", f"zeros give {float(averages[:2].abs().max()):.1e}"
         if not averages[2].any():
             return "broken", "after zeros everything is zero"
+        if self._now_apart(averages, others):
+            return "broken", "ranks get different averages"
         weights = self._left(self.steps)[0] / self.ranks
         off = [_off(averages[n : n + 1], weights @ self._given(step, n)) for n, step in enumerate(steps) if n > 1]
         usual = max(*off[len(SEVERAL) // 2 : len(SEVERAL)], off[-1])
@@ -218,7 +225,9 @@ class _Check:
         if self.target.fsdp:
             return "not applicable", "FSDP2 keeps its units"
         steps, given = self.steps // 2, self._given("constant", 0).mean(0)
-        (rebuilt, *_), _ = self._run(["constant"] * steps, rebuild=True)  # type: ignore[arg-type]
+        (rebuilt, *others), _ = self._run(["constant"] * steps, rebuild=True)  # type: ignore[arg-type]
+        if self._now_apart(rebuilt, others):
+            return "broken", "ranks get different averages"
         was, now = _off(self._constant()[0][:steps], given), _off(rebuilt, given)
         said = f"after {steps} steps {_percent(now)} off, {_percent(was)} with the same buckets"
         return ("kept" if now <= 1.5 * was + self.tolerance else "broken"), said

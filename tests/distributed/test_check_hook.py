@@ -17,6 +17,7 @@ BROKEN = {law.replace(" ", "_"): {law} for law in MEANING if law != "16 bits"} |
     "sixteen_bits": {"16 bits"},
     "left_out": {"mean"},
     "late": {"mean"},
+    "unused_apart": {"zeros and unused"},
     "fsdp_mean": {"mean"},
     "torch": set(),
     "torch_bf16": set(),

@@ -87,6 +87,16 @@ def zeros_and_unused(state: Any, bucket: dist.GradBucket) -> Any:
     return done(averaged(bucket.buffer() / largest) * largest)
 
 
+def unused_apart(state: Any, bucket: dist.GradBucket) -> Any:
+    """A rank keeps its zeros, as one does that leaves out what it has no gradient of."""
+    own = [not gradient.any() for gradient in bucket.gradients()]
+    whole = averaged(bucket.buffer())
+    for gradient, zero in zip(bucket.gradients(), own, strict=True):
+        if zero:
+            gradient.zero_()
+    return done(whole)
+
+
 def new_buckets(state: dict[int, Tensor], bucket: dist.GradBucket) -> Any:
     """A buffer that is made once for a bucket's number."""
     wire = state.setdefault(bucket.index(), torch.empty_like(bucket.buffer()))
@@ -137,7 +147,17 @@ def int4(model: Any) -> Any:
 
 WRONG = {
     hook.__name__: target_of(hook)
-    for hook in (mean, left_out, equal_ranks, conservation, zeros_and_unused, resume, sixteen_bits, determinism)
+    for hook in (
+        mean,
+        left_out,
+        equal_ranks,
+        conservation,
+        unused_apart,
+        zeros_and_unused,
+        resume,
+        sixteen_bits,
+        determinism,
+    )
 } | {hook.__name__: target_of(hook, state=dict) for hook in (late, not_finite, new_buckets)}
 TARGETS = WRONG | {
     "fsdp_mean": target_of(Sums),
