@@ -3,6 +3,7 @@
 #   snakemake --cores 2                                        the smoke experiment
 #   snakemake --cores all --config experiment=smoke-english    another one of configs/experiments
 #   snakemake --profile slurm --config experiment=paper-h100   on a SLURM cluster
+#   snakemake --cores 2 paper_figures                          tables and figures of docs/edgc.md, without training
 #
 # Results: results/<experiment>/{index.html,report.html,tables,figures}. What a run depends on is in its folder's name,
 # so a changed setting makes new runs of what it changes and of nothing else.
@@ -25,6 +26,7 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/live.smk"
+include: "workflow/rules/paper.smk"
 
 
 rule all:

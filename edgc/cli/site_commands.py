@@ -65,6 +65,17 @@ def ledger(
 
 
 @app.command()
+def paper_figures(results: Results = Path("results")) -> None:
+    """Make all tables and figures of the ledger again, from archived runs and what was published: minutes."""
+    from edgc.report.paper_figures import make
+    from edgc.report.reference_values import load_reference
+
+    out = results / "paper-figures"
+    archived = make(load_reference(), results, out)
+    typer.echo(f"from archived runs: {', '.join(archived)}; all others from what was published\n{out}/index.md")
+
+
+@app.command()
 def gaps(results: Results = Path("results")) -> None:
     """Index the published loss gaps for `edgc plan` and `edgc recommend`. `edgc publish` does it, too."""
     from edgc.report.gaps import write_index
