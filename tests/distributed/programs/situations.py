@@ -32,22 +32,20 @@ import edgc.fsdp
 import edgc.torch_ddp
 from edgc.core.base.errors import UserError
 
-ROWS: dict[str, Callable[[str], None]] = {}
+ROWS: dict[str, dict[str, Callable[[str], None]]] = {}  #: by situation and kind
 POWERSGD: dict[str, Any] = {"method": "powersgd", "policy": {"rank": 2}}
 EDGC: dict[str, Any] = {"method": "edgc", "policy": {"max_rank": 4, "alignment": False, "window": 2, "alpha": 0.5}}
-
-
-class NotHere(Exception):
-    """There is no such thing under DDP, or FSDP2."""
 
 
 class PyTorchRefuses(Exception):
     """Without us it is refused as well."""
 
 
-def row(situation: str) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
+def row(situation: str, fsdp: bool = True) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
+    """`fsdp`: whether there is such a thing under FSDP2."""
+
     def add(function: Callable[[str], None]) -> Callable[[str], None]:
-        ROWS[situation] = function
+        ROWS[situation] = {"DDP": function} | ({"FSDP2": function} if fsdp else {})
         return function
 
     return add
@@ -241,10 +239,8 @@ def _(kind: str) -> None:
     averages(model, Net(), square)
 
 
-@row("memory layout changed after it is wrapped, before compress")
+@row("memory layout changed after it is wrapped, before compress", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     model = wrapped(kind, Net())
     weight = model.module.first.weight
     weight.data = weight.data.t().contiguous().t()
@@ -268,10 +264,8 @@ def _(kind: str) -> None:
     train(model)
 
 
-@row("precision or memory layout changed while it trains")
+@row("precision or memory layout changed while it trains", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     model, _ = made(kind)
     train(model)
     weight = model.module.middle.weight
@@ -544,10 +538,8 @@ def _(kind: str) -> None:
     made(kind, Net(12), **POWERSGD)[1].load_state_dict(state_after(kind))
 
 
-@row("a state of the compiled model, and the other way round")
+@row("a state of the compiled model, and the other way round", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     compiled = torch.compile(Net(), backend="eager")
     for before, after in ((compiled, Net()), (Net(), torch.compile(Net(), backend="eager"))):
         state = state_after(kind, before)
@@ -628,10 +620,8 @@ def _(kind: str) -> None:
 # Settings of PyTorch.
 
 
-@row("torch.compile before it is wrapped")
+@row("torch.compile before it is wrapped", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     averages(made(kind, torch.compile(Net(), backend="eager"))[0], Net(), square)
 
 
@@ -642,10 +632,8 @@ def _(kind: str) -> None:
     assert exchange.step == 1
 
 
-@row("static_graph")
+@row("static_graph", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     model = wrapped(kind, Net(), static_graph=True)
     exchange = compress(kind, model, **POWERSGD)
     train(model)
@@ -706,10 +694,8 @@ def _(kind: str) -> None:
     same_on_ranks(other)
 
 
-@row("Join: ranks with different numbers of batches")
+@row("Join: ranks with different numbers of batches", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     model, exchange = made(kind, **POWERSGD)
     with Join([model]):
         train(model, range(3 + dist.get_rank()))
@@ -719,10 +705,8 @@ def _(kind: str) -> None:
     assert torch.equal(last, values(model))
 
 
-@row("Join with divide_by_initial_world_size=False")
+@row("Join with divide_by_initial_world_size=False", fsdp=False)
 def _(kind: str) -> None:
-    if kind == "FSDP2":
-        raise NotHere
     model, _ = made(kind, **POWERSGD)
     with Join([model], divide_by_initial_world_size=False):
         train(model, range(3 + dist.get_rank()))
@@ -731,8 +715,6 @@ def _(kind: str) -> None:
 def outcome(function: Callable[[str], None], kind: str) -> str:
     try:
         function(kind)
-    except NotHere:
-        found = "–"
     except PyTorchRefuses:
         found = "PyTorch refuses"
     except UserError as error:
@@ -751,8 +733,8 @@ def main(only: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     report = {
-        situation: {kind: outcome(function, kind) for kind in ("DDP", "FSDP2")}
-        for situation, function in ROWS.items()
+        situation: {"FSDP2": "–"} | {kind: outcome(function, kind) for kind, function in under.items()}
+        for situation, under in ROWS.items()
         if not only or any(word in situation for word in only)
     }
     if dist.get_rank() == 0:
