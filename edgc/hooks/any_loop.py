@@ -238,11 +238,9 @@ class LoopExchange:
         own, saved = flat(self._method.model_dump(mode="json")), state.get("method", {})
         both = own.keys() & saved.keys()  # another version may have other settings
         kinds = sorted(name for name in both if name.endswith(".name"))
-        decided = (
-            ("policy.",) if state["exchange"]["policy"] else ()
-        )  # from another setting; else only the new one counts
-        parts = ("aggregator.", "placement.", *decided)
-        for name in (*kinds, *sorted(name for name in both if name.startswith(parts))):
+        # a policy that remembers nothing decides by its new settings from now on
+        parts = ["aggregator.", "placement."] + ["policy."] * bool(state["exchange"]["policy"])
+        for name in (*kinds, *sorted(name for name in both if name.startswith(tuple(parts)))):
             if own[name] != saved[name]:
                 raise UserError(
                     f"exchange state: saved with {name} {saved[name]}, but this exchange has {own[name]}; use the "
