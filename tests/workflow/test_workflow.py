@@ -62,7 +62,7 @@ def test_every_kind_of_experiment_plans_all_its_runs(project, name):
 def test_the_papers_figures_are_one_job(project):
     for folder in ("archive", "published"):
         (project.root / "results" / folder).mkdir(parents=True, exist_ok=True)
-    assert project.would_run("paper_figures") == {"paper_figures": ["results/paper-figures/index.md"]}
+    assert project.would_run(*SMOKE, "--", "paper_figures") == {"paper_figures": ["results/paper-figures/index.md"]}
 
 
 def test_a_job_lists_what_its_cluster_asks_for(project):
