@@ -24,7 +24,6 @@ from edgc.core.exchange.observation import AGREE
 from edgc.core.settings.assembly import Costs, assemble
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load, read
-from edgc.core.synchronisation.every_step import EveryStep
 from edgc.hooks.belief import Beliefs, agree, flat, gathered, listed, plain_names
 
 MethodLike = str | Path | Method | Mapping[str, Any]
@@ -83,7 +82,7 @@ class LoopExchange:
 
     def __init__(
         self,
-        synchronisation: EveryStep,
+        synchronisation: Any,
         method: Method,
         costs: Costs,
         beliefs: Beliefs,
@@ -124,18 +123,25 @@ class LoopExchange:
         """
         self._losses.append(loss.detach())
 
-    def _begin_step(self) -> None:
+    def _need_loss(self) -> None:
         if self._method.policy.reads_loss and not self._losses:
             raise UserError(
                 f"policy {self._method.policy.name} follows the training loss, but got none in step {self.step}; "
                 "call exchange.loss(loss) before loss.backward()"
             )
+
+    def _begin_step(self) -> None:
+        self._need_loss()
+        self._prepare_step()
+        self.synchronisation.begin_step(self.step)
+
+    def _prepare_step(self) -> None:
+        """What every step begins with, before its synchronisation."""
         if self._checked < self.step:  # where no forward has done it
             self._check()
         if self._own is not None:
             self._start_alike()
         self._sums = {}
-        self.synchronisation.begin_step(self.step)
 
     def _check(self) -> None:
         """Refuse parameters that are not what they were when `compress` was called."""
@@ -154,7 +160,9 @@ class LoopExchange:
                     )
             self._own = all(own for _, own in every)
         if not self._own:
-            self.exchange.aggregator.load_state_dict(deepcopy(self._blank))
+            for aggregator in self.exchange.aggregators:
+                aggregator.load_state_dict(deepcopy(self._blank))
+            self.synchronisation.forget()
         self._own = None
 
     def _averaged(self, gradients: Sequence[NamedTensor], average: Tensor) -> None:
@@ -212,13 +220,16 @@ class LoopExchange:
         Raises:
             UserError: the state is of another method, or of parameters of other names or shapes.
         """
-        here = (self.exchange.comm.rank, self.exchange.comm.size)
         if "step" not in state:
             of_ranks = {name: each.state for name, each in state.items() if isinstance(each, RankState)}
             if not of_ranks:
                 raise UserError("exchange state: has no rank's state; load what exchange.state_dict() gave")
             state = of_ranks.get(f"rank{dist.get_rank()}", next(iter(of_ranks.values())))
-        state = plain_names(state)
+        self._restore(plain_names(state))
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `own_state` gave, on whatever rank."""
+        here = (self.exchange.comm.rank, self.exchange.comm.size)
         self._refuse_foreign(state)
         there = (state["rank"], state["size"])
         self._own = there == here
@@ -226,20 +237,22 @@ class LoopExchange:
             warnings.warn(
                 f"exchange state: of rank {there[0]} of {there[1]}, but this is rank {here[0]} of {here[1]}: goes on "
                 f"from step {state['step']} with the policy's state; error feedback of all ranks is forgotten",
-                stacklevel=2,
+                stacklevel=3,
             )
-            state = {**state, "exchange": state["exchange"] | {"aggregator": deepcopy(self._blank)}}
+            blank = [deepcopy(self._blank) for _ in self.exchange.aggregators]
+            state = {**state, "exchange": state["exchange"] | {"aggregator": blank if len(blank) > 1 else blank[0]}}
         self.step, self._checked = state["step"], -1
         self.synchronisation.load_state_dict(state)
 
     def _refuse_foreign(self, state: Mapping[str, Any]) -> None:
         """Raise `UserError` if the state cannot be this exchange's. Older ones do not say of what they are."""
         memory = state["exchange"]["aggregator"]
+        memory = memory[0] if isinstance(memory, list) else memory  # of several that are alike
         own, saved = flat(self._method.model_dump(mode="json")), state.get("method", {})
         both = own.keys() & saved.keys()  # another version may have other settings
         kinds = sorted(name for name in both if name.endswith(".name"))
         # a policy that remembers nothing decides by its new settings from now on
-        parts = ["aggregator.", "placement."] + ["policy."] * bool(state["exchange"]["policy"])
+        parts = ["aggregator.", "placement.", "synchronisation."] + ["policy."] * bool(state["exchange"]["policy"])
         for name in (*kinds, *sorted(name for name in both if name.startswith(tuple(parts)))):
             if own[name] != saved[name]:
                 raise UserError(
@@ -270,17 +283,22 @@ def find_method(method: MethodLike, changes: Mapping[str, Any]) -> Method:
 
 
 def check_method(method: Method, iterations: int, loop: str) -> None:
-    """Raise `UserError` if the method needs more than a loop of data-parallel ranks gives. `loop`: `DDP`, `FSDP`."""
+    """Raise `UserError` if the method needs more than a hook of data-parallel ranks gives. `loop`: `DDP`, `FSDP2`."""
     if method.synchronisation.no_hook:
         raise UserError(
             f"method {method.name}: synchronisation {method.synchronisation.name} {method.synchronisation.no_hook}: it "
-            f"cannot be a hook of {loop}; choose a method with synchronisation every_step, or `edgc train`"
+            f"cannot be a hook of {loop}; use edgc.local_steps.wrap, or a method with synchronisation every_step"
         )
+    check_parts(method, iterations, f"a hook of {loop}")
+
+
+def check_parts(method: Method, iterations: int, what: str) -> None:
+    """Raise `UserError` if a part of the method needs more than `what` gives: a hook, or a wrapped optimizer."""
     if iterations < 1:
         raise UserError(f"iterations = {iterations}: must be at least 1, the steps of the whole run")
     if method.policy.reads_seconds:
         raise UserError(
-            f"method {method.name}: policy {method.policy.name} reads how long a step takes, which a hook of {loop} "
+            f"method {method.name}: policy {method.policy.name} reads how long a step takes, which {what} "
             "does not learn; use another policy, or `edgc train` with loop: megatron"
         )
     compresses_first = 0 in (method.placement.stages or (0,))
@@ -291,8 +309,8 @@ def check_method(method: Method, iterations: int, loop: str) -> None:
     ):
         if wrong:
             raise UserError(
-                f"method {method.name}: {setting} {why}, but under {loop} stage 0 is the only one; leave it out, or "
-                "choose another method"
+                f"method {method.name}: {setting} {why}, but {what} has stage 0 only; leave it out, or choose "
+                "another method"
             )
 
 
@@ -305,7 +323,7 @@ def synchronise(
     seed: int,
     costs: Costs | None,
     facts: Mapping[str, Any],
-) -> tuple[EveryStep, Costs]:
+) -> tuple[Any, Costs]:
     """What averages tensors of these shapes over the first of `groups`, and what exchanges took (see `assemble`).
 
     All ranks of each group must have the same method, seed, iterations, costs and `facts`.
@@ -315,7 +333,6 @@ def synchronise(
     comm = TorchCommunicator(groups[0], Ledger(StepClock(cuda=device.type == "cuda")))
     with as_ever(device):
         synchronisation, costs = assemble(method, shapes, iterations, seed, comm, device, costs)
-    assert isinstance(synchronisation, EveryStep), "check_method refuses others"
     if synchronisation.note and comm.rank == 0:
         warnings.warn(f"method {method.name}: {synchronisation.note}", stacklevel=3)
     return synchronisation, costs

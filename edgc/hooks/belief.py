@@ -137,7 +137,12 @@ def alike(place: tuple[dist.ProcessGroup, torch.device] | None, look: Callable[[
     return cast(T, found)
 
 
-def agree(facts: Mapping[str, Any], groups: Sequence[dist.ProcessGroup], device: torch.device) -> None:
+ALIKE = "use the same arguments and the same model on all ranks"
+
+
+def agree(
+    facts: Mapping[str, Any], groups: Sequence[dist.ProcessGroup], device: torch.device, remedy: str = ALIKE
+) -> None:
     """Raise `UserError` on all ranks, with both values, unless all ranks of each group have the same facts. Collective.
 
     Digests are compared first: the facts of a large model are long.
@@ -152,7 +157,7 @@ def agree(facts: Mapping[str, Any], groups: Sequence[dist.ProcessGroup], device:
                 if first.get(fact) != other.get(fact):
                     raise UserError(
                         f"ranks differ: {fact} is {first.get(fact)} on rank 0, but {other.get(fact)} on rank {rank}; "
-                        "call compress with the same arguments and the same model on all ranks"
+                        f"{remedy}"
                     )
 
 

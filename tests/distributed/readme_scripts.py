@@ -20,7 +20,7 @@ def bytes_of_script(number: int, ranks: int, folder: Path) -> tuple[int, int]:
     """
     text = (ROOT / "edgc" / "hooks" / "README.md").read_text(encoding="utf-8")
     scripts = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    assert len(scripts) == 2
+    assert len(scripts) == 3
     (folder / "train.py").write_text(scripts[number], encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "train.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}

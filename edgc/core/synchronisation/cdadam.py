@@ -76,3 +76,7 @@ class Differences(InPlace):
     def take(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients:
             t.tensor.copy_(self._average[t.name].add_(t.tensor))
+
+    def forget(self) -> None:
+        """ĝ is the mean over those who saved it."""
+        self._average, self._before = {}, {}

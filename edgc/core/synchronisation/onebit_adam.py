@@ -37,6 +37,10 @@ class FrozenVarianceSettings(InPlaceSettings):
         """β₁ m + (1 − β₁) G."""
         return (memory_passes(elements, 3),)
 
+    @property
+    def reads_adam(self) -> bool:
+        return True
+
 
 class FrozenVariance(InPlace):
     """m and v are AdamW's own: it keeps no tensor.

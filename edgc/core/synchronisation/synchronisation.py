@@ -236,6 +236,9 @@ class Synchronisation(Resumable, ABC):
     def drain(self) -> None:
         """Finish what is under way, as if it had been later; no result depends on it. Collective."""
 
+    def forget(self) -> None:
+        """Drop what held only of the ranks that saved the state: others go on from it. Their error feedback is gone."""
+
     @property
     def ledger(self) -> Ledger:
         """Bytes and seconds of what it exchanges."""

@@ -193,7 +193,7 @@ class RunSpec(Settings):
                     f"training.optimizer muon: {synchronisation} reads AdamW's moments of all parameters; use another "
                     "correction, or optimizer: adamw"
                 )
-            if method.synchronisation.updates:
+            elif method.synchronisation.updates:
                 yield (
                     f"training.optimizer muon: {synchronisation} updates parameters itself, and the others by AdamW; "
                     "use optimizer: adamw"

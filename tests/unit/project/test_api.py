@@ -26,7 +26,7 @@ def test_a_name_on_the_page_is_there(name: str) -> None:
 
 
 def test_every_public_name_is_on_the_page() -> None:
-    modules = [import_module(name) for name in ("edgc", "edgc.torch_ddp", "edgc.fsdp")]
+    modules = [import_module(name) for name in ("edgc", "edgc.torch_ddp", "edgc.fsdp", "edgc.local_steps")]
     assert {f"{module.__name__}.{name}" for module in modules for name in module.__all__} == NAMES
 
 
@@ -37,9 +37,9 @@ def test_the_page_lists_the_exchange_as_it_is() -> None:
 
 
 def test_signatures_are_those_of_the_functions() -> None:
-    for name, arguments in re.findall(r"^(edgc\.\w+)\.compress\((.*)\)$", PAGE, re.MULTILINE):
+    for name, function, arguments in re.findall(r"^(edgc\.\w+)\.(compress|wrap)\((.*)\)$", PAGE, re.MULTILINE):
         printed = [word.split("=")[0].lstrip("*") for word in arguments.split(", ") if word != "*"]
-        there = list(inspect.signature(import_module(name).compress).parameters)
+        there = list(inspect.signature(getattr(import_module(name), function)).parameters)
         assert printed[1:] == there[1:], name
 
 

@@ -1,0 +1,137 @@
+"""A wrapped optimizer in anybody's loop: the suite's losses, in islands too; resumed, killed, refused, documented."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distributed.ranks import on_ranks
+from tests.distributed.readme_scripts import bytes_of_script
+from tests.distributed.test_stacked import APART
+
+#: One of each mechanism, in every change's tests.
+FEW = ("diloco", "powergossip", "dion", "delayed:resume", "diloco_int4:ddp", "diloco:fsdp:resume")
+REST = (
+    *("localsgd", "streaming_diloco:resume", "muloco:resume", "sparseloco:resume", "powergossip:resume"),
+    *("demo:resume", "dion:resume", "onebit_adam:resume", "cdadam:resume", "delayed_predicted:resume", "gossip"),
+    *("muloco:ddp", "demo:ddp:resume", "dion:ddp", "onebit_adam:ddp", "delayed_predicted:ddp", "streaming_diloco:ddp"),
+    *("localsgd:fsdp", "gossip:fsdp:resume", "delayed_predicted:fsdp:resume", "delayed_corrected:fsdp"),
+)
+every_case = pytest.mark.parametrize(
+    "case", [*FEW, *(pytest.param(case, marks=pytest.mark.tier("all")) for case in REST)]
+)
+
+
+@cache
+def report(ranks: int, cases: tuple[str, ...]) -> dict:
+    return on_ranks("local_steps.py", ranks, str(ranks), *cases)
+
+
+def found_of(case: str) -> dict:
+    return report(4, FEW if case in FEW else REST)[case]
+
+
+@every_case
+def test_losses_are_the_suites_up_to_rounding(case: str) -> None:
+    found, apart = found_of(case), APART.get(case.split(":")[0], 2e-6)
+    assert found["own"]["losses"] == pytest.approx(found["suite"]["losses"], rel=apart)
+    assert found["own"]["validation"] == pytest.approx(found["suite"]["validation"], rel=apart)
+    assert found["own"]["losses"][-1] < found["own"]["losses"][0]
+    assert found["own"]["equal"], "the run ends with one model"
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c in FEW else pytest.mark.tier("all")) for c in FEW + REST if "resume" in c]
+)
+def test_resumed_is_uninterrupted_bit_for_bit(case: str) -> None:
+    found = found_of(case)
+    assert found["resumed"] == found["own"]
+
+
+@pytest.mark.tier("all")
+def test_eight_processes_in_islands_of_two() -> None:
+    cases = ("diloco:ddp", "diloco:fsdp")
+    for case, found in report(8, cases).items():
+        assert found["own"]["losses"] == pytest.approx(found["suite"]["losses"], rel=2e-6), case
+
+
+@pytest.mark.tier("all")
+def test_a_killed_replica_is_named_and_all_or_fewer_go_on(tmp_path: Path) -> None:
+    methods = ("diloco_int4", "powergossip", "cdadam")
+    found = on_ranks("local_steps_killed.py", 4, str(tmp_path), *methods, needs="edgc.local_steps")
+    for method in methods:
+        whole, killed, again, fewer = found[method].values()
+        for said in killed:
+            assert re.search(r"^step 13: a replica does not answer \(.+\); start those that are left", said["error"])
+        assert [said["losses"] for said in again] == [said["losses"][10:] for said in whole], method
+        assert [said["end"] for said in again] == [said["end"] for said in whole]
+        assert len(fewer) == 3
+        assert all("of 4, but this is rank" in said["warned"][0] for said in fewer)
+        assert all(said["end"] == fewer[0]["end"] for said in fewer), method
+        assert sum(said["losses"][-1] - said["losses"][0] for said in fewer) < 0, method
+
+
+#: What every rank says; of two kinds where only one of them is wrong.
+REFUSED = {
+    "unknown_method": "no file configs/methods/no_such_method.yaml",
+    "a_hook": "use edgc.torch_ddp.compress or edgc.fsdp.compress",
+    "settings_differ": r"synchronisation\.every is 2 on rank 0, but 3 on rank 1",
+    "clip_differs": r"clip_norm is 1\.0 on rank 0, but 2\.0 on rank 1",
+    "one_rank_is_wrong": "iterations = 0: must be at least 1",
+    "parameters_differ": r"sum of bits of 0\.bias is .+ let replicas begin alike",
+    "other_model": r"0\.weight .+ \(8, 6\) on rank 0, but 0\.weight .+ \(9, 6\) on rank 1",
+    "nothing_trained": "model: has no parameter that is trained",
+    "not_all_held": r"does not hold 2\.bias, 2\.weight",
+    "more_held": "holds 4 parameters, but the model trains 2",
+    "held_twice": "holds 6 parameters, but the model trains 4",
+    "wrapped_twice": "LocalSteps is no torch.optim.Optimizer that could be wrapped",
+    "no_moments": "onebit_adam reads AdamW's moments, which SGD",
+    "coupled_decay": "delayed_predicted reads AdamW's moments, which Adam",
+    "no_muon": "muloco is made for Muon; give",
+    "several_rates": r"has learning rates \[0\.001, 0\.1\], but method demo",
+    "too_few_layers": "exchanges 4 parts of a model's layers in turn",
+    "bf16": r"0\.bias \(torch\.bfloat16\), .+: must be fp32",
+    "island_is_the_group": r"group: ranks \[.\] are in the island of rank . itself",
+    "sharded_matrices": "dion needs whole matrices",
+    "a_scaler": "GradScaler: .+ use bf16 autocast",
+    "another_group": "add_param_group: .+ add it before",
+    "frozen_later": r"exchanged, but not trained: 0\.bias, 0\.weight",
+    "not_finite": "step 1: .+ of some replica were not finite",
+    "past_the_end": "iterations = 2: all are done",
+    "in_the_middle": "state_dict: called in the middle of step 0",
+    "no_forward": "changes parameters before the forward, but got none",
+    "no_loss": "follows the training loss, but got none in step 0",
+    "state_of_another_method": r"aggregator\.name dense, but this exchange has dct",
+    "state_of_other_settings": r"synchronisation\.every 500, but this exchange has 2",
+    "state_of_another_optimizer": r"saved with kinds \['AdamW'\], but here it is \['SGD'\]",
+    "states_of_different_steps": "rank 0 is at step 0, but rank 1 at step 1",
+}
+
+
+@pytest.fixture(scope="module")
+def refused() -> dict[str, Any]:
+    return on_ranks("local_steps_refused.py", 2, needs="edgc.local_steps")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_on_all_ranks_in_one_line(refused: dict[str, Any], case: str) -> None:
+    for said in refused[case]:
+        assert said is not None
+        assert re.search(REFUSED[case], said), said
+        assert "\n" not in said
+
+
+def test_a_group_that_a_process_is_not_in_is_refused_there(refused: dict[str, Any]) -> None:
+    assert refused.keys() - REFUSED.keys() == {"not_a_member"}
+    assert refused["not_a_member"][0] is None
+    assert "this process (rank 1) is not in it" in refused["not_a_member"][1]
+
+
+@pytest.mark.tier("all")
+def test_the_readme_s_script_runs_and_resumes(tmp_path: Path) -> None:
+    sent, dense = bytes_of_script(2, 2, tmp_path)
+    assert sent < dense / 20
