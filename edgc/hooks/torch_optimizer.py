@@ -336,7 +336,7 @@ def _members(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 def _islands(model: nn.Module) -> list[dist.ProcessGroup]:
     """The groups over which this process shares its replica with others, of any kind of parallelism inside."""
-    found = [model.process_group] if isinstance(model, DistributedDataParallel) else []
+    found: list[Any] = [model.process_group] if isinstance(model, DistributedDataParallel) else []
     for mesh in dict.fromkeys(p.device_mesh for p in model.parameters() if isinstance(p, DTensor)):
         found += [mesh.get_group(dimension) for dimension in range(mesh.ndim)]
     by_ranks = {tuple(dist.get_process_group_ranks(group)): group for group in found}
