@@ -13,9 +13,10 @@ from tests.distributed.ranks import on_ranks
 from tests.distributed.readme_scripts import bytes_of_script
 from tests.distributed.test_stacked import APART
 
-#: One of each mechanism, in every change's tests.
-FEW = ("diloco", "powergossip", "dion", "delayed:resume", "diloco_int4:ddp", "diloco:fsdp:resume")
+#: After the optimizer and before it, and islands, in every change's tests.
+FEW = ("diloco", "dion", "diloco_int4:ddp", "diloco:fsdp:resume")
 REST = (
+    "delayed:resume",
     *("localsgd", "streaming_diloco:resume", "muloco:resume", "sparseloco:resume", "powergossip:resume"),
     *("demo:resume", "dion:resume", "onebit_adam:resume", "cdadam:resume", "delayed_predicted:resume", "gossip"),
     *("muloco:ddp", "demo:ddp:resume", "dion:ddp", "onebit_adam:ddp", "delayed_predicted:ddp", "streaming_diloco:ddp"),
