@@ -1,6 +1,7 @@
 """One side of a difference of docs/coming-from.md: a hook of PyTorch's or ours, in a loop of a few steps.
 
-coming_from.py CODE    (2 processes); CODE has the names `ddp`, `model` (FSDP2) and `STEPS`
+coming_from.py CODE    (2 processes); CODE has the names `ddp`, `model` (FSDP2), `replica`, `optimizer` (of
+that) and `STEPS`
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import edgc.fsdp
+import edgc.local_steps
 import edgc.torch_ddp
 
 STEPS = 40
@@ -29,9 +31,12 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(32, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 8))
 
 
-def trained(model: Any) -> dict[str, Any]:
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+def trained(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Its losses, averaged over ranks, and what its parameters end with."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     draw = torch.Generator().manual_seed(dist.get_rank())
     truth = torch.randn(32, 8, generator=torch.Generator().manual_seed(9))
     losses = []
@@ -54,10 +59,15 @@ def main(code: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     default_hooks.bf16_compress_hook.__name__ = "any_hook"  # DDP allows that name with NCCL only
-    ddp, model = DistributedDataParallel(net()), fully_shard(net())
-    names: dict[str, Any] = {"edgc": edgc, "ddp": ddp, "model": model, "STEPS": STEPS}
+    names: dict[str, Any] = {"edgc": edgc, "STEPS": STEPS, "replica": net()}
+    names |= {"ddp": DistributedDataParallel(net()), "model": fully_shard(net()), "optimizer": adamw(names["replica"])}
     exec(code, names)
-    report = trained(model if "fsdp" in code else ddp)
+    if "wrap(" in code:
+        names["exchange"] = names["optimizer"].exchange
+        report = trained(names["replica"], names["optimizer"])
+    else:
+        model = names["model" if "fsdp" in code else "ddp"]
+        report = trained(model, adamw(model))
     if "exchange" in names:
         report["step"] = names["exchange"].step
     if dist.get_rank() == 0:
