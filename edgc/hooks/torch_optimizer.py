@@ -68,6 +68,8 @@ def wrap(
             optimizer, the model or its sharding do not give; the optimizer holds other parameters than those that are
             trained; ranks differ.
     """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model: {type(model).__name__} is no torch.nn.Module")
     islands, replicas = _islands(model), _members(group)
     bare = model.module if isinstance(model, DistributedDataParallel) else model
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else [*optimizer]

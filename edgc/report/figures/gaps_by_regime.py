@@ -71,6 +71,8 @@ def _by_steps(study: Study) -> pd.DataFrame:
 def _by_tokens(study: Study) -> pd.DataFrame:
     """Rows of about as many steps as others with other tokens a parameter, a panel each."""
     rows = _ours(study)
+    if rows.empty:
+        return rows
     about = rows["steps"].astype(float).map(lambda steps: round(np.log2(steps)))
     several = rows.groupby(about)["tokens_a_parameter"].transform("nunique") > 1
     ends = rows.groupby(about)["steps"].transform(lambda own: "–".join(map(str, sorted({own.min(), own.max()}))))
