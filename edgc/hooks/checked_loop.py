@@ -214,7 +214,7 @@ class _Loop:
         """What a checkpoint would hold of this rank's exchange; None: nothing."""
         kept = self.kept
         if isinstance(kept, list):
-            return pickle.dumps([pickle.dumps(vars(each)) for each in kept])
+            return pickle.dumps([vars(each) for each in kept])
         if kept is None:
             return None
         return pickle.dumps((True, kept.state_dict()) if hasattr(kept, "state_dict") else (False, kept))
@@ -240,7 +240,7 @@ def _restored(make: Callable[[], Any], saved: bytes | None, at: int | None = Non
         return make()
     if at is not None:
         made = make()
-        vars(made).update(pickle.loads(pickle.loads(saved)[at]))
+        vars(made).update(pickle.loads(saved)[at])
         return made
     by_dict, state = pickle.loads(saved)
     if not by_dict:

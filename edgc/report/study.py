@@ -50,7 +50,7 @@ class Study:
     """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
     rungs: Sequence[tuple[pd.DataFrame | None, pd.DataFrame]] = ()
-    """Of each of `judgement.rungs_from`, and of this experiment (None): table `accuracy`, and `regimes` of its runs"""
+    """Table `accuracy` and `regimes` of each of `judgement.rungs_from`; then None and `regimes` of this experiment"""
     curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
 
 
@@ -70,7 +70,7 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
         for name in loaded.judgement.rungs_from
         if (table := _published(published / name / ACCURACY)) is not None
     ]
-    rungs += [(None, regimes(loaded.runs(configs)))] if loaded.mode == "train" else []
+    rungs += [(None, regimes(loaded.runs(configs)))] if loaded.judgement.rungs_from else []
     gaps, curves = (
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )

@@ -29,7 +29,7 @@ from edgc.suite.training.launch import launch
 
 TRIALS = "trials.parquet"  #: in a search's folder: a row a trial
 REFUSED = 10  #: trials whose settings exclude each other, as many times those that are wanted, end a search
-ENDED = {TrialState.COMPLETE, TrialState.FAIL}  #: states of trials that were run
+ENDED = (TrialState.COMPLETE, TrialState.FAIL)  #: states of trials that were run
 
 
 class Search(Named):
@@ -101,16 +101,21 @@ def run(name: str, cores: int, results: Path) -> Path:
             study.enqueue_trial(left.params)
         with ThreadPoolExecutor(cores) as pool:
             running: set[Any] = set()
-            while sum(t.state in ENDED for t in study.trials) + len(running) < search.trials or running:
+            while running or ended_of(study) < search.trials:
                 if len(study.get_trials(states=[TrialState.PRUNED])) > REFUSED * search.trials:
                     raise UserError(f"search {name}: nearly all settings exclude each other; see {folder / TRIALS}")
-                while len(running) < min(cores, search.trials - sum(t.state in ENDED for t in study.trials)):
+                while len(running) < min(cores, search.trials - ended_of(study)):
                     running.add(pool.submit(_try, study, study.ask(), search, base, folder, corpus))
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for each in ended:
                     each.result()
                 write(study, folder / TRIALS)
     return folder / TRIALS
+
+
+def ended_of(study: optuna.Study) -> int:
+    """How many of its trials were run."""
+    return len(study.get_trials(deepcopy=False, states=ENDED))
 
 
 def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folder: Path, corpus: Path) -> None:
@@ -127,6 +132,8 @@ def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folde
     trial.set_user_attr("run_id", spec.run_id)
     files.write_json(folder / "specs" / f"{spec.run_id}.json", spec.model_dump(mode="json"))
     _train(folder / "specs" / f"{spec.run_id}.json", out, corpus)
+    if not (out / "status.json").is_file():
+        raise UserError(f"search {search.name}: run {spec.run_id} did not train; it said why above, and in {out}")
     status = files.read_json(out / "status.json")
     if status["status"] != "done":
         trial.set_user_attr("message", status["status"])
@@ -147,7 +154,7 @@ def write(study: optuna.Study, path: Path) -> None:
     """All trials as a table: number, state, loss (nats), bytes (share of dense fp32's), run_id, message, settings."""
     import pandas as pd
 
-    rows = [_row(trial) for trial in study.trials if not trial.state.is_finished() or "settings" in trial.user_attrs]
+    rows = [_row(trial) for trial in study.trials if "settings" in trial.user_attrs]
     with files.atomic_open(path, "wb") as stream:
         pd.DataFrame(rows).to_parquet(stream, index=False)
 
@@ -155,6 +162,8 @@ def write(study: optuna.Study, path: Path) -> None:
 def _row(trial: FrozenTrial) -> dict[str, Any]:
     loss, share = trial.values or (None, None)
     known = {key: trial.user_attrs.get(key) for key in ("run_id", "message")}
+    if trial.state == TrialState.PRUNED and known["run_id"]:
+        known["message"] = "stopped, and tried again"
     settings = {path: str(value) for path, value in trial.user_attrs.get("settings", {}).items()}
     return {"trial": trial.number, "state": trial.state.name.lower(), "loss": loss, "bytes": share} | known | settings
 

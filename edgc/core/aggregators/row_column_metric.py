@@ -24,7 +24,7 @@ class RowColumnMetric(StateByName):
         """
         rows, columns = [], []
         for name, grad in zip(names, grads, strict=True):
-            kept, wanted = self.get(name), grad.new_ones(sum(grad.shape), dtype=compute_dtype(grad))
+            kept, wanted = self.get(name), grad.new_zeros(sum(grad.shape), dtype=compute_dtype(grad))
             squares = wanted if kept is None or len(kept) != len(wanted) else kept.to(wanted)
             for found, side in zip((rows, columns), squares.split([*grad.shape]), strict=True):
                 found.append(_weight(side)[:, None])
@@ -36,11 +36,9 @@ class RowColumnMetric(StateByName):
             rows = ((left @ (right.mT @ right)) * left).sum(1) / len(right)
             columns = ((right @ (left.mT @ left)) * right).sum(1) / len(left)
             now = torch.cat([rows, columns])
-            last = self.get(name)
-            last = now if last is None or last.shape != now.shape else last.to(now)
-            self[name] = torch.where(now.isfinite().all(), last.lerp(now, 1 - DECAY), last)
-            if not self[name].isfinite().all():  # of a first average
-                del self[name]
+            kept = self.get(name)
+            last = torch.zeros_like(now) if kept is None or kept.shape != now.shape else kept.to(now)
+            self[name] = torch.where(now.isfinite().all(), last.lerp(now, 1 - DECAY), last)  # no wait for the device
 
 
 def weighted(factors: Sequence[Tensor], sides: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -55,6 +53,7 @@ def weigh(factors: Sequence[Tensor], sides: Sequence[Tensor], back: bool = False
 
 
 def _weight(squares: Tensor) -> Tensor:
+    """Of mean squares (n,), whose scale does not matter; ones where all are 0."""
     mean = squares.mean()
     shares = torch.where(mean > 0, squares / mean, 1.0)
     return (shares + DAMPING).rsqrt()

@@ -23,6 +23,7 @@ HOVER |= {"Tokens a parameter": "tokens_a_parameter", "n (pairs of seeds)": "pai
 OURS, THEIRS, LAW = "ours", "published", "law"
 EVERY, LOCAL = "exchange in every step", "local steps"
 FEW, MANY = 2, 8  #: replicas between which a law's band lies
+TICKS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def _ours(study: Study) -> pd.DataFrame:
@@ -94,7 +95,6 @@ def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
     return [View([*layers, *(vega.points(hollow, looks, x, y, HOVER, fill="white") if len(hollow) else [])], 320)]
 
 
-TICKS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 MARKS = {
     "Point": "mean over seeds of the loss less dense's of the same rung, with its 95 % confidence interval where there "
     "are several seeds; each method at its own best learning rate",
@@ -112,7 +112,6 @@ GAP_BY_SIZE = Figure(
     _by_size,
     lambda data: _draw("millions", "million parameters", data.assign(millions=data["parameters"] / 1e6)),
     COLUMNS,
-    panel=lambda data: data["panel"],
 )
 GAP_BY_STEPS = Figure(
     "Loss gap by steps",
@@ -121,7 +120,6 @@ GAP_BY_STEPS = Figure(
     _by_steps,
     lambda data: _draw("steps", "optimizer steps", data),
     COLUMNS,
-    panel=lambda data: data["panel"],
 )
 GAP_BY_TOKENS = Figure(
     "Loss gap by tokens a parameter",
@@ -130,5 +128,4 @@ GAP_BY_TOKENS = Figure(
     _by_tokens,
     lambda data: _draw("tokens_a_parameter", "tokens a parameter", data),
     COLUMNS,
-    panel=lambda data: data["panel"],
 )
