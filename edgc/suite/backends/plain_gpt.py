@@ -62,8 +62,18 @@ class _Layer(nn.Module):
         qkv = self.self_attention["linear_qkv"](self.input_layernorm(x))
         q, k, v = qkv.unflatten(-1, (self._heads, 3, -1)).movedim(1, 2).unbind(3)  # [sequences, heads, length, …]
         dropout = self._dropout if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        mixed = _attention(q, k, v, dropout)
         attended = self.self_attention["linear_proj"](mixed.movedim(1, 2).flatten(2))
         x = x + functional.dropout(attended, self._dropout, self.training)
         hidden = functional.gelu(self.mlp["linear_fc1"](self.pre_mlp_layernorm(x)))
         return x + functional.dropout(self.mlp["linear_fc2"](hidden), self._dropout, self.training)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    """Causal attention; on a CPU always in fp32, as its bf16 kernels take twice as long backwards."""
+    if q.device.type != "cpu":
+        return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    with torch.autocast("cpu", enabled=False):
+        return functional.scaled_dot_product_attention(
+            q.float(), k.float(), v.float(), dropout_p=dropout, is_causal=True
+        )
