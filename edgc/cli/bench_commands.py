@@ -34,15 +34,16 @@ def ops(
 @app.command()
 def engines(
     model: Annotated[str, typer.Option(help="File in configs/models")] = "gpt2-nano",
-    method: Annotated[str, typer.Option(help="File in configs/methods")] = "dense",
+    method: Annotated[list[str] | None, typer.Option(help="File in configs/methods; repeat it for more")] = None,
     replicas: Annotated[int, typer.Option(min=2, help="Data-parallel replicas")] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Steps of a run that count")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of each")] = 5,
+    out: Annotated[Path | None, typer.Option(help="CSV to write; the table goes beside it")] = None,
 ) -> None:
-    """Core-seconds a token of replicas in one process (loop: stacked) against a process each under megatron."""
+    """Replicas in one process (loop: stacked) beside a process each under megatron: losses, bytes, core-seconds."""
     from edgc.suite.training.bench.engines import run
 
-    run(model, method, replicas, steps, rounds)
+    run(model, method or ["dense"], replicas, steps, rounds, out)
 
 
 @app.command()
