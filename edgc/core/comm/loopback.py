@@ -1,9 +1,8 @@
-"""N ranks as threads of one process: the same collectives without processes, for tests of methods."""
+"""N ranks in one process: the same collectives without others, for replicas that share a process and for tests."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,53 +21,117 @@ T = TypeVar("T")
 
 
 class _Call(NamedTuple):
-    """What a rank puts on the table."""
+    """A collective that a rank has launched."""
 
     collective: str
-    tensor: Tensor  #: flattened
-    shape: tuple[int, ...]
+    output: Tensor
+    tensor: Tensor  #: what is sent; it may be `output`
     options: dict[str, Any]
 
     @property
     def common(self) -> tuple[object, ...]:
         """What must be equal on all ranks."""
         alike = {name: value for name, value in self.options.items() if name not in ("sent", "received")}
-        shape = self.shape if alike == self.options else "uneven"
+        shape = tuple(self.tensor.shape) if alike == self.options else "uneven"
         return self.collective, self.tensor.dtype, shape, *alike.values()
 
 
-class _Meeting:
-    """Where the threads put their calls; every collective is one round. Messages to one rank have numbers."""
+class _Stopped(Exception):
+    """Another rank has failed."""
 
-    def __init__(self, size: int, timeout: float) -> None:
-        self.barrier, self._timeout = threading.Barrier(size, timeout=timeout), timeout
-        self.slots: list[_Call | None] = [None] * size
+
+class Ranks:
+    """N ranks that take turns in one process, each in a thread of its own, one at a time.
+
+    A rank runs until it has to wait for another: so a run has the same order every time, and takes one core. The last
+    rank to launch a collective carries it out for all. Ranks that wait for each other in vain fail at once.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.communicators = [LoopbackCommunicator(rank, size, self) for rank in range(size)]
+        self._turns = [threading.Semaphore(0) for _ in range(size)]
+        self._running: list[bool] = []
+        self._calls: dict[int, _Call] = {}
+        self._rounds = 0  # collectives that were carried out
         self._mail: dict[tuple[int, int, int], Tensor] = {}  # by source, target, and number among those of this pair
-        self._arrived = threading.Condition()
+        self._idle = 0  # turns in a row in which nobody got on
+        self._failed = False
+
+    def run(self, body: Callable[[LoopbackCommunicator], T]) -> list[T]:
+        """`body(communicator)` once a rank. Returns results by rank; raises the first error of the lowest rank."""
+        self._running = [True] * len(self.communicators)
+        self._idle, self._failed = 0, False
+        self._calls.clear()
+        with ThreadPoolExecutor(len(self.communicators)) as pool:
+            futures = [pool.submit(self._rank, comm, body) for comm in self.communicators]
+            self._turns[0].release()
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
+            raise error
+        return [future.result() for future in futures]
+
+    def _rank(self, comm: LoopbackCommunicator, body: Callable[[LoopbackCommunicator], T]) -> T:
+        self._turns[comm.rank].acquire()
+        try:
+            if self._failed:
+                raise _Stopped
+            return body(comm)
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._running[comm.rank], self._idle = False, 0
+            self._next(comm.rank)
+
+    def _next(self, rank: int) -> None:
+        size = len(self._running)
+        for other in (*range(rank + 1, size), *range(rank + 1)):
+            if self._running[other]:
+                self._turns[other].release()
+                return
+
+    def wait(self, rank: int, there: Callable[[], bool], what: str) -> None:
+        """Let others run until `there()`."""
+        while not there():
+            self._idle += 1
+            if self._idle > 2 * len(self._running):
+                raise RuntimeError(f"ranks disagree: rank {rank} waits in vain for {what}")
+            self._next(rank)
+            self._turns[rank].acquire()
+            if self._failed:
+                raise _Stopped
+        self._idle = 0
+
+    def launch(self, rank: int, call: _Call) -> None:
+        """Carry out a collective as soon as every rank has launched it; return when it is done."""
+        self._calls[rank], self._idle, due = call, 0, self._rounds + 1
+        if len(self._calls) == len(self.communicators):
+            calls = [self._calls[rank] for rank in sorted(self._calls)]
+            if any(call.common != calls[0].common for call in calls):
+                raise RuntimeError(f"ranks disagree on the collective: {[call.common for call in calls]}")
+            for call, received in zip(calls, _received(calls), strict=True):
+                call.output.copy_(received.view(call.output.shape))
+            self._calls.clear()
+            self._rounds = due
+        self.wait(rank, lambda: self._rounds >= due, f"others in its {call.collective}")
 
     def post(self, source: int, target: int, number: int, tensor: Tensor) -> None:
         """Leave a message to one rank."""
-        with self._arrived:
-            self._mail[source, target, number] = tensor
-            self._arrived.notify_all()
+        self._mail[source, target, number], self._idle = tensor, 0
 
     def take(self, source: int, target: int, number: int) -> Tensor:
         """A message, as soon as it is there."""
-        wanted, last = (source, target, number), time.monotonic() + self._timeout
-        with self._arrived:
-            while wanted not in self._mail:
-                self._arrived.wait(0.05)  # a rank that fails breaks the barrier, and notifies nobody
-                if self.barrier.broken or time.monotonic() > last:
-                    raise threading.BrokenBarrierError
-            return self._mail.pop(wanted)
+        wanted = (source, target, number)
+        self.wait(target, lambda: wanted in self._mail, f"a message of rank {source}")
+        return self._mail.pop(wanted)
 
 
 class LoopbackCommunicator(ChargedCommunicator):
-    """One rank of a group of threads. Ranks that issue different collectives fail loudly, not silently."""
+    """One rank of `Ranks`. Ranks that issue different collectives fail loudly, not silently."""
 
-    def __init__(self, rank: int, size: int, meeting: _Meeting, ledger: Ledger | None = None) -> None:
+    def __init__(self, rank: int, size: int, ranks: Ranks, ledger: Ledger | None = None) -> None:
         super().__init__(rank, size, ledger or Ledger())
-        self._meeting = meeting
+        self._ranks = ranks
         self._sent, self._received = [0] * size, [0] * size  # messages to and from each rank
 
     def pair(self, peer: int) -> PairCommunicator:
@@ -76,7 +139,7 @@ class LoopbackCommunicator(ChargedCommunicator):
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
         if tensor.numel():
-            self._meeting.post(self.rank, peer, self._sent[peer], tensor.clone())
+            self._ranks.post(self.rank, peer, self._sent[peer], tensor.clone())
             self._sent[peer] += 1
         number = self._received[peer]
         self._received[peer] += bool(output.numel())
@@ -84,7 +147,7 @@ class LoopbackCommunicator(ChargedCommunicator):
         def wait() -> None:
             if not output.numel():
                 return
-            found = self._meeting.take(peer, self.rank, number)
+            found = self._ranks.take(peer, self.rank, number)
             if (found.shape, found.dtype) != (output.shape, output.dtype):
                 raise RuntimeError(f"ranks disagree on a message: {found.shape} × {found.dtype} for {output.shape}")
             output.copy_(found)
@@ -92,53 +155,33 @@ class LoopbackCommunicator(ChargedCommunicator):
         return wait
 
     def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
-        meeting = self._meeting
-        own = tensors[-1]
-        meeting.slots[self.rank] = _Call(collective, own.reshape(-1).clone(), tuple(own.shape), options)
-        meeting.barrier.wait()
-        calls = [call for call in meeting.slots if call is not None]
-        if any(call.common != calls[0].common for call in calls):
-            raise RuntimeError(f"ranks disagree on the collective: {[call.common for call in calls]}")
-        tensors[0].copy_(self._result(collective, calls, options).view(tensors[0].shape))
-        meeting.barrier.wait()  # nobody posts the next round before everybody has read this one
+        self._ranks.launch(self.rank, _Call(collective, tensors[0], tensors[-1], options))
         return lambda: None
 
-    def _result(self, collective: str, calls: Sequence[_Call], options: dict[str, Any]) -> Tensor:
-        """What this rank receives, flattened."""
-        sent = [call.tensor for call in calls]
-        if collective == "all_reduce":
-            return reduced(sent, options["op"])
-        if collective == "reduce_scatter":
-            return reduced([tensor.split(options["sizes"])[self.rank] for tensor in sent], options["op"])
-        if collective == "all_gather":
-            return torch.cat(sent)
-        if collective == "broadcast":
-            return sent[options["source"]]
-        equal = [sent[0].numel() // self.size] * self.size
-        here = [call.tensor.split(call.options.get("sent", equal))[self.rank] for call in calls]
-        found, awaited = [part.numel() for part in here], options.get("received", equal)
-        if found != awaited:
-            raise RuntimeError(f"ranks disagree on their parts: rank {self.rank} gets {found} and awaits {awaited}")
-        return torch.cat(here)
+
+def _received(calls: Sequence[_Call]) -> list[Tensor]:
+    """What each rank receives, flattened; nothing of it is memory of what is received later."""
+    collective, options, size = calls[0].collective, calls[0].options, len(calls)
+    sent = [call.tensor.reshape(-1) for call in calls]
+    if collective == "all_reduce":
+        return [reduced(sent, options["op"])] * size
+    if collective == "broadcast":
+        return [sent[options["source"]].clone()] * size
+    if collective == "all_gather":
+        return [torch.cat(sent)] * size
+    if collective == "reduce_scatter":
+        by_rank = zip(*(tensor.split(options["sizes"]) for tensor in sent), strict=True)
+        return [reduced(parts, options["op"]) for parts in by_rank]
+    equal = [sent[0].numel() // size] * size
+    by_rank = zip(*(t.split(c.options.get("sent", equal)) for t, c in zip(sent, calls, strict=True)), strict=True)
+    found = list(by_rank)
+    for rank, (parts, call) in enumerate(zip(found, calls, strict=True)):
+        lengths, awaited = [part.numel() for part in parts], call.options.get("received", equal)
+        if lengths != awaited:
+            raise RuntimeError(f"ranks disagree on their parts: rank {rank} gets {lengths} and awaits {awaited}")
+    return [torch.cat(parts) for parts in found]
 
 
-def run_ranks(size: int, body: Callable[[LoopbackCommunicator], T], timeout: float = 600.0) -> list[T]:
-    """Run `body(communicator)` once per rank, each in a thread. Returns results by rank; raises the first error."""
-    meeting = _Meeting(size, timeout)
-
-    def rank_body(rank: int) -> T:
-        try:
-            return body(LoopbackCommunicator(rank, size, meeting))
-        except BaseException:
-            meeting.barrier.abort()
-            raise
-
-    with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(rank_body, rank) for rank in range(size)]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        for error in errors:  # a broken barrier is how the others learn of it, not the cause
-            if not isinstance(error, threading.BrokenBarrierError):
-                raise error
-        if errors:
-            raise errors[0]
-        return [future.result() for future in futures]
+def run_ranks(size: int, body: Callable[[LoopbackCommunicator], T]) -> list[T]:
+    """Run `body(communicator)` once per rank of a new group. Returns results by rank; raises the first error."""
+    return Ranks(size).run(body)
