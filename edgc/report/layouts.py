@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from edgc.report.study import Line
 
-NAMES = {"none": {"megatron": "megatron", "ddp": "DDP"}, "optimizer": {"megatron": "ZeRO-1"}, "full": {"ddp": "FSDP2"}}
+NAMES = {
+    "none": {"megatron": "megatron", "ddp": "DDP", "stacked": "one process"},
+    "optimizer": {"megatron": "ZeRO-1"},
+    "full": {"ddp": "FSDP2"},
+}
 
 
 class Layout(NamedTuple):

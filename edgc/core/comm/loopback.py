@@ -47,8 +47,9 @@ class Ranks:
     rank to launch a collective carries it out for all. Ranks that wait for each other in vain fail at once.
     """
 
-    def __init__(self, size: int) -> None:
-        self.communicators = [LoopbackCommunicator(rank, size, self) for rank in range(size)]
+    def __init__(self, size: int, ledger: Callable[[], Ledger] = Ledger) -> None:
+        """`ledger` makes each rank's own."""
+        self.communicators = [LoopbackCommunicator(rank, size, self, ledger()) for rank in range(size)]
         self._turns = [threading.Semaphore(0) for _ in range(size)]
         self._running: list[bool] = []
         self._calls: dict[int, _Call] = {}
@@ -129,8 +130,8 @@ class Ranks:
 class LoopbackCommunicator(ChargedCommunicator):
     """One rank of `Ranks`. Ranks that issue different collectives fail loudly, not silently."""
 
-    def __init__(self, rank: int, size: int, ranks: Ranks, ledger: Ledger | None = None) -> None:
-        super().__init__(rank, size, ledger or Ledger())
+    def __init__(self, rank: int, size: int, ranks: Ranks, ledger: Ledger) -> None:
+        super().__init__(rank, size, ledger)
         self._ranks = ranks
         self._sent, self._received = [0] * size, [0] * size  # messages to and from each rank
 

@@ -88,9 +88,10 @@ class Experiment(Named):
         description="train: every run to its end; time: all methods in turn in one launch, for the time of a step; "
         "simulate: the cluster model",
     )
-    loop: Literal["megatron", "ddp"] = Field(
+    loop: Literal["megatron", "ddp", "stacked"] = Field(
         "megatron",
-        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full",
+        description="What trains; ddp: a plain loop under PyTorch's DDP, or FSDP2 with training.shard: full; stacked: "
+        "all replicas in one process",
     )
     models: tuple[str, ...] = Field(min_length=1, description="Files in configs/models")
     methods: tuple[str, ...] = Field(

@@ -29,18 +29,20 @@ class RunSpec(Settings):
     parallel: Parallel
     training: Training
     seed: int = Field(ge=0, description="Seed of initialisation, data order and methods")
-    loop: Literal["megatron", "ddp"] = Field(
+    loop: Literal["megatron", "ddp", "stacked"] = Field(
         "megatron",
         description="megatron: megatron-core's model and schedule; ddp: a plain GPT-2 in a plain loop under PyTorch's "
-        "DistributedDataParallel, or under FSDP2 if training.shard is full",
+        "DistributedDataParallel, or under FSDP2 if training.shard is full; stacked: all data-parallel replicas in one "
+        "process, for losses and bytes, not for times",
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunSpec:
         p, t = self.parallel, self.training
-        if p.processes != self.cluster.processes:
+        if self.processes != self.cluster.processes:
             raise ValueError(
-                f"parallel: tensor {p.tensor} × pipeline {p.pipeline} × data {p.data} = {p.processes} processes, "
+                f"loop {self.loop}, parallel: tensor {p.tensor} × pipeline {p.pipeline} × data {p.data} = "
+                f"{self.processes} processes, "
                 f"but cluster {self.cluster.name} has {self.cluster.nodes} × {self.cluster.processes_per_node} "
                 f"= {self.cluster.processes}"
             )
@@ -116,6 +118,29 @@ class RunSpec(Settings):
         return self
 
     @model_validator(mode="after")
+    def _stacked_fits(self) -> RunSpec:
+        if self.loop != "stacked":
+            return self
+        for setting, wrong, instead in (
+            ("parallel.tensor", self.parallel.tensor > 1, "1"),
+            ("parallel.pipeline", self.parallel.pipeline > 1, "1"),
+            ("cluster.links", self.cluster.links is not None, "null"),
+            ("training.recompute", self.training.recompute, "false"),
+            ("method.overlap", self.method.overlap, "false"),
+        ):
+            if wrong:
+                raise ValueError(
+                    f"loop stacked, method {self.method.name}: all replicas are in one process, which has no {setting};"
+                    f" set it to {instead}, or use loop: megatron"
+                )
+        if self.method.policy.reads_seconds or self.method.synchronisation.paced:  # type: ignore[attr-defined]
+            raise ValueError(
+                f"loop stacked: method {self.method.name} goes by how long exchanges take, and here nothing is sent; "
+                "use another method, or loop: megatron"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _shards_fit(self) -> RunSpec:
         t, method = self.training, self.method
         if t.shard == "none":
@@ -173,6 +198,11 @@ class RunSpec(Settings):
         if method.synchronisation.whole_matrices and tensor > 1:
             raise ValueError(f"{synchronisation} needs whole matrices, but parallel.tensor is {tensor}; use 1")
         return self
+
+    @property
+    def processes(self) -> int:
+        """How many the run starts."""
+        return 1 if self.loop == "stacked" else self.parallel.processes
 
     @property
     def micro_batches(self) -> int:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from edgc.suite.backends.megatron.engine import MegatronEngine
     from edgc.suite.backends.megatron.process import Place
     from edgc.suite.backends.plain_engine import PlainEngine
+    from edgc.suite.backends.stacked_engine import StackedEngine
 
-    Engine = MegatronEngine | PlainEngine
+    Engine = MegatronEngine | PlainEngine | StackedEngine
 
 
 def build_engine(
@@ -26,6 +27,10 @@ def build_engine(
         from edgc.suite.backends.megatron.engine import MegatronEngine
 
         return MegatronEngine(spec, place, vocab_size, known_costs)
+    if spec.loop == "stacked":
+        from edgc.suite.backends.stacked_engine import StackedEngine
+
+        return StackedEngine(spec, place, vocab_size, known_costs)
     if spec.training.shard == "full":
         from edgc.suite.backends.fsdp_engine import FSDPEngine
 

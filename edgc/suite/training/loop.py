@@ -56,7 +56,9 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     probed.begin(first)
     links = spec.cluster.links
     trace = {"trace": links.trace.title} if links and links.trace else {}
-    write_manifest(spec, run_dir, corpus.manifest, engine, link_speed(engine.group, place.device), **trace)
+    write_manifest(
+        spec, run_dir, corpus.manifest, engine, engine.group and link_speed(engine.group, place.device), **trace
+    )
     notes = recorder.notes(exchange.policy.note if leads_stage else "")
     if first == 0:
         recorder.decisions(engine.decisions(), leads_stage)

@@ -34,7 +34,7 @@ class Recorder:
 
     def __init__(self, spec: RunSpec, run_dir: Path, rank: int, device: torch.device, last_stage: bool) -> None:
         self._run_dir, self._rank, self._device = run_dir, rank, device
-        self._has_loss, self._ranks_of_stage = last_stage, spec.parallel.data * spec.parallel.tensor
+        self._has_loss, self._ranks_of_stage = last_stage, spec.processes // spec.parallel.pipeline
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []
         self._local: list[torch.Tensor] = []
