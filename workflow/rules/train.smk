@@ -11,6 +11,10 @@ TRAIN = (
     " || case $? in 3) ;; 4 | 130) exit 1 ;; *) failed=1 ;; esac; done; exit $failed"
 )
 TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")
+# all cores, or those that the processes are told to take: runs beside each other then time nothing
+TRAIN_THREADS = os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+if EXPERIMENT.loop == "stacked":
+    TRAIN_THREADS = CLUSTER.threads_per_process
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 # Seeds that are added later have a job each: which there will be is not known yet.
 TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
@@ -26,7 +30,7 @@ if RUNS_PER_JOB == 1 or UNTIL:
             f"{JOB}/launch.log",
         wildcard_constraints:
             run=none_of([*LIVE["train"], *TOGETHER, *RESTORED]),
-        threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+        threads: TRAIN_THREADS
         resources:
             **whole_nodes(CLUSTER, runs=1),
         params:
@@ -52,7 +56,7 @@ if TOGETHER:
                     touch(expand(f"{RUN}/trained", run=runs)),
                 log:
                     expand(f"{RUN}/launch.log", run=runs),
-                threads: os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
+                threads: TRAIN_THREADS
                 resources:
                     **whole_nodes(CLUSTER, runs=len(runs)),
                 params:
