@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import platform
 import subprocess
+import tarfile
+import tempfile
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -66,6 +70,18 @@ def source_hash(package: Path = PACKAGE) -> str:
     for path in sorted(package.rglob("*.py"), key=lambda p: p.relative_to(package).as_posix()):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+@lru_cache
+def committed_hash(commit: str, package: Path = PACKAGE) -> str | None:
+    """`source_hash` of the package in this commit; None: no such commit here."""
+    packed = _git(package, "archive", "--format=tar", commit, ".")
+    if packed is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        modules = [member for member in archive if member.isfile() and member.name.endswith(".py")]
+        archive.extractall(folder, modules, filter="data")
+        return source_hash(Path(folder))
 
 
 def git_commit(package: Path = PACKAGE) -> str | None:

@@ -103,6 +103,13 @@ def test_commit_and_dirty_hash(package: Path) -> None:
     assert provenance.git_dirty(package) is None
 
 
+def test_the_source_hash_of_a_commit_is_that_of_its_files(package: Path) -> None:
+    commit, clean = git(package, "rev-parse", "HEAD"), provenance.source_hash(package)
+    (package / "__init__.py").write_text("a = 5\n")
+    assert provenance.committed_hash(commit, package) == clean != provenance.source_hash(package)
+    assert provenance.committed_hash("0" * 40, package) is None
+
+
 def test_published_results_are_no_change_of_the_code(package: Path) -> None:
     root = Path(git(package, "rev-parse", "--show-toplevel"))
     (root / "results" / "published").mkdir(parents=True)
