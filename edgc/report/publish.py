@@ -13,7 +13,7 @@ from edgc.report.gaps import write_index
 from edgc.report.planned_runs import all_asked
 from edgc.report.selection import figures_of, tables_of
 from edgc.suite.config import Experiment
-from edgc.suite.config.provenance import committed_hash
+from edgc.suite.config.provenance import is_committed
 
 KEPT = {"tables": ("csv", "md"), "figures": ("svg", "csv")}
 BY_MODEL = ("manifest.json", "prediction.json")  #: of an experiment whose numbers the cluster model makes, or some
@@ -66,13 +66,9 @@ def _check(run: Path) -> None:
 
 
 def _check_code(record: Path) -> None:
-    """Raise `UserError` if this record was made from code that is in no commit.
-
-    Files beside the package may have changed: its source hash is the commit's all the same.
-    """
+    """Raise `UserError` if this record was made from code that is in no commit."""
     made = files.read_json(record)
-    commit = made["git_commit"]
-    if commit is None or (made["git_dirty"] and made.get("source_hash", "") != committed_hash(commit)):
+    if not is_committed(made):
         raise UserError(
             f"{record}: made from code that is in no commit (git_commit {made['git_commit']}, git_dirty "
             f"{made['git_dirty']}), so nobody can make it again; commit, remove the folder it is in and run it anew"

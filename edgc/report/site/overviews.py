@@ -9,6 +9,7 @@ import pandas as pd
 
 from edgc.report.render import NOTHING, cell
 from edgc.report.site.contents import Kept
+from edgc.suite.config.provenance import is_committed
 
 CLAIMS = ("Claim", "Paper", "Ours", "Verdict", "Method", "Measure", "Where", "Reason")
 SHORT = 10  #: digits of a commit that tell it apart
@@ -83,7 +84,7 @@ def made(kept: Iterable[Kept]) -> pd.DataFrame:
 def _origin(kept: Kept) -> dict[str, Any]:
     manifests = kept.manifests
     commits = _each(str(each.get("git_commit") or "in no commit")[:SHORT] for each in manifests)
-    changed = any(each.get("git_dirty") for each in manifests)
+    changed = any(each.get("git_dirty") and not is_committed(each) for each in manifests)
     seeds = {each["seed"] for each in manifests if each.get("seed") is not None}
     return {
         "Experiment": kept.name,

@@ -9,6 +9,7 @@ import platform
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +83,12 @@ def committed_hash(commit: str, package: Path = PACKAGE) -> str | None:
         modules = [member for member in archive if member.isfile() and member.name.endswith(".py")]
         archive.extractall(folder, modules, filter="data")
         return source_hash(Path(folder))
+
+
+def is_committed(made: Mapping[str, Any]) -> bool:
+    """Whether the package of a `code_base` is that of its commit; files beside it may have changed."""
+    commit = made.get("git_commit")
+    return commit is not None and (not made["git_dirty"] or made.get("source_hash", "") == committed_hash(commit))
 
 
 def git_commit(package: Path = PACKAGE) -> str | None:
