@@ -84,6 +84,7 @@ LOOKS = {
     "powersgd_8_4": Look("#4B2E83", "triangle-down", "dotted"),
     "powersgd_4_4": Look("#4B2E83", "diamond", "dashdot"),
     "powersgd_batched": Look("#4B2E83", "pentagon", "dashdot"),
+    "ramp": Look("#C00000", "triangle-up", "solid"),
     "acpsgd": Look("#1B7F79", "triangle-up", "dashed"),
     # black and grey as dense, whose averages they have
     "lossless": Look("#000000", "cross", "dotted"),

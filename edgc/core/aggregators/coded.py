@@ -31,6 +31,8 @@ from edgc.core.policies.policy import Decision
 class Mixed(Aggregator):
     """Splits a bucket into what is compressed and what is dense. What turns dense takes its residual with it."""
 
+    rounds_dense = False  #: whether what is dense is rounded, too, and keeps a residual for it
+
     def __init__(
         self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32", *, bf16_errors: bool = False
     ) -> None:
@@ -51,7 +53,7 @@ class Mixed(Aggregator):
         """`compressed`, and what is dense, with its residuals added; in a group of one all is."""
         compressed = self.compressed(shapes_of(tensors), decision) if comm.size > 1 else {}
         dense = [t for t in tensors if t.name not in compressed]
-        for tensor in dense:
+        for tensor in dense if comm.size == 1 or not self.rounds_dense else ():
             self.residuals.flush(tensor)
         return compressed, dense
 

@@ -14,6 +14,7 @@ from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
 
 FactorWire = Literal["int8", "int4", "int2"]
+BESIDE = 32  #: elements of what is no factor that share a scale: vectors are short
 
 
 class FactorMean:
@@ -24,15 +25,21 @@ class FactorMean:
     """
 
     def __init__(
-        self, wire_dtype: WireDtype, integers: FactorWire | None, block: int, rotation: bool = False
-    ) -> None:  # fmt: skip
+        self,
+        wire_dtype: WireDtype,
+        integers: FactorWire | None,
+        block: int,
+        rotation: bool = False,
+        beside: FactorWire | None = None,
+    ) -> None:
         """block: elements that share a scale. Without `integers` factors travel in `wire_dtype`, as what is dense.
 
-        rotation: of blocks, in integers (`Rotation`).
+        rotation: of the factors' blocks, in integers (`Rotation`). beside: integers of what travels with them.
         """
         self._wire_dtype: WireDtype = wire_dtype
         self._block, self._rotation = block, Rotation(block) if rotation else None
-        self._code = None if integers is None else BlockCode(int(integers.removeprefix("int")), block)
+        self._code = None if integers is None else BlockCode(_bits(integers), block)
+        self._beside = None if beside is None else BlockCode(_bits(beside), BESIDE)
 
     @property
     def coded(self) -> bool:
@@ -40,52 +47,75 @@ class FactorMean:
         return self._code is not None
 
     def average(
-        self, factors: Sequence[Tensor], buffer: Tensor, comm: Communicator, last: type[Pending] = Pending
+        self,
+        factors: Sequence[Tensor],
+        buffer: Tensor,
+        comm: Communicator,
+        last: type[Pending] = Pending,
+        beside: Sequence[Tensor] = (),
     ) -> Generator[Work, None, list[Tensor]]:
         """`buffer`, which begins with `factors` (rows×rank each, this rank's), ← its mean, equal on all ranks.
 
         Returns, of factors in few bits, what this rank told of its own, rows×rank each: the mean of this over ranks is
-        what `factors` become. `last`: what the last collective is yielded as.
+        what `factors` become. So it is with columns (numel×1) `beside` them, which travel in integers of their own.
+        `last`: what the last collective is yielded as.
         """
         if self._code is None:
             yield last(average(buffer, comm, self._wire_dtype))
             return []
-        group = self._group([(len(factor), factor.shape[1]) for factor in factors], comm.size)
-        whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
-        places = [there for _, there in group.places]
-        for factor, there in zip(factors, places, strict=True):
-            _columns(whole, there, factor).copy_(factor)
-        if self._rotation is not None:
-            whole = self._rotation.there(whole)
-        shots = two_shots([group], [whole], comm, last=last)
-        beside = buffer[sum(factor.numel() for factor in factors) :]
-        yield Pending(average(beside, comm, self._wire_dtype), next(shots))
-        ((mean, error),) = yield from shots
-        told = whole.sub_(error)
-        if self._rotation is not None:
-            mean, told = map(self._rotation.back, (mean, told))
-        for factor, there in zip(factors, places, strict=True):
-            factor.copy_(_columns(mean, there, factor))
-        return [_columns(told, there, factor) for factor, there in zip(factors, places, strict=True)]
+        both = [*factors, *beside]
+        groups = self._groups([(len(factor), factor.shape[1]) for factor in factors], [*map(len, beside)], comm.size)
+        wholes = []
+        for group in groups:
+            whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
+            for piece, there in group.places:
+                _columns(whole, there, both[int(piece.name)]).copy_(both[int(piece.name)])
+            wholes.append(rotation.there(whole) if (rotation := self._rotation_of(group)) else whole)
+        shots = two_shots(groups, wholes, comm, last=last)
+        dense = buffer[sum(factor.numel() for factor in factors) :]
+        yield Pending(average(dense, comm, self._wire_dtype), next(shots))
+        found, told_of = (yield from shots), {}
+        for group, whole, (mean, error) in zip(groups, wholes, found, strict=True):
+            told = whole.sub_(error)
+            if (rotation := self._rotation_of(group)) is not None:
+                mean, told = map(rotation.back, (mean, told))
+            for piece, there in group.places:
+                own = both[int(piece.name)]
+                own.copy_(_columns(mean, there, own))
+                told_of[int(piece.name)] = _columns(told, there, own)
+        return [told_of[i] for i in range(len(both))]
 
     def workload(
         self, factors: Sequence[tuple[int, int]], kernels: Sequence[Kernel], beside: int, itemsize: int, ranks: int
     ) -> Workload:
-        """What `average` asks for, of factors (rows, rank) that `kernels` make and `beside` other elements."""
+        """What `average` asks for, of factors (rows, rank) that `kernels` make and `beside` other elements.
+
+        Of those in integers of their own, as many as travel.
+        """
         if self._code is None:
             numel = sum(rows * rank for rows, rank in factors) + beside
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
-        group = self._group(factors, ranks)
-        shots = two_shots_workload([group], max(4, itemsize))
+        coded = [beside] if self._beside and beside else []
+        groups = self._groups(factors, coded, ranks)
+        shots = two_shots_workload(groups, max(4, itemsize))
         encode, mean = shots.phases
-        turn = () if self._rotation is None else (matmuls([(group.numel // self._block, self._block, self._block)]),)
-        dense = Message("all_reduce", itemsize * beside)
+        blocks = sum(group.numel // self._block for group in groups if self._rotation_of(group))
+        turn = (matmuls([(blocks, self._block, self._block)]),) if blocks else ()
+        dense = Message("all_reduce", 0 if coded else itemsize * beside)
         first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
         return Workload((first, mean), (*shots.decode, *turn, *turn))
 
-    def _group(self, factors: Sequence[tuple[int, int]], ranks: int) -> Group:
-        assert self._code is not None
-        return grouped(self._code, self._code, {str(i): shape for i, shape in enumerate(factors)}, ranks)
+    def _groups(self, factors: Sequence[tuple[int, int]], beside: Sequence[int], ranks: int) -> list[Group]:
+        """What is coded alike, by its number among factors and what is beside them."""
+        by_code: dict[BlockCode, dict[str, tuple[int, int]]] = {}
+        codes = [self._code] * len(factors) + [self._beside] * len(beside)
+        for i, (code, shape) in enumerate(zip(codes, [*factors, *((n, 1) for n in beside)], strict=True)):
+            assert code is not None
+            by_code.setdefault(code, {})[str(i)] = shape
+        return [grouped(code, code, alike, ranks) for code, alike in by_code.items()]
+
+    def _rotation_of(self, group: Group) -> Rotation | None:
+        return self._rotation if group.code.block == self._block else None
 
 
 class Rotation:
@@ -116,6 +146,10 @@ class Rotation:
             signs = torch.randint(2, (self._block, 1), generator=torch.Generator().manual_seed(self._block)) * 2 - 1
             self._matrix = (signs * hadamard / self._block**0.5).to(like)
         return self._matrix
+
+
+def _bits(integers: FactorWire) -> int:
+    return int(integers.removeprefix("int"))
 
 
 def _columns(flat: Tensor, there: slice, like: Tensor) -> Tensor:

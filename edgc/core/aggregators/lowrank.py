@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from edgc.core.aggregators.aggregator import Exchange, LastPending, Law, NamedTensor, WireDtype
-from edgc.core.aggregators.factor_means import FactorMean, FactorWire, differences, keep_own
+from edgc.core.aggregators.aggregator import (
+    Exchange,
+    LastPending,
+    Law,
+    NamedTensor,
+    WireDtype,
+    compute_dtype,
+    shapes_of,
+)
+from edgc.core.aggregators.factor_means import BESIDE, FactorMean, FactorWire, differences, keep_own
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.row_column_metric import RowColumnMetric, weigh, weighted
-from edgc.core.aggregators.workload import Shape, Workload, matmuls, memory_passes, orthonormalisations
+from edgc.core.aggregators.shots import padded
+from edgc.core.aggregators.workload import Shape, Workload, elements, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor
 from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
@@ -54,6 +63,11 @@ class LowRankSettings(RankedSettings):
         description="Integers with block scales for P, averaged in two shots; null: P travels in wire_dtype",
     )
     right_wire: FactorWire | None = younger(None, description="The same for Q; its rounding stays in the residual")
+    dense_wire: FactorWire | None = younger(
+        None,
+        description="Integers with block scales for what travels dense: vectors, and matrices that the policy leaves "
+        "so, as in warm-up; in the buffer of P, with error feedback, so that left_wire is needed; null: wire_dtype",
+    )
     block: PositiveInt = younger(
         BLOCK,
         description="Elements of a factor's column that share a scale, for left_wire and right_wire",
@@ -80,6 +94,8 @@ class LowRankSettings(RankedSettings):
     )
 
     def refusals(self) -> Iterator[str]:
+        if self.dense_wire and not self.left_wire:
+            yield f"dense_wire {self.dense_wire}: it shares the buffer of left factors in integers; set left_wire, too"
         if self.rotation and self.left_wire is self.right_wire is None:
             yield "rotation: needs factors in integers; set left_wire or right_wire, or leave it out"
         if self.rotation and self.block & (self.block - 1):
@@ -106,7 +122,8 @@ class LowRank(Ranked):
     """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
 
     Each is an all-reduce, or two shots of integers (edgc/core/aggregators/factor_means.py).
-    Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense.
+    Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense; with
+    `dense_wire` in integers of that many bits, and what they lose is kept, too.
     Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
     holds what rounding lost, too. So it is with P in integers. With Q in integers rank i tells Qᵢ = Mᵢᵀ P̂ − eᵢ, with
     an error eᵢ of its own, and Eᵢ ← Mᵢ − P̂ Qᵢᵀ = (I − P̂ P̂ᵀ) Mᵢ + P̂ eᵢᵀ. The mean of all Qᵢ is Q, so nothing is
@@ -126,8 +143,10 @@ class LowRank(Ranked):
         super().__init__(settings, seed, settings.wire_dtype, bf16_errors=settings.error_dtype == "bf16")
         self.state["factors"] = self._factors = WarmFactors(seed, settings.warm_start)
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
-        self._left = FactorMean(settings.wire_dtype, settings.left_wire, settings.block, settings.rotation)
-        self._right = FactorMean(settings.wire_dtype, settings.right_wire, settings.block, settings.rotation)
+        wire, block, rotation = settings.wire_dtype, settings.block, settings.rotation
+        self._left = FactorMean(wire, settings.left_wire, block, rotation, settings.dense_wire)
+        self._right = FactorMean(wire, settings.right_wire, block, rotation)
+        self.rounds_dense = settings.dense_wire is not None
         self._metric = RowColumnMetric() if settings.metric == "adam" else None
         if self._metric is not None:
             self.state["metric"] = self._metric
@@ -145,7 +164,9 @@ class LowRank(Ranked):
         starts = weighted(self.starts(names, shapes, lefts[0], step), columns)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         weigh(lefts, rows)
-        yield from self._left.average(lefts, bucket.wire, comm)
+        beside = self._columns(bucket.dense)
+        told = yield from self._left.average(lefts, bucket.wire, comm, beside=beside)
+        self._take(bucket.dense, beside, told[len(lefts) :])
 
         bases = orthonormalise(lefts, self.settings.orthogonalise)
         wire, rights, _ = bucket.buffer("right", shapes, bases[0])
@@ -169,6 +190,31 @@ class LowRank(Ranked):
             self._metric.see(names, bases, rights)
         if self.keeps_factors:
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
+
+    def exchange_dense(self, tensors: Sequence[NamedTensor], comm: Communicator, step: int) -> Exchange:
+        if not self.rounds_dense or comm.size == 1 or not elements([*shapes_of(tensors).values()]):
+            yield from super().exchange_dense(tensors, comm, step)
+            return
+        beside = self._columns(tensors)
+        told = yield from self._left.average([], beside[0].new_empty(0), comm, LastPending, beside)
+        self._take(tensors, beside, told)
+
+    def _columns(self, tensors: Sequence[NamedTensor]) -> list[Tensor]:
+        """M = G + E of what travels dense, numel×1 each: copies. E becomes M."""
+        found = []
+        for each in tensors:
+            whole = each.tensor
+            if self.settings.error_feedback:
+                whole = self.residuals.memory(each).add_(each.tensor)
+            found.append(whole.to(compute_dtype(each.tensor), copy=True).reshape(-1, 1))
+        return found
+
+    def _take(self, tensors: Sequence[NamedTensor], means: Sequence[Tensor], told: Sequence[Tensor]) -> None:
+        """The means of such columns, and E ← M − what this rank told of its own."""
+        for each, mean, own in zip(tensors, means, told, strict=True):
+            each.tensor.copy_(mean.view(each.tensor.shape))
+            if self.settings.error_feedback:
+                self.residuals.memory(each).sub_(own.reshape(each.tensor.shape))
 
     def turned(self, shape: Shape) -> bool:
         return self.settings.first_factor == "smaller" and shape[0] > shape[1]
@@ -208,9 +254,34 @@ class LowRank(Ranked):
         decode = *second.decode, *own, matmuls(matrices), memory_passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
         return Workload((*first.phases, *second.phases), decode)
 
+    def dense_elements(self, shapes: Sequence[Shape]) -> int:
+        return sum(padded(prod(shape), BESIDE) for shape in shapes) if self.rounds_dense else elements(shapes)
+
+    def workload_at(
+        self, step: int | None, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4
+    ) -> Workload:
+        dense = self.dense_elements([*shapes.values()])
+        if self.compressed(shapes, decision) or not self.rounds_dense or not dense:
+            return super().workload_at(step, shapes, decision, ranks, itemsize)
+        asked = self._left.workload([], (memory_passes(dense, 2),), dense, max(4, itemsize), ranks)
+        return Workload(asked.phases, (memory_passes(dense, 2), *asked.decode))
+
+    def state_bytes(self, shapes: Mapping[str, Shape], decision: Decision, itemsize: int = 4) -> int:
+        kept = super().state_bytes(shapes, decision, itemsize)
+        if self.rounds_dense and self.settings.error_feedback:
+            dense = shapes.keys() - self.compressed(shapes, decision).keys()
+            kept += self._error_bytes(max(4, itemsize)) * elements([shapes[name] for name in dense])
+        return kept
+
+    def _error_bytes(self, itemsize: int) -> int:
+        """Of an element of E."""
+        return 2 if self.settings.error_dtype == "bf16" else itemsize
+
     def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
-        error = 2 if self.settings.error_dtype == "bf16" else itemsize
-        kept = super().kept_bytes(shape, amount, error) + itemsize * shape[not self.turned(shape)] * amount
+        kept = (
+            super().kept_bytes(shape, amount, self._error_bytes(itemsize))
+            + itemsize * shape[not self.turned(shape)] * amount
+        )
         return kept + (0 if self._metric is None else itemsize * sum(shape))
 
 

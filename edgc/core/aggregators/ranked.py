@@ -57,6 +57,14 @@ class Ranked(Mixed):
         `itemsize`: bytes of an element on the wire. `ranks`: of the group. `step`: None: the mean over a `cycle`.
         """
 
+    def exchange_dense(self, tensors: Sequence[NamedTensor], comm: Communicator, step: int) -> Exchange:
+        """`Aggregator.exchange` of a bucket without such a matrix: from the tensors' own memory."""
+        yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+
+    def dense_elements(self, shapes: Sequence[Shape]) -> int:
+        """How many elements travel for what is dense, of these shapes."""
+        return elements(shapes)
+
     def side(self, step: int) -> int:
         """The dimension of a matrix that the factor has that travels first: 0 for left ones, m×r; 1 for right ones."""
         return 0
@@ -67,8 +75,8 @@ class Ranked(Mixed):
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         ranks, dense = self.split(tensors, decision, comm)
-        if not ranks:  # dense from the tensors' own memory
-            yield from self._dense.exchange(tensors, AS_DENSE, comm, step)
+        if not ranks:
+            yield from self.exchange_dense(tensors, comm, step)
             return
         matrices = [t for t in tensors if t.name in ranks]
         errors = [self.residuals.memory(t) if self.settings.error_feedback else None for t in matrices]
@@ -76,7 +84,9 @@ class Ranked(Mixed):
             if self.turned((*matrix.tensor.shape,)):
                 error = errors[i]
                 matrices[i], errors[i] = replace(matrix, tensor=matrix.tensor.mT), None if error is None else error.mT
-        bucket = FactorBucket(matrices, [*ranks.values()], errors, dense, self.buffers, self.side(step))
+        bucket = FactorBucket(
+            matrices, [*ranks.values()], errors, dense, self.buffers, self.side(step), self.rounds_dense
+        )
         yield from self.exchange_factors(bucket, comm, step)
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
@@ -90,7 +100,7 @@ class Ranked(Mixed):
             return self._dense.workload(shapes, AS_DENSE, ranks, itemsize)
         # factors are at least fp32, and what shares their buffer too
         wire = 2 if self.wire_dtype == "bf16" else max(4, itemsize)
-        dense = elements([shape for name, shape in shapes.items() if name not in chosen])
+        dense = self.dense_elements([shape for name, shape in shapes.items() if name not in chosen])
         matrices: Any = [(*shapes[name], rank) for name, rank in chosen.items()]
         asked = self.factored(matrices, dense, wire, ranks, step)
         return Workload(asked.phases, (memory_passes(dense, 2), *asked.decode))
@@ -107,10 +117,15 @@ class FactorBucket:
         dense: Sequence[NamedTensor],
         buffers: Buffers,
         side: int,
+        apart: bool = False,
     ) -> None:
-        """`errors`: of `matrices`. `side`: the dimension of a matrix that its factor has."""
+        """`errors`: of `matrices`. `side`: the dimension of a matrix that its factor has.
+
+        apart: what is dense is left in `dense`, for others to send.
+        """
         self.names, self.grads, self.errors = [t.name for t in matrices], [t.tensor for t in matrices], errors
-        self._dense, self._buffers = [t.tensor for t in dense], buffers
+        self.dense, self._buffers = dense if apart else [], buffers
+        self._dense = [] if apart else [t.tensor for t in dense]
         sizes = [(grad.shape[side], rank) for grad, rank in zip(self.grads, ranks, strict=True)]
         #: m×r each, or n×r
         self.wire, self.factors, self._averages = self.buffer("left", sizes, self.grads[0], self._dense)
