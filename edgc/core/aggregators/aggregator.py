@@ -13,7 +13,7 @@ from edgc.core.aggregators.workload import Shape, Workload
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.settings import Settings
 from edgc.core.comm import Communicator, Layout, Replicated, Work
-from edgc.core.policies.amounts import Amount, AmountKind
+from edgc.core.policies.amounts import Amount, AmountKind, CodedRank
 from edgc.core.policies.policy import Decision
 
 
@@ -54,6 +54,10 @@ class AggregatorSettings(Settings):
 
     def refuses(self, amount: Amount) -> str | None:
         """Why it cannot be told this amount, and what it can be told; None: it can."""
+        if isinstance(amount, CodedRank):
+            return (
+                f"{amount} has bits of factors, which only aggregator lowrank with left_wire and right_wire can be told"
+            )
         return None
 
 

@@ -53,18 +53,20 @@ class FactorMean:
         comm: Communicator,
         last: type[Pending] = Pending,
         beside: Sequence[Tensor] = (),
+        bits: Sequence[int | None] = (),
     ) -> Generator[Work, None, list[Tensor]]:
         """`buffer`, which begins with `factors` (rows×rank each, this rank's), ← its mean, equal on all ranks.
 
         Returns, of factors in few bits, what this rank told of its own, rows×rank each: the mean of this over ranks is
         what `factors` become. So it is with columns (numel×1) `beside` them, which travel in integers of their own.
-        `last`: what the last collective is yielded as.
+        `last`: what the last collective is yielded as. `bits`: of each factor; None, or none given: `integers`.
         """
         if self._code is None:
             yield last(average(buffer, comm, self._wire_dtype))
             return []
         both = [*factors, *beside]
-        groups = self._groups([(len(factor), factor.shape[1]) for factor in factors], [*map(len, beside)], comm.size)
+        shapes = [(len(factor), factor.shape[1]) for factor in factors]
+        groups = self._groups(shapes, [*map(len, beside)], comm.size, bits)
         wholes = []
         for group in groups:
             whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
@@ -86,7 +88,13 @@ class FactorMean:
         return [told_of[i] for i in range(len(both))]
 
     def workload(
-        self, factors: Sequence[tuple[int, int]], kernels: Sequence[Kernel], beside: int, itemsize: int, ranks: int
+        self,
+        factors: Sequence[tuple[int, int]],
+        kernels: Sequence[Kernel],
+        beside: int,
+        itemsize: int,
+        ranks: int,
+        bits: Sequence[int | None] = (),
     ) -> Workload:
         """What `average` asks for, of factors (rows, rank) that `kernels` make and `beside` other elements.
 
@@ -96,7 +104,7 @@ class FactorMean:
             numel = sum(rows * rank for rows, rank in factors) + beside
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
         coded = [beside] if self._beside and beside else []
-        groups = self._groups(factors, coded, ranks)
+        groups = self._groups(factors, coded, ranks, bits)
         shots = two_shots_workload(groups, max(4, itemsize))
         encode, mean = shots.phases
         blocks = sum(group.numel // self._block for group in groups if self._rotation_of(group))
@@ -105,10 +113,13 @@ class FactorMean:
         first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
         return Workload((first, mean), (*shots.decode, *turn, *turn))
 
-    def _groups(self, factors: Sequence[tuple[int, int]], beside: Sequence[int], ranks: int) -> list[Group]:
+    def _groups(
+        self, factors: Sequence[tuple[int, int]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
+    ) -> list[Group]:
         """What is coded alike, by its number among factors and what is beside them."""
         by_code: dict[BlockCode, dict[str, tuple[int, int]]] = {}
-        codes = [self._code] * len(factors) + [self._beside] * len(beside)
+        own = [BlockCode(b, self._block) if b else self._code for b in bits or [None] * len(factors)]
+        codes = own + [self._beside] * len(beside)
         for i, (code, shape) in enumerate(zip(codes, [*factors, *((n, 1) for n in beside)], strict=True)):
             assert code is not None
             by_code.setdefault(code, {})[str(i)] = shape

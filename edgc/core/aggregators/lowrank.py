@@ -29,7 +29,7 @@ from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
-from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.amounts import DENSE, Amount, CodedRank, Rank
 from edgc.core.policies.policy import Decision
 
 BLOCK = 128
@@ -101,6 +101,11 @@ class LowRankSettings(RankedSettings):
         if self.rotation and self.block & (self.block - 1):
             yield f"block {self.block}: with rotation it must be a power of two; use {1 << self.block.bit_length()}"
 
+    def refuses(self, amount: Amount) -> str | None:
+        if isinstance(amount, CodedRank) and not (self.left_wire and self.right_wire):
+            return f"{amount} has bits of both factors, which travel in wire_dtype; set left_wire and right_wire"
+        return None
+
     @property
     def tells_errors(self) -> bool:
         return True
@@ -165,14 +170,15 @@ class LowRank(Ranked):
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         weigh(lefts, rows)
         beside = self._columns(bucket.dense)
-        told = yield from self._left.average(lefts, bucket.wire, comm, beside=beside)
+        bits = [rank.bits_of(*grad.shape) for rank, grad in zip(bucket.ranks, grads, strict=True)]
+        told = yield from self._left.average(lefts, bucket.wire, comm, beside=beside, bits=[b for b, _ in bits])
         self._take(bucket.dense, beside, told[len(lefts) :])
 
         bases = orthonormalise(lefts, self.settings.orthogonalise)
         wire, rights, _ = bucket.buffer("right", shapes, bases[0])
         project(wholes, weighted(bases, rows), rights)  # Q ← Mᵀ P̂
         weigh(rights, columns)
-        means = self._right.average(rights, wire, comm, LastPending)
+        means = self._right.average(rights, wire, comm, LastPending, bits=[b for _, b in bits])
         sent = next(means)
         bucket.deliver_dense()  # meanwhile
         yield sent
@@ -188,7 +194,7 @@ class LowRank(Ranked):
         decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
         if self._metric is not None:
             self._metric.see(names, bases, rights)
-        if self.keeps_factors:
+        if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 
     def exchange_dense(self, tensors: Sequence[NamedTensor], comm: Communicator, step: int) -> Exchange:
@@ -236,20 +242,21 @@ class LowRank(Ranked):
         """min(m, n, amount), or `Uncompressed` where the tensor travels so."""
         if not isinstance(amount, Rank) or len(shape) != 2 or 0 in shape:
             return DENSE
-        rank = min(*shape, amount)
-        return Rank(rank) if rank * sum(shape) * self.settings.min_compression_ratio < prod(shape) else DENSE
+        rank = amount.limited(min(shape))
+        return rank if rank * sum(shape) * self.settings.min_compression_ratio < prod(shape) else DENSE
 
     def factored(
-        self, matrices: Sequence[tuple[int, int, int]], dense: int, itemsize: int, ranks: int, step: int | None
+        self, matrices: Sequence[tuple[int, int, Any]], dense: int, itemsize: int, ranks: int, step: int | None
     ) -> Workload:
         matrices = [(n, m, r) if self.turned((m, n)) else (m, n, r) for m, n, r in matrices]
         whole = sum(m * n for m, n, _ in matrices)
+        bits: list[Any] = [rank.bits_of(m, n) for m, n, rank in matrices]
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
         # M ← G + E, M Q, a copy of what is dense
         kernels = memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
-        first = self._left.workload(lefts, kernels, dense, itemsize, ranks)
+        first = self._left.workload(lefts, kernels, dense, itemsize, ranks, [b for b, _ in bits])
         kernels = *first.decode, orthonormalisations(lefts), matmuls(matrices)
-        second = self._right.workload(rights, kernels, 0, itemsize, ranks)
+        second = self._right.workload(rights, kernels, 0, itemsize, ranks, [b for _, b in bits])
         own = (matmuls(matrices),) if self._right.coded and self.settings.error_feedback else ()
         decode = *second.decode, *own, matmuls(matrices), memory_passes(whole, 3)  # Ĝ ← P̂ Qᵀ, E ← M − Ĝ
         return Workload((*first.phases, *second.phases), decode)

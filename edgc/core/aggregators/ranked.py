@@ -123,6 +123,7 @@ class FactorBucket:
 
         apart: what is dense is left in `dense`, for others to send.
         """
+        self.ranks = ranks
         self.names, self.grads, self.errors = [t.name for t in matrices], [t.tensor for t in matrices], errors
         self.dense, self._buffers = dense if apart else [], buffers
         self._dense = [] if apart else [t.tensor for t in dense]

@@ -18,7 +18,7 @@ from edgc.core.comm.telemetry import StepClock
 from edgc.core.exchange.observation import WindowObserver
 from edgc.core.exchange.relative_error import OBSERVE
 from edgc.core.exchange.turns import Turns, UnderWay
-from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, Rank, plain
+from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, CodedRank, Rank, plain
 from edgc.core.policies.policy import Decision, Observation, Policy
 
 
@@ -185,12 +185,14 @@ class GradientExchange:
                 "stage": self.stage,
                 "parameter": name,
                 "entropy": seen.entropy.get(name),
-                COLUMNS[self.aggregator.amount]: plain(self.aggregator.effective(shape, decided.amount(name))),
+                COLUMNS[self.aggregator.amount]: plain(self.aggregator.effective(shape, amount)),
                 "relative_error": seen.relative_error.get(name),
                 "clamp": clamps.get(name),
             }
             | timed
+            | ({"short_bits": amount.short, "long_bits": amount.long} if isinstance(amount, CodedRank) else {})
             for name, shape in self.shapes.items()
+            for amount in [decided.amount(name)]
         ]
 
     def state_dict(self) -> dict[str, Any]:

@@ -104,10 +104,8 @@ class WindowObserver(Resumable):
                 if residual is None or residual.dim() < 2:
                     continue
                 self._errors.add(gradient.name, residual, self._defined(gradient), round)
-                if self._policy.spectrum:
-                    spectrum = self._aggregator.spectrum(gradient.name)
-                    assert spectrum is not None, "what has a residual was compressed"
-                    self._spectra[gradient.name] = spectrum
+                if self._policy.spectrum and (spectrum := self._aggregator.spectrum(gradient.name)) is not None:
+                    self._spectra[gradient.name] = spectrum  # None: dense, and rounded
 
     def _add_norms(self, averages: Sequence[NamedTensor]) -> None:
         first = averages[0]

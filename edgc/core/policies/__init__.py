@@ -9,6 +9,7 @@ from edgc.core.policies.edgc_released import EdgcLoss, EdgcReleased
 from edgc.core.policies.falling_ratio import FallingRatio
 from edgc.core.policies.fixed import Fixed
 from edgc.core.policies.lgreco import LGreco
+from edgc.core.policies.ramp import Ramp
 
 POLICIES = {
     "fixed": Fixed,
@@ -21,4 +22,5 @@ POLICIES = {
     "accordion": Accordion,
     "falling_ratio": FallingRatio,
     "budget": Budget,
+    "ramp": Ramp,
 }

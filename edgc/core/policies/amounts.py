@@ -18,6 +18,44 @@ class Rank(int):
             raise ValueError(f"a rank is at least 1, not {value}")
         return super().__new__(cls, value)
 
+    def limited(self, most: int) -> Rank:
+        """The same, or `most` if that is lower."""
+        return Rank(min(self, most))
+
+    def bits_of(self, rows: int, others: int) -> tuple[int | None, int | None]:
+        """Bits of an element of the factor with `rows` rows, and of that with `others`; None: as settings say."""
+        return None, None
+
+
+class CodedRank(Rank):
+    """A rank, and the bits that an element has in the factor of the shorter side and in that of the longer side."""
+
+    def __new__(cls, value: int, short: int, long: int) -> CodedRank:
+        made = super().__new__(cls, value)
+        made.short, made.long = short, long
+        return made
+
+    short: int
+    long: int
+
+    def __getnewargs__(self) -> tuple[int, int, int]:  # type: ignore[override]
+        return int(self), self.short, self.long
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodedRank) and self.__getnewargs__() == other.__getnewargs__()
+
+    def __hash__(self) -> int:
+        return hash(self.__getnewargs__())
+
+    def __repr__(self) -> str:
+        return f"CodedRank{self.__getnewargs__()}"
+
+    def limited(self, most: int) -> CodedRank:
+        return CodedRank(min(self, most), self.short, self.long)
+
+    def bits_of(self, rows: int, others: int) -> tuple[int, int]:
+        return (self.short, self.long) if rows <= others else (self.long, self.short)
+
 
 class Ratio(float):
     """Share of a tensor's elements that travel, in (0, 1]."""

@@ -1,0 +1,215 @@
+"""RAMP's policy: per matrix a rank and the bits of both factors, by spectra and by what rounding loses. Ours.
+
+After every exchange the singular values of what was sent are known, and the relative error e. So is then the share
+T(k) of a matrix's energy that rank k would leave behind (`energy_left` in edgc/core/policies/edgc_measured.py). A
+factor whose elements are rounded to b bits loses a share ε(b) of its own energy (`rounding`). What rank k with b and
+c bits of its two factors would lose is
+
+    e²(k, b, c) = 1 − (1 − T(k)) (1 − ε(b)) (1 − ε(c)).
+
+The same equation gives T at the rank that was sent, from the e that was measured. Elements cost b/8 + 2/128 bytes.
+
+Of every matrix the amounts that matter are those on the lower convex hull of (bytes, error): whoever pays as much for
+a byte everywhere ends on it (Lagrange). All begin with their cheapest amount; then the step along a hull that lowers
+Σ w e² most per byte is taken, w being the matrix's share of all elements, until Σ w e² ≤ `target_error`², or nothing
+fits into `share` any more. So it is the fewest bytes for an error, or the least error for so many bytes; with both
+given, what comes first. Steps of a hull get dearer and dearer, so that no other choice on hulls is better, but for the
+last step's granularity.
+
+Nothing is exchanged for it beside the observation, which is equal on all ranks, and so are decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise, product, repeat
+from math import nan
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from edgc.core.base.errors import UserError
+from edgc.core.policies.amounts import AmountKind, CodedRank, Rank
+from edgc.core.policies.edgc_measured import energy_left
+from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings
+
+BLOCK = 128  #: elements that share a scale of two bytes, unless the aggregator has it otherwise
+FIRST_SHARE = 0.05  #: what is spent until something was measured, where only an error is given
+
+
+class RampSettings(PolicySettings):
+    """An error, a budget, or both."""
+
+    name: Literal["ramp"]
+    target_error: float | None = Field(
+        None, gt=0, lt=1, description="Fewest bytes with which matrices' mean relative error ‖E‖/‖M‖ is at most this"
+    )
+    share: float | None = Field(
+        None, gt=0, le=1, description="Least error with at most this share of the matrices' bytes in fp32"
+    )
+    bits: tuple[Literal[2, 4, 8], ...] = Field((4, 8), min_length=1, description="Bits that elements of a factor have")
+    min_rank: PositiveInt = Field(1, description="r_min: lowest rank")
+    max_rank: PositiveInt = Field(128, description="r_max: highest rank")
+    window: PositiveInt = Field(100, description="Exchanges from one choice to the next")
+    smoothing: float = Field(0.5, ge=0, lt=1, description="Weight of the past in a moving average of T")
+    start_step: int = Field(0, ge=0, description="Exchanges before this travel dense: in few bits by dense_wire")
+    decides: ClassVar[AmountKind] = Rank
+    reads_spectrum: ClassVar[bool] = True
+
+    def refusals(self) -> Iterator[str]:
+        if self.target_error is None and self.share is None:
+            yield "give target_error, share, or both"
+        if self.min_rank > self.max_rank:
+            yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
+
+    @property
+    def largest(self) -> Rank:
+        return Rank(self.max_rank)
+
+    @property
+    def amounts(self) -> Sequence[Rank]:
+        return [CodedRank(self.max_rank, b, b) for b in self.bits]
+
+    @property
+    def dense_before(self) -> int:
+        return self.start_step
+
+
+class Ramp(Policy):
+    """One rank and the middle of `bits` for all until spectra are known. What is not finite is left out."""
+
+    Settings = RampSettings
+    spectrum = True
+    kept = ("curves", "chosen")
+
+    def __init__(self, settings: RampSettings, context: Context) -> None:
+        if settings.start_step + settings.window >= context.iterations:
+            raise UserError(
+                f"method.policy.window = {settings.window}: with start_step {settings.start_step} the run's "
+                f"{context.iterations} exchanges end before anything is decided; make it shorter, or the run longer"
+            )
+        self._settings, self._shapes = settings, {name: context.shapes[name] for name in sorted(context.shapes)}
+        self.window = settings.window
+        self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
+        self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
+
+    def _first(self, name: str) -> list[int]:
+        """Rank and bits before anything is measured, within the share."""
+        low, high = self._limits(name)
+        bits, share = sorted(self._settings.bits)[(len(self._settings.bits) - 1) // 2], self._settings.share
+        m, n = self._shapes[name]
+        fitting = (share or FIRST_SHARE) * 4 * m * n / ((m + n) * element_bytes(bits))
+        return [min(max(low, int(fitting)), high), bits, bits]
+
+    def _limits(self, name: str) -> tuple[int, int]:
+        """(r_min, r_max) of a matrix, below where it would travel dense."""
+        m, n = self._shapes[name]
+        high = min(self._settings.max_rank, max(1, (m * n - 1) // max(1, m + n)))
+        return min(self._settings.min_rank, high), high
+
+    @property
+    def span(self) -> tuple[Rank, Rank] | None:
+        limits = [self._limits(name) for name in self._shapes]
+        return (Rank(min(low for low, _ in limits)), Rank(max(high for _, high in limits))) if limits else None
+
+    def decide(self, step: int) -> Decision:
+        """Dense, then the chosen amounts."""
+        if step < self._settings.start_step:
+            return Decision()
+        return Decision(by_parameter={name: CodedRank(*chosen) for name, chosen in self._chosen.items()})
+
+    def clamps(self) -> Mapping[str, str | None]:
+        """Which matrices have the lowest or the highest rank."""
+        ends = {name: dict(zip(self._limits(name), ("r_min", "r_max"), strict=True)) for name in self._shapes}
+        return {name: ends[name].get(chosen[0]) for name, chosen in self._chosen.items()}
+
+    def observe(self, observation: Observation) -> None:
+        """Take in spectra, and choose anew for all matrices that ever had one."""
+        fresh = [name for name in self._shapes if self._measured(name, observation)]
+        if fresh:
+            self._chosen |= self._spend()
+
+    def _measured(self, name: str, observation: Observation) -> bool:
+        """Take in T of a matrix; whether there was anything that is finite."""
+        squares = np.square(np.asarray(observation.spectrum.get(name, ()), dtype=np.float64))
+        error, (_, *bits) = observation.relative_error.get(name, nan), self._chosen[name]
+        if not (0 <= error < 1 and 0 < squares.sum() < np.inf):
+            return False
+        kept = np.prod([1 - rounding(b) for b in bits])
+        left = max(0.0, 1 - (1 - error**2) / kept)
+        curve = energy_left(squares, left**0.5, self._shapes[name], self._limits(name)[1])
+        past, last = self._settings.smoothing, self._curves.get(name)
+        self._curves[name] = (curve if last is None else past * np.array(last) + (1 - past) * curve).tolist()
+        return True
+
+    def _spend(self) -> dict[str, list[int]]:
+        """Amounts of all matrices with a curve; those without keep theirs, and what they cost."""
+        s = self._settings
+        hulls = {name: self._hull(name) for name in sorted(self._curves)}
+        elements = sum(m * n for m, n in self._shapes.values())
+        weights = {name: self._shapes[name][0] * self._shapes[name][1] / elements for name in hulls}
+        budget = np.inf if s.share is None else 4 * s.share * elements
+        spent = sum(hulls[n][0][0] if n in hulls else self._bytes(n, *self._chosen[n]) for n in self._shapes)
+        error = sum(weights[name] * hull[0][1] for name, hull in hulls.items())
+        goal = -np.inf if s.target_error is None else s.target_error**2 * sum(weights.values())
+        steps = sorted(  # the steepest first; of equal ones by name, so that all ranks decide alike
+            (weights[name] * _slope(before, after), name, place)
+            for name, hull in hulls.items()
+            for place, (before, after) in enumerate(pairwise(hull), 1)
+        )
+        ends, stopped = dict.fromkeys(hulls, 0), set[str]()
+        for _, name, place in steps:
+            if error <= goal:
+                break
+            before, after = hulls[name][place - 1], hulls[name][place]
+            if name in stopped or spent + after[0] - before[0] > budget:
+                stopped.add(name)
+                continue
+            ends[name], spent = place, spent + after[0] - before[0]
+            error -= weights[name] * (before[1] - after[1])
+        return {name: [*hulls[name][place][2]] for name, place in ends.items()}
+
+    def _bytes(self, name: str, rank: float, short: int, long: int) -> float:
+        low, high = sorted(self._shapes[name])
+        return rank * (low * element_bytes(short) + high * element_bytes(long))
+
+    def _hull(self, name: str) -> list[tuple[float, float, tuple[int, int, int]]]:
+        """(bytes, e², amount) on the lower convex hull, dearer and dearer, from the cheapest amount there is."""
+        low, high = self._limits(name)
+        left = np.array(self._curves[name])[low : high + 1]
+        points: list[tuple[float, float, tuple[int, int, int]]] = []
+        for short, long in product(sorted(self._settings.bits), repeat=2):
+            errors = 1 - (1 - left) * (1 - rounding(short)) * (1 - rounding(long))
+            ranks = range(low, low + len(left))
+            costs = self._bytes(name, 1, short, long) * np.arange(low, low + len(left))
+            points += zip(costs.tolist(), errors.tolist(), zip(ranks, repeat(short), repeat(long)), strict=False)
+        hull: list[tuple[float, float, tuple[int, int, int]]] = []
+        for point in sorted(points):
+            if hull and point[1] >= hull[-1][1]:
+                continue
+            while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
+                hull.pop()
+            hull.append(point)
+        return hull
+
+
+def _slope(one: tuple[float, float, object], other: tuple[float, float, object]) -> float:
+    return (other[1] - one[1]) / (other[0] - one[0])
+
+
+def element_bytes(bits: int) -> float:
+    """Of an element of a factor, with its share of the scale."""
+    return bits / 8 + 2 / BLOCK
+
+
+@cache
+def rounding(bits: int) -> float:
+    """ε: share of its energy that a block of normal elements loses, rounded to the nearest of 2^bits − 1 equal steps.
+
+    Of what was rotated, whose elements are nearly normal. Without rotation heavy tails lose more.
+    """
+    blocks = np.random.default_rng(0).standard_normal((4096, BLOCK))
+    scales = np.abs(blocks).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return float(np.square(blocks - np.round(blocks / scales) * scales).sum() / np.square(blocks).sum())

@@ -1,0 +1,142 @@
+"""ramp: ranks and bits with the fewest bytes for an error, or the least error for so many bytes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgc.core.aggregators.alternating import AlternatingSettings
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.base.errors import UserError
+from edgc.core.base.settings import validate
+from edgc.core.policies.amounts import CodedRank, Rank
+from edgc.core.policies.policy import Context, Observation
+from edgc.core.policies.ramp import Ramp, RampSettings, element_bytes, rounding
+from edgc.core.settings.method import Method
+from edgc.core.settings.reading import load
+
+SHAPES = {"embedding": (1024, 64), "qkv": (192, 64), "mlp": (64, 256)}
+EXPONENTS = st.fixed_dictionaries({name: st.floats(0.1, 3) for name in SHAPES})
+
+
+def policy(**options: Any) -> Ramp:
+    return Ramp(RampSettings(name="ramp", **({"window": 10} | options)), Context(0, 1, 1000, SHAPES))
+
+
+def observe(target: Ramp, exponents: dict[str, float], windows: int = 6) -> dict[str, Any]:
+    """What exchanges of singular energies i^-p show, until amounts stay as they are."""
+    for _ in range(windows):
+        spectra, errors = {}, {}
+        for name, chosen in target.decide(999).by_parameter.items():
+            energies = np.arange(1, 65.0) ** -exponents[name]
+            energies /= energies.sum()
+            kept = (1 - rounding(chosen.short)) * (1 - rounding(chosen.long))  # type: ignore[union-attr]
+            sent = energies[: int(chosen)]  # type: ignore[arg-type]
+            spectra[name], errors[name] = np.sqrt(sent), np.sqrt(1 - kept * sent.sum())
+        target.observe(Observation(9, relative_error=errors, spectrum=spectra))
+    return dict(target.decide(999).by_parameter)
+
+
+def spent(amounts: dict[str, Any]) -> float:
+    """Bytes as a share of fp32's."""
+    whole = sum(m * n for m, n in SHAPES.values())
+    return sum(
+        int(a) * (min(SHAPES[n]) * element_bytes(a.short) + max(SHAPES[n]) * element_bytes(a.long))
+        for n, a in amounts.items()
+    ) / (4 * whole)
+
+
+def lost(amounts: dict[str, Any], exponents: dict[str, float]) -> float:
+    """Mean of the matrices' squared relative errors by elements."""
+    total = 0.0
+    for name, a in amounts.items():
+        energies = np.arange(1, 65.0) ** -exponents[name]
+        kept = energies[: int(a)].sum() / energies.sum() * (1 - rounding(a.short)) * (1 - rounding(a.long))
+        total += (1 - kept) * np.prod(SHAPES[name])
+    return total / sum(m * n for m, n in SHAPES.values())
+
+
+@settings(max_examples=20)
+@given(EXPONENTS, st.floats(0.01, 0.3))
+def test_a_budget_is_kept_and_no_uniform_choice_within_it_loses_less(exponents: dict[str, float], share: float) -> None:
+    found = observe(policy(share=share), exponents)
+    assert spent(found) <= max(share, spent({name: CodedRank(1, 4, 4) for name in SHAPES}))
+    uniform = [
+        {name: CodedRank(rank, *bits) for name in SHAPES} for rank in range(1, 48) for bits in product((4, 8), repeat=2)
+    ]
+    within = [lost(each, exponents) for each in uniform if spent(each) <= 0.9 * share]  # .9: a last step's granularity
+    assert lost(found, exponents) <= min(within, default=1) + 1e-3
+
+
+@settings(max_examples=20)
+@given(EXPONENTS, st.floats(0.4, 0.9))
+def test_an_error_is_held_with_few_bytes(exponents: dict[str, float], target: float) -> None:
+    found = observe(policy(target_error=target), exponents, windows=12)
+    if all(rank < 47 for rank in found.values()):
+        assert lost(found, exponents) <= target**2 + 1e-3
+    fewer = observe(policy(share=max(0.7 * spent(found), 1e-3)), exponents)
+    if any(rank > 1 for rank in found.values()):
+        assert lost(fewer, exponents) >= lost(found, exponents) - 1e-9, "less was enough"
+
+
+def test_the_embedding_gets_what_its_spectrum_asks_for() -> None:
+    steep = observe(policy(share=0.05), {"embedding": 2.0, "qkv": 0.5, "mlp": 0.5})
+    flat = observe(policy(share=0.05), {"embedding": 0.5, "qkv": 2.0, "mlp": 2.0})
+    assert int(steep["embedding"]) < int(steep["qkv"])
+    assert int(flat["embedding"]) > int(flat["qkv"])
+
+
+def test_what_is_known_exactly_is_told_more_precisely() -> None:
+    """Two singular values are all there is: bits are bought, for rank buys nothing."""
+    seen = Observation(9, spectrum=dict.fromkeys(SHAPES, (1.0, 1.0)), relative_error=dict.fromkeys(SHAPES, 0.1))
+    target = policy(share=0.3, smoothing=0.0)
+    target.observe(seen)
+    assert set(target.decide(0).by_parameter.values()) == {CodedRank(2, 8, 8)}
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_rounding_is_that_of_the_code(bits: int) -> None:
+    values = torch.randn(1, 512 * 128, generator=torch.Generator().manual_seed(1))
+    code = BlockCode(bits, 128)
+    error = values - code.decode(code.encode(values), values.numel(), torch.float32)
+    assert float(error.square().sum() / values.square().sum()) == pytest.approx(rounding(bits), rel=0.1)
+
+
+def test_an_amount_is_copied_with_its_bits_and_only_equal_to_one_with_the_same() -> None:
+    amount = CodedRank(6, 4, 8)
+    assert copy.deepcopy(amount) == pickle.loads(pickle.dumps(amount)) == amount
+    assert amount not in (CodedRank(6, 8, 4), Rank(6), 6)
+    assert amount.limited(3) == CodedRank(3, 4, 8)
+    assert amount.bits_of(10, 90) == (4, 8) == amount.bits_of(10, 10)
+    assert amount.bits_of(90, 10) == (8, 4)
+    assert "only aggregator lowrank" in str(AlternatingSettings(name="alternating").refuses(amount))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"policy": {"share": None}}, "give target_error, share, or both"),
+        ({"policy": {"min_rank": 9, "max_rank": 8}}, "min_rank 9 must not exceed max_rank 8"),
+        ({"aggregator": {"right_wire": None}}, "set left_wire and right_wire"),
+        ({"aggregator": {"left_wire": None, "right_wire": None, "rotation": False}}, "dense_wire int8"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, dict[str, Any]], why: str) -> None:
+    values = load(Method, "ramp").model_dump()
+    for part, new in changes.items():
+        values[part] |= new
+    with pytest.raises(UserError, match=why):
+        validate(Method, values, "ramp")
+
+
+def test_a_run_that_ends_before_anything_is_decided_is_refused() -> None:
+    with pytest.raises(UserError, match="end before anything is decided"):
+        policy(share=0.1, window=1000)
