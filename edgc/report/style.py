@@ -85,6 +85,7 @@ LOOKS = {
     "powersgd_4_4": Look("#4B2E83", "diamond", "dashdot"),
     "powersgd_batched": Look("#4B2E83", "pentagon", "dashdot"),
     "ramp": Look("#C00000", "triangle-up", "solid"),
+    "ramp_local": Look("#C00000", "triangle-down", "dashed"),
     "acpsgd": Look("#1B7F79", "triangle-up", "dashed"),
     # black and grey as dense, whose averages they have
     "lossless": Look("#000000", "cross", "dotted"),

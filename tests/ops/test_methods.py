@@ -24,7 +24,7 @@ METHODS = {
 }
 SIZE = 3
 #: Of what is quantised after a product: where that comes out a rounding apart, a code may be the next one.
-TOLERANCE = {"powersgd_8_8": 2e-2, "powersgd_8_4": 2e-2, "powersgd_4_4": 2e-2, "ramp": 2e-2}
+TOLERANCE = {"powersgd_8_8": 2e-2, "powersgd_8_4": 2e-2, "powersgd_4_4": 2e-2, "ramp": 2e-2, "ramp_local": 2e-2}
 
 
 @pytest.fixture(autouse=True)

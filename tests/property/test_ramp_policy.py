@@ -17,11 +17,13 @@ from edgc.core.aggregators.alternating import AlternatingSettings
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
+from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import CodedRank, Rank
 from edgc.core.policies.policy import Context, Observation
 from edgc.core.policies.ramp import Ramp, RampSettings, element_bytes, rounding
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load
+from edgc.tools.laws.toy_replica import STEPS, ToyReplica, parameters, same
 
 SHAPES = {"embedding": (1024, 64), "qkv": (192, 64), "mlp": (64, 256)}
 EXPONENTS = st.fixed_dictionaries({name: st.floats(0.1, 3) for name in SHAPES})
@@ -140,3 +142,30 @@ def test_what_does_not_fit_is_refused(changes: dict[str, dict[str, Any]], why: s
 def test_a_run_that_ends_before_anything_is_decided_is_refused() -> None:
     with pytest.raises(UserError, match="end before anything is decided"):
         policy(share=0.1, window=1000)
+
+
+@pytest.mark.parametrize("name", ["ramp", "ramp_local"])
+def test_a_cut_run_goes_on_bit_for_bit_while_amounts_change(name: str) -> None:
+    """Through steps that travel dense in eight bits, and those after which amounts are chosen anew."""
+    values = load(Method, name).model_dump()
+    values["policy"] |= {"share": 0.2, "window": 1, "start_step": 1, "smoothing": 0.0}
+    values["synchronisation"] |= {"every": 2} if name == "ramp_local" else {}
+    method = Method.model_validate(values)
+
+    def body(comm: LoopbackCommunicator) -> list[Any]:
+        whole, cut = (ToyReplica(comm, method.synchronisation, method) for _ in range(2))
+        seen = []
+        for step in range(STEPS):
+            whole.step(step)
+            cut.step(step)
+            saved, cut = cut.state_dict(), ToyReplica(comm, method.synchronisation, method)
+            cut.load_state_dict(copy.deepcopy(saved))
+            assert same(parameters(whole), parameters(cut))
+            seen.append((whole.exchange.policy.decide(99), parameters(whole)))
+        return seen
+
+    ranks = run_ranks(2, body)
+    for (one, theta), (other, theirs) in zip(*ranks, strict=True):
+        assert one == other
+        assert same(theta, theirs)
+    assert len({tuple(decision.by_parameter.values()) for decision, _ in ranks[0]}) > 2

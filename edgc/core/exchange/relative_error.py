@@ -29,6 +29,8 @@ class RelativeErrors:
 
     def add(self, name: str, residual: Tensor, average: Tensor, seed: int) -> None:
         """Sketch a matrix's residual E (this rank's) and what it has of the average Ĝ; `seed` is equal on all ranks."""
+        if residual.dim() == 2 and residual.shape[0] > residual.shape[1]:
+            residual = residual.mT  # a sketch has as many rows as the matrix: the fewer, the fewer bytes
         columns = residual.numel() // len(residual)
         gaussian = torch.randn(columns, SKETCH, generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
         projected = residual.reshape(-1, columns).float() @ gaussian.to(residual.device)

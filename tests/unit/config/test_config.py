@@ -129,6 +129,6 @@ def test_an_experiment_may_be_another_with_changes(tmp_path: Path) -> None:
 def test_it_is_known_which_methods_exchange_in_every_step_and_wait() -> None:
     seldom_or_late = {"delayed", "delayed_2", "delayed_corrected", "delayed_powersgd", "delayed_predicted"}
     seldom_or_late |= {"diloco", "diloco_int4", "diloco_paced", "diloco_powersgd", "localsgd", "muloco", "muloco_topk"}
-    seldom_or_late |= {"sparseloco", "streaming_diloco"}
+    seldom_or_late |= {"ramp_local", "sparseloco", "streaming_diloco"}
     methods = [load(Method, name) for name in available(Method)]
     assert {m.name for m in methods if not m.in_every_step and not m.floor} == seldom_or_late
