@@ -20,7 +20,7 @@ from edgc.core.base.settings import validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import CodedRank, Rank
 from edgc.core.policies.policy import Context, Observation
-from edgc.core.policies.ramp import Ramp, RampSettings, element_bytes, rounding
+from edgc.core.policies.ramp import Ramp, RampSettings, element_bytes, residual, rounding
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load
 from edgc.tools.laws.toy_replica import STEPS, ToyReplica, parameters, same
@@ -57,25 +57,25 @@ def spent(amounts: dict[str, Any]) -> float:
 
 
 def lost(amounts: dict[str, Any], exponents: dict[str, float]) -> float:
-    """Mean of the matrices' squared relative errors by elements."""
+    """Mean by elements of the residuals' bounds φ."""
     total = 0.0
     for name, a in amounts.items():
         energies = np.arange(1, 65.0) ** -exponents[name]
         kept = energies[: int(a)].sum() / energies.sum() * (1 - rounding(a.short)) * (1 - rounding(a.long))
-        total += (1 - kept) * np.prod(SHAPES[name])
+        total += residual(1 - kept) * np.prod(SHAPES[name])
     return total / sum(m * n for m, n in SHAPES.values())
 
 
 @settings(max_examples=20)
 @given(EXPONENTS, st.floats(0.01, 0.3))
 def test_a_budget_is_kept_and_no_uniform_choice_within_it_loses_less(exponents: dict[str, float], share: float) -> None:
-    found = observe(policy(share=share), exponents)
+    found = observe(policy(share=share), exponents, windows=12)
     assert spent(found) <= max(share, spent({name: CodedRank(1, 4, 4) for name in SHAPES}))
     uniform = [
         {name: CodedRank(rank, *bits) for name in SHAPES} for rank in range(1, 48) for bits in product((4, 8), repeat=2)
     ]
     within = [lost(each, exponents) for each in uniform if spent(each) <= 0.9 * share]  # .9: a last step's granularity
-    assert lost(found, exponents) <= min(within, default=1) + 1e-3
+    assert lost(found, exponents) <= min(within, default=np.inf) * 1.01 + 1e-3
 
 
 @settings(max_examples=20)
@@ -83,8 +83,8 @@ def test_a_budget_is_kept_and_no_uniform_choice_within_it_loses_less(exponents: 
 def test_an_error_is_held_with_few_bytes(exponents: dict[str, float], target: float) -> None:
     found = observe(policy(target_error=target), exponents, windows=12)
     if all(rank < 47 for rank in found.values()):
-        assert lost(found, exponents) <= target**2 + 1e-3
-    fewer = observe(policy(share=max(0.7 * spent(found), 1e-3)), exponents)
+        assert lost(found, exponents) <= residual(target**2) * 1.01 + 1e-3
+    fewer = observe(policy(share=max(0.7 * spent(found), 1e-3)), exponents, windows=12)
     if any(rank > 1 for rank in found.values()):
         assert lost(fewer, exponents) >= lost(found, exponents) - 1e-9, "less was enough"
 
@@ -97,11 +97,13 @@ def test_the_embedding_gets_what_its_spectrum_asks_for() -> None:
 
 
 def test_what_is_known_exactly_is_told_more_precisely() -> None:
-    """Two singular values are all there is: bits are bought, for rank buys nothing."""
-    seen = Observation(9, spectrum=dict.fromkeys(SHAPES, (1.0, 1.0)), relative_error=dict.fromkeys(SHAPES, 0.1))
+    """Two singular values are nearly all there is: bits are bought, for rank buys little."""
+    seen = Observation(9, spectrum=dict.fromkeys(SHAPES, (1.0, 1.0)), relative_error=dict.fromkeys(SHAPES, 0.01))
     target = policy(share=0.3, smoothing=0.0)
-    target.observe(seen)
-    assert set(target.decide(0).by_parameter.values()) == {CodedRank(2, 8, 8)}
+    for _ in range(6):
+        target.observe(seen)
+    amounts: list[Any] = [*target.decide(0).by_parameter.values()]
+    assert all(amount.short == amount.long == 8 for amount in amounts)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

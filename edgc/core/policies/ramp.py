@@ -9,12 +9,19 @@ c bits of its two factors would lose is
 
 The same equation gives T at the rank that was sent, from the e that was measured. Elements cost b/8 + 2/128 bytes.
 
-Of every matrix the amounts that matter are those on the lower convex hull of (bytes, error): whoever pays as much for
-a byte everywhere ends on it (Lagrange). All begin with their cheapest amount; then the step along a hull that lowers
-Σ w e² most per byte is taken, w being the matrix's share of all elements, until Σ w e² ≤ `target_error`², or nothing
-fits into `share` any more. So it is the fewest bytes for an error, or the least error for so many bytes; with both
-given, what comes first. Steps of a hull get dearer and dearer, so that no other choice on hulls is better, but for the
-last step's granularity.
+What a step loses comes back with the next one: where the share δ = 1 − e² is sent, error feedback holds a residual of
+at most 4 φ ‖G‖², φ = (1 − δ)/δ² (arXiv 1901.09847, lemma 3). So φ is what is to be low, not e². A sum of e² would
+rather give up a matrix whose spectrum is flat, because its next rank lowers e² by little; its residual grows without
+end then, which is what φ says.
+
+Of every matrix the amounts that matter are those on the lower convex hull of (bytes, φ): whoever pays as much for a
+byte everywhere ends on it (Lagrange). All begin with their cheapest amount; then the step along a hull that lowers
+Σ w φ most per byte is taken, w being the matrix's share of all elements, until Σ w φ is what it would be if all had
+`target_error`, or nothing fits into `share` any more. So it is the fewest bytes for an error, or the least error for
+so many bytes; with both given, what comes first. Steps of a hull get dearer and dearer, so that no other choice on
+hulls is better, but for the last step's granularity.
+
+Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
 Nothing is exchanged for it beside the observation, which is equal on all ranks, and so are decisions.
 """
@@ -34,8 +41,10 @@ from edgc.core.base.errors import UserError
 from edgc.core.policies.amounts import AmountKind, CodedRank, Rank
 from edgc.core.policies.edgc_measured import energy_left
 from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings
+from edgc.core.policies.rank_model import Array
 
 BLOCK = 128  #: elements that share a scale of two bytes, unless the aggregator has it otherwise
+LEAST = 1e-3  #: δ, so that φ is finite
 FIRST_SHARE = 0.05  #: what is spent until something was measured, where only an error is given
 
 
@@ -44,7 +53,7 @@ class RampSettings(PolicySettings):
 
     name: Literal["ramp"]
     target_error: float | None = Field(
-        None, gt=0, lt=1, description="Fewest bytes with which matrices' mean relative error ‖E‖/‖M‖ is at most this"
+        None, gt=0, lt=1, description="Fewest bytes with which matrices' relative error ‖E‖/‖M‖ is this, taken together"
     )
     share: float | None = Field(
         None, gt=0, le=1, description="Least error with at most this share of the matrices' bytes in fp32"
@@ -153,7 +162,7 @@ class Ramp(Policy):
         budget = np.inf if s.share is None else 4 * s.share * elements
         spent = sum(hulls[n][0][0] if n in hulls else self._bytes(n, *self._chosen[n]) for n in self._shapes)
         error = sum(weights[name] * hull[0][1] for name, hull in hulls.items())
-        goal = -np.inf if s.target_error is None else s.target_error**2 * sum(weights.values())
+        goal = -np.inf if s.target_error is None else float(residual(s.target_error**2)) * sum(weights.values())
         steps = sorted(  # the steepest first; of equal ones by name, so that all ranks decide alike
             (weights[name] * _slope(before, after), name, place)
             for name, hull in hulls.items()
@@ -176,15 +185,17 @@ class Ramp(Policy):
         return rank * (low * element_bytes(short) + high * element_bytes(long))
 
     def _hull(self, name: str) -> list[tuple[float, float, tuple[int, int, int]]]:
-        """(bytes, e², amount) on the lower convex hull, dearer and dearer, from the cheapest amount there is."""
-        low, high = self._limits(name)
+        """(bytes, φ, amount) on the lower convex hull, dearer and dearer, from the cheapest amount there is."""
+        (low, high), last = self._limits(name), self._chosen[name][0]
+        low, high = max(low, last // 2), min(high, 2 * last)
         left = np.array(self._curves[name])[low : high + 1]
         points: list[tuple[float, float, tuple[int, int, int]]] = []
         for short, long in product(sorted(self._settings.bits), repeat=2):
             errors = 1 - (1 - left) * (1 - rounding(short)) * (1 - rounding(long))
             ranks = range(low, low + len(left))
-            costs = self._bytes(name, 1, short, long) * np.arange(low, low + len(left))
-            points += zip(costs.tolist(), errors.tolist(), zip(ranks, repeat(short), repeat(long)), strict=False)
+            costs = self._bytes(name, 1, short, long) * np.array(ranks)
+            amounts = zip(ranks, repeat(short), repeat(long), strict=False)
+            points += zip(costs.tolist(), residual(errors).tolist(), amounts, strict=True)
         hull: list[tuple[float, float, tuple[int, int, int]]] = []
         for point in sorted(points):
             if hull and point[1] >= hull[-1][1]:
@@ -197,6 +208,12 @@ class Ramp(Policy):
 
 def _slope(one: tuple[float, float, object], other: tuple[float, float, object]) -> float:
     return (other[1] - one[1]) / (other[0] - one[0])
+
+
+def residual(error: Array | float) -> Array:
+    """φ, of e²."""
+    sent = np.maximum(1 - np.asarray(error), LEAST)
+    return (1 - sent) / sent**2
 
 
 def element_bytes(bits: int) -> float:
