@@ -140,6 +140,10 @@ class Rotation:
         """block: a power of two."""
         self._block, self._matrix = block, torch.empty(0)
 
+    def __deepcopy__(self, memo: object) -> Rotation:
+        """Itself: what a rehearsal's copy of an aggregator puts on the device serves the run, too."""
+        return self
+
     def there(self, flat: Tensor) -> Tensor:
         """Of a buffer of whole blocks (numel,), a new one."""
         return (flat.view(-1, self._block) @ self._to(flat)).view(-1)

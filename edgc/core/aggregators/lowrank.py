@@ -139,7 +139,9 @@ class LowRank(Ranked):
     """
 
     Settings = LowRankSettings
-    state_size: ClassVar[str] = "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric"
+    state_size: ClassVar[str] = (
+        "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric; numel with dense_wire"
+    )
     payload_formula: ClassVar[str] = (
         "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
     )

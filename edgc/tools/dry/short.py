@@ -36,6 +36,7 @@ def short(spec: RunSpec, steps: int = STEPS) -> RunSpec:
         policy["start_step"] = min(policy["start_step"], WINDOW)
     if "every" in synchronisation:
         synchronisation["every"] = WINDOW
+        policy |= {"window": 1} if "window" in policy else {}  # it counts exchanges
         if synchronisation.get("delay"):
             synchronisation |= {"every": 2 * WINDOW, "fragments": 2, "delay": 1}
         if "highest" in synchronisation:
