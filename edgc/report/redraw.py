@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from edgc.core.base.errors import UserError
-from edgc.report import bench_figure, pictures
+from edgc.report import bench_figure, exchange_fit, pictures
 from edgc.report.selection import FIGURES, figure_named, names
 
 
@@ -25,7 +25,8 @@ def redraw(folder: Path) -> list[Path]:
                 raise UserError(f"{path}: there is no figure {path.stem!r}; rename it, or move it out of this folder")
             spec = pictures.picture(figure_named(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
-            spec = bench_figure.picture(path.with_suffix(".csv"))
+            bench = exchange_fit if path.stem == "exchange" else bench_figure
+            spec = bench.picture(path.with_suffix(".csv"))
         pictures.write(spec, path)
     return drawn
 

@@ -16,6 +16,7 @@ from edgc.core.policies.stage_alignment import (
     fit,
     interpolated_rank,
     paying_rank,
+    proportional,
 )
 
 RANKS = (2, 4, 8, 16, 32, 64)
@@ -92,6 +93,20 @@ def test_the_first_crossing_counts() -> None:
     """Times 1, 3, 2 at ranks 2, 4, 8: an uncompressed exchange of 2 s is reached at rank 3, and again at 8."""
     assert paying_rank(fit({2: [1.0], 4: [3.0], 8: [2.0]}, [2.0])) == pytest.approx(3.0)
     assert paying_rank(fit({2: [1.0], 4: [3.0], 8: [2.0]}, [1.0])) is None
+
+
+@given(seconds, slopes)
+def test_a_line_through_the_origin_is_the_least_squares_one(alpha: float, eta: float) -> None:
+    cost = line(alpha, eta, 1.0)
+    through = proportional(cost)
+    assert (through.intercept, through.dense, through.points) == (0, cost.dense, cost.points)
+
+    def squares(slope: float) -> float:
+        return sum((seconds - slope * rank) ** 2 for rank, seconds in cost.points)
+
+    assert squares(through.slope) <= min(squares(0.99 * through.slope), squares(1.01 * through.slope))
+    assert through.slope >= eta * (1 - 1e-9)
+    assert through.r_squared <= cost.r_squared + 1e-9
 
 
 def test_beyond_the_last_point_the_line_decides() -> None:
