@@ -16,8 +16,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from edgc.core.base.settings import younger
 from edgc.core.policies.policy import Context
 from edgc.core.policies.rank_model import rank_for
+from edgc.core.policies.stage_alignment import ExchangeCost, proportional
 from edgc.core.policies.windowed import AlignedSettings, Windowed
 
 
@@ -32,6 +34,12 @@ class EdgcSettings(AlignedSettings):
     )
     granularity: Literal["stage", "matrix"] = Field(
         "stage", description="One rank for a pipeline stage (the paper), or one for every matrix"
+    )
+
+    exchange_line: Literal["intercept", "origin"] = younger(
+        "intercept",
+        description="Time of an exchange by rank that alignment rests on. intercept: α + ηr, fitted to what was timed; "
+        "origin: ηr, as in the paper",
     )
 
     @model_validator(mode="after")
@@ -51,8 +59,14 @@ class Edgc(Windowed):
 
     def __init__(self, settings: EdgcSettings, context: Context) -> None:
         super().__init__(settings, context, by_matrix=settings.granularity == "matrix")
+        self._from_origin = settings.exchange_line == "origin"
         self._moves_reference = settings.reference == "previous"
         self._references: dict[str, tuple[float, int]] = {}  # by group: (H₀, r₀)
+
+    def _align(self, lead_rank: int | None, lead: ExchangeCost, own: ExchangeCost) -> float | None:
+        if self._from_origin:
+            lead, own = proportional(lead), proportional(own)
+        return super()._align(lead_rank, lead, own)
 
     def _begin(self) -> None:
         super()._begin()

@@ -10,7 +10,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import DENSE, plain
 from edgc.core.policies.policy import Context, Observation, Policy
-from edgc.core.policies.stage_alignment import ExchangeCost, fit
+from edgc.core.policies.stage_alignment import ExchangeCost, fit, proportional
 from edgc.suite.config import Method
 
 SHAPES = {"qkv": (128, 384), "mlp": (512, 128)}
@@ -62,6 +62,23 @@ def test_the_last_stage_has_a_higher_rank_than_the_first() -> None:
     first = rank(policies[0])
     assert 8 < first < 60
     assert [rank(p) for p in policies] == [first, first + 5, first + 15, first + 25]
+
+
+def test_a_line_through_the_origin_gives_a_later_stage_less() -> None:
+    """2.5 ms are worth 25 ranks by 1 ms + 0.1 ms · r, and fewer by the steeper line without the 1 ms."""
+    ranks = []
+    for exchange_line in ("intercept", "origin"):
+        lead, follower = (
+            make([EQUAL] * 2, s, max_rank=80, step_limit=1, exchange_line=exchange_line) for s in range(2)
+        )
+        for window, entropy in enumerate((-8.0, -8.0, *[-8.3] * 40)):
+            observe(lead, window, entropy, -7.0)
+            observe(follower, window, entropy, -7.0, backward=(2.5e-3, 1e-3))
+        ranks.append((rank(lead), rank(follower)))
+    (first, whole), (same, less) = ranks
+    assert first == same
+    assert whole == first + 25
+    assert less == round(first + 2.5e-3 / proportional(EQUAL).slope) < whole
 
 
 def test_stages_compute_the_first_ones_rank_from_its_entropy_and_shapes() -> None:
