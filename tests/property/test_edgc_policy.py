@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgc.core.base.errors import UserError
-from edgc.core.policies.amounts import plain
+from edgc.core.policies.amounts import Rank, plain
 from edgc.core.policies.edgc import Edgc, EdgcSettings
 from edgc.core.policies.policy import Context, Decision, Observation
+from edgc.core.policies.rank_model import error_curve
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "edgc_trajectories.json"
 SHAPES = {"qkv": (128, 384), "projection": (128, 128), "mlp": (512, 128)}
@@ -256,3 +257,29 @@ def test_the_lowest_rank_is_a_share_of_the_highest_where_that_is_known() -> None
 def test_golden_trajectory(case: dict[str, Any]) -> None:
     target = policy(**case["options"])
     assert drive(target, case["entropy"]) == [tuple(pair) for pair in case["decided"]]
+
+
+def squared_errors(c: float) -> dict[str, list[float]]:
+    """As `Observation` has them, where r_max 32 leaves so many times what it leaves of normal matrices."""
+    shares = {name: c * error_curve(*shape)[32] / error_curve(*shape)[0] for name, shape in SHAPES.items()}
+    return {name: [4.0, 4.0 * share**2] for name, share in shares.items()}
+
+
+def test_warm_up_waits_until_what_a_rank_leaves_follows_the_rule() -> None:
+    waiting = policy(warmup_fraction=0.0, steady_within=0.1)
+    for window, c in enumerate((0.3, 0.05, 0.2, 0.25, 0.27)):
+        assert waiting.candidates == (Rank(32),)
+        assert set(waiting.clamps().values()) == {"warmup"}, window
+        waiting.observe(Observation(10 * window + 9, dict.fromkeys(SHAPES, -8.0), squared_error=squared_errors(c)))
+    assert plain(waiting.decide(50).amount("qkv")) == 32
+    assert waiting.candidates == (), "nothing is measured once warm-up is over"
+
+
+def test_warm_up_that_waits_in_vain_ends_at_its_limit() -> None:
+    waiting = policy(warmup_limit=0.1, steady_within=0.1)
+    assert [rank for rank, _ in drive(waiting, [-8.0] * 10)] == [None] * 9 + [32]
+
+
+def test_a_warm_up_that_waits_for_own_matrices_is_not_aligned() -> None:
+    with pytest.raises(ValidationError, match=r"steady_within 0\.1 looks at a stage's own matrices"):
+        policy(steady_within=0.1, alignment=True)

@@ -35,6 +35,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "edgc": {},
     "edgc, previous, per matrix": {"reference": "previous", "granularity": "matrix"},
+    "edgc, waiting": {"steady_within": 0.1},
     "edgc, aligned": {"alignment": True, "max_rank": None, "min_rank": None},
     "edgc_released": {},
     "edgc_released, odd": {"max_rank": 31, "min_rank": 7, "step_limit": 3},
@@ -83,6 +84,7 @@ def windows(draw: st.DrawFn, missing: bool = True) -> Observation:
         entropy={name: draw(value) for name in sorted(names)},
         relative_error={name: draw(share) for name in sorted(names)},
         spectrum={name: power_law(draw(first), draw(exponent)) for name in sorted(names)},
+        squared_error={name: (1.0, draw(share)) for name in sorted(names)},
         loss=draw(value),
         stage_entropy=tuple(draw(value) for _ in range(STAGES)),
         backward_seconds=tuple(draw(st.floats(1e-4, 2e-3)) for _ in range(STAGES)),

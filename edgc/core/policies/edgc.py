@@ -7,18 +7,25 @@ sampled entropy (GDS, edgc/core/exchange/entropy.py).
 The reference is fixed by default: the window that ended warm-up, at r_max. With `reference: previous` each
 window refers to the one before; then what a clamp cuts off is forgotten, and a rank that fell to r_min is
 back at r_max before entropy is back where it was. The paper does not settle which is meant.
+
+CQM takes matrices for normal ones. What a rank really leaves is c·σ·g, with a c that is not 1, and early moves by
+factors. The rule is right from one window to the next as far as c stays; with `steady_within` warm-up also waits for
+that (ours: the paper leaves open what an assumption that is wrong early costs).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from edgc.core.base.settings import younger
-from edgc.core.policies.policy import Context
-from edgc.core.policies.rank_model import rank_for
+from edgc.core.policies.amounts import Amount, Rank
+from edgc.core.policies.policy import Context, Observation
+from edgc.core.policies.rank_model import error_curve, rank_for
 from edgc.core.policies.stage_alignment import ExchangeCost, proportional
 from edgc.core.policies.windowed import AlignedSettings, Windowed
 
@@ -35,18 +42,33 @@ class EdgcSettings(AlignedSettings):
     granularity: Literal["stage", "matrix"] = Field(
         "stage", description="One rank for a pipeline stage (the paper), or one for every matrix"
     )
-
+    steady_within: float | None = younger(
+        None,
+        gt=0,
+        description="Warm-up also lasts until c, what r_max leaves of a window's last gradients by what it would leave "
+        "of normal ones (mean over matrices), is within this share of the window before's; null: it does not look",
+    )
     exchange_line: Literal["intercept", "origin"] = younger(
         "intercept",
         description="Time of an exchange by rank that alignment rests on. intercept: α + ηr, fitted to what was timed; "
         "origin: ηr, as in the paper",
     )
 
+    @property
+    def reads_errors(self) -> bool:
+        """Whether warm-up waits for an error."""
+        return self.steady_within is not None
+
     @model_validator(mode="after")
     def _stages_align(self) -> EdgcSettings:
         if self.alignment and self.granularity != "stage":
             raise ValueError(
                 f"alignment true needs granularity stage, not {self.granularity}: it aligns one rank a stage"
+            )
+        if self.alignment and self.reads_errors:
+            raise ValueError(
+                f"steady_within {self.steady_within} looks at a stage's own matrices, but with alignment true all "
+                "stages follow the first one; set alignment: false, or steady_within: null"
             )
         return self
 
@@ -55,13 +77,41 @@ class Edgc(Windowed):
     """GDS, CQM and DAC: the low-rank error stays constant while the gradients' entropy moves."""
 
     Settings = EdgcSettings
-    kept = (*Windowed.kept, "references")
+    kept = (*Windowed.kept, "references", "c", "steady")
 
     def __init__(self, settings: EdgcSettings, context: Context) -> None:
         super().__init__(settings, context, by_matrix=settings.granularity == "matrix")
         self._from_origin = settings.exchange_line == "origin"
         self._moves_reference = settings.reference == "previous"
         self._references: dict[str, tuple[float, int]] = {}  # by group: (H₀, r₀)
+        self._c: float | None = None  # error at r_max by a normal matrix's, of warm-up's last window that had any
+        self._within = settings.steady_within
+        self._steady = self._within is None  # whether c is within that of the window before's
+
+    @property
+    def candidates(self) -> Sequence[Amount]:  # type: ignore[override]
+        """r_max, while warm-up waits for its error."""
+        waits = None if self._within is None or self._warmed_up else self._own_limits
+        return (Rank(waits[1]),) if waits else ()
+
+    def observe(self, observation: Observation) -> None:
+        """Take in a window; what is not finite is left out."""
+        if self._within is not None and self.candidates:
+            found = [c for name, table in observation.squared_error.items() if (c := self._error_ratio(name, *table))]
+            if found:
+                before, self._c = self._c, fmean(found)
+                self._steady = before is not None and abs(self._c / before - 1) <= self._within
+        super().observe(observation)
+
+    def _error_ratio(self, name: str, whole: float, left: float) -> float:
+        """c of a matrix; 0 where r_max leaves nothing, or nothing is known."""
+        curve, rank = error_curve(*self._context.shapes[name]), self.candidates[0]
+        assert isinstance(rank, Rank)
+        return math.sqrt(left / whole) * curve[0] / curve[rank] if 0 < left <= whole < math.inf else 0.0
+
+    def _warm_up_ends(self, steps: int, fresh: bool) -> bool:
+        over = steps >= self._settings.warmup_limit * self._context.iterations
+        return (self._steady or over) and super()._warm_up_ends(steps, fresh)
 
     def _align(self, lead_rank: int | None, lead: ExchangeCost, own: ExchangeCost) -> float | None:
         if self._from_origin:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,6 @@ class LGrecoSettings(AmountListSettings):
     )
     bins: int = Field(10_000, ge=1, description="Steps that the budget is split in")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
-    reads_errors: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _amounts_exist(self) -> LGrecoSettings:
@@ -100,6 +99,10 @@ class LGrecoSettings(AmountListSettings):
     @property
     def dense_before(self) -> int:
         return self.start_step
+
+    @property
+    def reads_errors(self) -> bool:
+        return True
 
 
 class LGreco(LadderPolicy):

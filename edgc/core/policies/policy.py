@@ -37,10 +37,13 @@ class PolicySettings(Settings, ABC):
     reads_spectrum: ClassVar[bool] = False
     #: Whether it follows `Observation.loss`.
     reads_loss: ClassVar[bool] = False
-    #: Whether it reads `Observation.squared_error`: the aggregator must tell it.
-    reads_errors: ClassVar[bool] = False
     #: Whether it reads `Observation.seconds_per_byte`: steps must wait for their own exchange.
     reads_seconds: ClassVar[bool] = False
+
+    @property
+    def reads_errors(self) -> bool:
+        """Whether it reads `Observation.squared_error`: the aggregator must tell it."""
+        return False
 
     @property
     def dense_before(self) -> int:

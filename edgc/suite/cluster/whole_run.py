@@ -79,7 +79,7 @@ class WholeRun:
         notes = [policy.note for policy in policies if policy.note]
         if candidates:
             notes.append(
-                f"{spec.method.name} is taken at its default amount: it decides by what amounts lose of real gradients"
+                f"{spec.method.name} decides by what amounts lose of real gradients, and is taken as if it saw none"
             )
         return cls(tuple(windows), tuple(notes))
 
