@@ -30,7 +30,7 @@ TABLES: Names = {
     "learning_rates": {"learning_rates": NAMED},
     "expenses": {"layout_costs": NAMED, "method_costs": NAMED},
     "adaptation": {"adaptation": NAMED},
-    "comparisons": {"credit": NAMED, "replicas": NAMED},
+    "comparisons": {"credit": NAMED, "decisions": NAMED, "replicas": NAMED},
     "rungs": {"ladder": NAMED},
     "choice": {"choice": NAMED},
     "links": {"links": TIME, "links_bytes": TIME, "links_conditions": TIME},

@@ -1,23 +1,26 @@
 """Loss gaps against something else than the baseline: a control, and the same method with other replicas.
 
 Muon and an outer momentum lower the loss by themselves, without any exchange. A method that uses them is credited with
-the rest only.
+the rest only. Of methods that decide by windows, a control also tells whether they see and decide the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.render import NOTHING, gap, loss, share
+from edgc.report.render import NOTHING, cell, coefficient, gap, loss, percent, share, with_range
 from edgc.report.study import Line, Study, baseline_among, framed, lines, pooled
 from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table
 from edgc.report.tables import accuracy
+from edgc.report.tables.ranks import adaptive, counted, in_force
 from edgc.report.verdicts import difference, spread
+from edgc.report.window_means import correlation
 
+GAP = ("gap", "gap_low", "gap_high")
 HIGHER, LOWER, EQUAL = "higher loss", "lower loss", "not told apart"
 
 
@@ -30,7 +33,7 @@ def _credited(study: Study) -> pd.DataFrame:
         for line in lines(study.frames.runs)
         if line.method in study.experiment.judgement.controls
     ]
-    return framed(rows, "control", "pairs", "gap", "gap_low", "gap_high", "verdict", "bytes_percent")
+    return framed(rows, "control", "pairs", *GAP, "verdict", "bytes_percent")
 
 
 def _against_control(line: Line, study: Study) -> dict[str, object]:
@@ -80,6 +83,91 @@ CREDIT = Table(
         "control's",
     },
     _against_controls,
+)
+
+SEEN = ("entropy_off", "entropy_correlation", "rank_off", "same_percent")
+
+
+def _decided(study: Study) -> pd.DataFrame:
+    """The rows of table `credit` that decide by windows, as their controls do: with layout, stages, and means over the
+    n seeds of `seen_alike`, each with its interval."""
+    study = pooled(study)
+    rows = []
+    for line in lines(study.frames.runs):
+        if line.method not in study.experiment.judgement.controls:
+            continue
+        control = baseline_among(line, study.frames.runs, study.experiment.judgement.controls[line.method])
+        alike = seen_alike(*(by_window(each, study) for each in (line, control))) if control else pd.DataFrame()
+        if len(alike):
+            where = {"layout": line.layout.name, "stages": int(line.runs.iloc[0]["spec.parallel.pipeline"])}
+            seen = {k: v for name in SEEN for k, v in verdicts.interval_of(name, alike[name].dropna()).items()}
+            rows.append(_against_control(line, study) | where | {"n": len(alike)} | seen)
+    columns = [f"{name}{end}" for name in SEEN for end in ("", "_low", "_high")]
+    return framed(rows, "control", "layout", "stages", "n", *columns, "pairs", *GAP, "verdict", "bytes_percent")
+
+
+def by_window(line: Line, study: Study) -> pd.DataFrame:
+    """Entropy (nats) and rank of a line's windows by seed, stage and step (index): means over a stage's matrices, whose
+    names may differ between layouts. The rank is 0 where they are dense."""
+    held = in_force(counted(adaptive(line.done_of(study.frames.decisions))), study.frames.runs)
+    by = held[held["step"] > 0].assign(rank=held["rank"].fillna(0)).groupby(["seed", "stage", "step"])
+    return by[["entropy", "rank"]].mean()
+
+
+def seen_alike(own: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
+    """Of what `by_window` gives of both, by seed that both have: `entropy_off` (nats) and `rank_off`, mean distances of
+    windows; entropy_correlation, the lowest of a stage; same_percent of the windows with equal ranks."""
+    both = own.join(control.add_suffix("_control"), how="inner")
+    off = {name: (both[name] - both[f"{name}_control"]).abs() for name in ("entropy", "rank")}
+    found = pd.DataFrame(
+        {"entropy_off": off["entropy"], "rank_off": off["rank"], "same_percent": 100.0 * (off["rank"] < 0.5)}
+    )
+    follows = [
+        {"seed": seed, "entropy_correlation": correlation(of["entropy"], of["entropy_control"])}
+        for (seed, _), of in both.groupby(["seed", "stage"])
+    ]
+    lowest = pd.DataFrame(follows, columns=["seed", "entropy_correlation"]).groupby("seed").min()
+    return found.groupby("seed").mean().join(lowest)
+
+
+def _seen(name: str, form: Callable[[float], str]) -> Callable[[pd.Series], str]:
+    return lambda row: with_range(row[name], row[f"{name}_low"], row[f"{name}_high"], form, " to ")
+
+
+def _alike(table: pd.DataFrame) -> str:
+    """A sentence a row."""
+    return "\n".join(
+        f"{row['title']} against {row['control']}: entropies are off by {cell(row['entropy_off'])} nats, ranks are "
+        f"equal in {percent(row['same_percent'])} of the windows, losses: {row['verdict']}, "
+        f"{accuracy.gap_in_words(row)} nats (n = {row['pairs']})."
+        for _, row in table.iterrows()
+    )
+
+
+DECISIONS = Table(
+    "Whether the same is decided",
+    "Whether a method that decides by windows sees and decides what its control does, and ends with its loss.",
+    _decided,
+    {
+        "All numbers": "by seeds that both finished: mean, in brackets its 95 % confidence interval (Student's t)",
+        **IDENTITY,
+        Column("Control", "control"): "the method that it is held against; the experiment names it",
+        Column("Layout", "layout"): "what ranks share",
+        Column("Stages", "stages"): "of the pipeline. With one, nothing is aligned, and there is no traffic between "
+        "stages: of EDGC's parts sampling, the rank rule, warm-up and error feedback are left",
+        Column("n", "n"): "seeds",
+        Column(
+            "Entropy off", _seen("entropy_off", cell), unit="nats"
+        ): "mean distance of the windows' entropies, each a mean over a stage's matrices",
+        Column("Correlation", _seen("entropy_correlation", coefficient)): "of the windows' entropies, the lowest "
+        "of a stage",
+        Column("Rank off", _seen("rank_off", cell)): "mean distance of the windows' ranks; dense counts as 0",
+        Column("Same rank", _seen("same_percent", percent)): "share of the windows",
+        Column("Loss gap", accuracy.gap_in_words, unit="nats"): "loss less the control's of the same seed",
+        Column("Verdict", "verdict"): "as in table `credit`",
+        Column("Bytes", "bytes_percent", share, "%"): "of gradients, in percent of the control's",
+    },
+    _alike,
 )
 
 COLUMNS = ["replicas", "model", "method", "title", "device", "status", "seeds", "loss", "loss_sd"]

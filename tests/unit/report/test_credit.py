@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 
 from edgc.report.study import Study
-from edgc.report.tables.comparisons import CREDIT
+from edgc.report.tables.comparisons import CREDIT, DECISIONS
 from tests.fixtures.studies import of, run, study
 
 CONTROLS = {"edgc": "powersgd", "topk": "powersgd"}
@@ -54,3 +55,37 @@ def test_without_its_control_nothing_is_said() -> None:
     assert found["control"].isna().all()
     assert CREDIT.words(found) == ""
     assert CREDIT.present(found)["Control"].isna().all()
+
+
+def decided(run: dict, nats: tuple[float, ...], ranks: tuple[int | None, ...]) -> list[dict]:
+    """Decisions after windows of 10 steps, and the one before the first step."""
+    windows = [(0, None, None), *((10 * w, *seen) for w, seen in enumerate(zip(nats, ranks, strict=True), 1))]
+    return [
+        of(run, step=step, window=step // 10, stage=0, parameter=name, entropy=entropy, rank=rank)
+        for step, entropy, rank in windows
+        for name in "ab"
+    ]
+
+
+def test_decisions_are_held_against_those_of_the_control() -> None:
+    runs = [run(method, seed, validation_loss=4.0) for method in ("edgc", "edgc_no_feedback") for seed in (1, 2, 3)]
+    own = {"edgc": (None, 8, 6), "edgc_no_feedback": (None, 8, 4)}
+    moved = {"edgc": 0.0, "edgc_no_feedback": 0.02}
+    rows = [
+        row for r in runs for row in decided(r, tuple(x + moved[r["method"]] for x in (-5, -6, -7)), own[r["method"]])
+    ]
+    evals = [of(each, step=20, seconds=1, wire_bytes=10, loss=4) for each in runs]
+    whole = study(runs, [], evals, rows)
+    judgement = whole.experiment.judgement.model_copy(update={"controls": {"edgc_no_feedback": "edgc"}})
+    whole = replace(whole, experiment=whole.experiment.model_copy(update={"judgement": judgement}))
+    found = DECISIONS.build(whole)
+    row = found.iloc[0]
+    assert (len(found), row["n"], row["layout"], row["stages"]) == (1, 3, "megatron", 1)
+    assert row["entropy_off"] == pytest.approx(0.02)
+    assert row["rank_off"] == pytest.approx(2 / 3)
+    assert row["same_percent"] == pytest.approx(200 / 3)
+    assert row["gap"] == 0
+    assert DECISIONS.words(found).startswith(
+        "Edgc_No_Feedback against Edgc: entropies are off by 0.020 nats, ranks are"
+    )
+    assert DECISIONS.build(made(dense=(4.0, 4.0), edgc=(4.0, 4.0))).empty, "who decided nothing is left out"
