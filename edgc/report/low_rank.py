@@ -120,7 +120,8 @@ def movement(entropy: EntropyTrajectory) -> dict[str, float]:
 
 def randomness(rows: pd.DataFrame) -> dict[str, float]:
     """Against an i.i.d. normal matrix: error of rank 8 and 32 (`ratio_8`, `ratio_32`), largest singular value (`edge`,
-    median), excess `kurtosis` (median), mean |cosine| of two matrices of a shape against chance's (`alike`).
+    median), excess `kurtosis` (median), size of the elements' mean in standard deviations (`offset`, median), mean
+    |cosine| of two matrices of a shape against chance's (`alike`).
 
     `rows`: one stage's of what `spectra` gives.
     """
@@ -135,6 +136,7 @@ def randomness(rows: pd.DataFrame) -> dict[str, float]:
         **{f"ratio_{rank}": ratio for rank, ratio in ratios.items()},
         "edge": float(np.median(edges)),
         "kurtosis": float(rows["kurtosis"].median()),
+        "offset": float((rows["mean"].abs() / rows["deviation"]).median()),
         "alike": float((pairs["cosine"].abs() / pairs["chance"]).mean()),
     }
 

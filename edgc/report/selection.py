@@ -27,6 +27,7 @@ TABLES: Names = {
     "parts": {"parts": NAMED},
     "samples": {"sampling": NAMED, "window": NAMED},
     "observations": {"observations": NAMED},
+    "normality": {"normality": NAMED, "error_law": NAMED},
     "learning_rates": {"learning_rates": NAMED},
     "expenses": {"layout_costs": NAMED, "method_costs": NAMED},
     "adaptation": {"adaptation": NAMED},
@@ -55,7 +56,8 @@ FIGURES: Names = {
     "loss_gaps": {"gap_bytes": NAMED, "gap_replicas": NAMED, "parts": NAMED},
     "fronts": {"pareto_bytes": NAMED, "pareto_seconds": NAMED, "gap_on_links": NAMED},
     "gradient_matrices": dict.fromkeys(
-        ("gradient_histograms", "spectra", "low_rank_error", "error_prediction", "gradient_correlation"), NAMED
+        ("gradient_histograms", "spectra", "low_rank_error", "error_prediction", "gradient_correlation", "normality"),
+        NAMED,
     ),
     "cluster_model": {
         "saving_by_link": SIMULATE,

@@ -27,6 +27,7 @@ from edgc.report.low_rank import (
 )
 from edgc.report.study import Study, lines
 from edgc.report.style import Look
+from edgc.report.tables.normality import looks
 from edgc.report.vega import View
 from edgc.report.window_means import EARLY, trajectories
 from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
@@ -42,6 +43,12 @@ OF_ENTROPY = {
 OF_RANK = {
     "rule_rank": ("rank by the paper's rule, from entropy", Look("#332288", "circle", "dashed", "white")),
     "needed_rank": ("rank that holds the error", Look("#117733", "square", "dashed", "white")),
+}
+#: Title of the axis, a normal matrix's value, and the axis' scale.
+OF_NORMALITY: dict[str, tuple[str, float, dict[str, Any]]] = {
+    f"c_{RANK}": (f"error of rank {RANK} by the law's", 1.0, {"log": True}),
+    "kurtosis": ("excess kurtosis", 0.0, {"type": "symlog", "ticks": (-1, 0, 1, 3, 10, 30, 100, 300, 1000)}),
+    "gap": ("entropy gap (nats)", 0.0, {}),
 }
 
 
@@ -215,6 +222,26 @@ def _draw_cosines(data: pd.DataFrame) -> list[View]:
     return views
 
 
+def _normality(study: Study) -> pd.DataFrame:
+    """One row per stage, kind and look: c of `RANK`, excess kurtosis and entropy gap, mean over n matrices of seeds."""
+    by = ["model", "stage", "kind", "step"]
+    return over_seeds((looks(line, study) for line in lines(study.frames.runs)), by, OF_NORMALITY, sort=True)
+
+
+def _draw_normality(data: pd.DataFrame) -> list[View]:
+    """One model and stage: c, kurtosis and entropy gap above each other."""
+    rows, views = data.assign(label=data["kind"]), []
+    shades = {name: kind_look(name) for name in rows["kind"].unique()}
+    hover = {"Kind": "kind", "Step": "step", "n (matrices)": "n"}
+    for column, (title, law, scale) in OF_NORMALITY.items():
+        last = column == [*OF_NORMALITY][-1]
+        x = vega.axis("step", "optimizer step" if last else None, log=True, bare=not last)
+        y = vega.axis(column, title, **scale)
+        layers = vega.lines(rows.dropna(subset=[column]), shades, x, y, hover | {title: column})
+        views.append(View([*vega.at("y", y, law, LAW, "dashed"), *layers], 150))
+    return views
+
+
 GRADIENT_HISTOGRAMS = Figure(
     "Elements of the gradients",
     "How the elements of gradients are distributed, over training.",
@@ -283,5 +310,20 @@ GRADIENT_CORRELATION = Figure(
     _cosines,
     _draw_cosines,
     [*STAGE, "pair", "kind", "step", "cosine", "chance", "n"],
+    panels,
+)
+NORMALITY = Figure(
+    "Normality of the gradients",
+    "How far gradients are from normal matrices, from the first step on.",
+    {
+        "Line": "mean over the matrices of a kind and seeds",
+        "Above": "what a rank leaves of the averaged gradient, by what it would leave of a normal matrix",
+        "Middle": "of the elements",
+        "Below": "½ ln 2πeσ² less the entropy by a histogram",
+        "Dashed": "a normal matrix",
+    },
+    _normality,
+    _draw_normality,
+    [*STAGE, "kind", "step", *OF_NORMALITY, "n"],
     panels,
 )

@@ -11,12 +11,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from edgc.report.low_rank import RANK, by_window, late, movement, prediction, randomness, spectra
-from edgc.report.render import NOTHING, cell
+from edgc.report.render import NOTHING, number, with_range
 from edgc.report.study import Line, Study, framed, lines
 from edgc.report.table import PROBED, Column, Table
+from edgc.report.verdicts import MIN_SEEDS, interval_of
 from edgc.report.window_means import EARLY, trajectories
 
 PARTS = {
@@ -43,6 +45,14 @@ class Measure(NamedTuple):
         if sign * value >= sign * self.supports:
             return SUPPORTS
         return CONTRADICTS if sign * value <= sign * self.contradicts else PARTLY
+
+    def of_seeds(self, values: pd.Series) -> dict[str, object]:
+        """Mean and 95 % interval over seeds, with a verdict: of the interval's ends if they agree, else PARTLY. Fewer
+        than `MIN_SEEDS` have their mean's."""
+        own = interval_of("value", values)
+        told = ["value_low", "value_high"] if len(values) >= MIN_SEEDS else ["value"]
+        found = {self.verdict(own[name]) for name in told}
+        return {**own, "seeds": len(values), "verdict": found.pop() if len(found) == 1 else PARTLY}
 
     def said(self, stage: object, value: float) -> str:
         """The number in a sentence."""
@@ -87,6 +97,12 @@ MEASURES = {
         "Excess kurtosis of the elements, median",
         "elements have an excess kurtosis of {value:.1f} (normal: 0)",
     ),
+    "offset": _random(
+        0.05,
+        0.25,
+        "Size of the elements' mean in standard deviations, median",
+        "the mean of the elements is {value:.3f} standard deviations from zero",
+    ),
     "alike": _random(
         2.0,
         10.0,
@@ -115,25 +131,28 @@ MEASURES = {
 
 
 def build(study: Study) -> pd.DataFrame:
-    """One row per line, measure and stage: part, measure, value (mean over seeds), limits, verdict, words.
+    """One row per line, measure and stage: part, measure, value with value_low and value_high (over seeds), limits,
+    verdict, words.
 
     The last row of a part has no stage: it is the part's verdict in words.
     """
     rows = []
     for line in lines(study.frames.runs):
-        own = _by_stage(line, study)
+        own = _by_run(line, study)
         found = [
-            {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text, "value": value}
-            | {"supports": measure.supports, "contradicts": measure.contradicts, "verdict": measure.verdict(value)}
-            | {"words": measure.said(stage, value)}
+            {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text}
+            | {"supports": measure.supports, "contradicts": measure.contradicts, **measure.of_seeds(values)}
+            | {"words": measure.said(stage, values.mean())}
             for name, measure in MEASURES.items()
-            for stage, value in (own[name].dropna().items() if name in own else ())
+            if name in own
+            for stage, values in own.dropna(subset=name).groupby("stage")[name]
         ]
         for part in dict.fromkeys(row["part"] for row in found):
-            verdicts = [row["verdict"] for row in found if row["part"] == part]
+            verdicts = [str(row["verdict"]) for row in found if row["part"] == part]
             rows += [row for row in found if row["part"] == part]
             rows.append({**line.identity, "part": part, "measure": "together", **conclusion(part, verdicts)})
-    return framed(rows, "part", "stage", "measure", "value", "supports", "contradicts", "verdict", "words")
+    values = ("value", "value_low", "value_high", "seeds")
+    return framed(rows, "part", "stage", "measure", *values, "supports", "contradicts", "verdict", "words")
 
 
 def conclusion(part: str, verdicts: list[str]) -> dict[str, str]:
@@ -146,8 +165,8 @@ def conclusion(part: str, verdicts: list[str]) -> dict[str, str]:
     return {"verdict": decided, "words": f"“{PARTS[part]}”: {told} ({shares})."}
 
 
-def _by_stage(line: Line, study: Study) -> pd.DataFrame:
-    """Values by stage (index) and measure (columns), means over seeds; what was not probed is missing."""
+def _by_run(line: Line, study: Study) -> pd.DataFrame:
+    """Values of every run and stage, by measure (columns); what was not probed is missing."""
     entropy = {(t.run_id, t.stage, t.estimator): t for t in trajectories(line, study)}
     found = []
     for (run, stage), rows in spectra(line, study).groupby(["run_id", "stage"]):
@@ -160,7 +179,19 @@ def _by_stage(line: Line, study: Study) -> pd.DataFrame:
         if histogram := entropy.get((str(run), int(str(stage)), "histogram")):
             values["late_histogram"] = movement(histogram)["late"]
         found.append({"stage": stage, **values})
-    return pd.DataFrame(found).groupby("stage").mean() if found else pd.DataFrame()
+    return pd.DataFrame(found)
+
+
+def _together(table: pd.DataFrame) -> str:
+    """Each part's verdict in words."""
+    seeds = f", n = {table['seeds'].max():.0f}" if "seeds" in table and len(table) else ""  # older numbers have none
+    parts = table[table["stage"].isna()]
+    return "\n".join(f"{row['model']}{seeds}: {row['words']}" for _, row in parts.iterrows())
+
+
+def _value(row: pd.Series) -> str:
+    low, high = (row.get(name, np.nan) for name in ("value_low", "value_high"))  # older numbers have none
+    return with_range(row["value"], low, high, between=" to ")
 
 
 def _limits(row: pd.Series) -> str:
@@ -182,10 +213,12 @@ OBSERVATIONS = Table(
         Column("Stage", "stage", lambda stage: "all" if pd.isna(stage) else f"{stage:.0f}"): "of the pipeline; all: "
         "what the part's measures come to together",
         Column("Measure", "measure"): f"without a time: of the steps after the first {100 * EARLY:g} %",
-        Column("Value", "value", cell): "mean over seeds",
+        Column("Value", _value): "mean over seeds, in brackets its 95 % confidence interval (Student's t)",
+        Column("n", "seeds", lambda n: number(n, ".0f"), when=lambda numbers: "seeds" in numbers): "seeds",
         Column("Supports | contradicts", _limits): "limits, fixed in the code. Between them a measure supports its "
         "part in part",
-        Column("Verdict", "verdict"): "of this model, text and length of training only",
+        Column("Verdict", "verdict"): f"of the whole interval, or of the mean with fewer than {MIN_SEEDS} seeds; of "
+        "this model, text and length of training only",
         Column("In words", "words"): "the value in a sentence, made from it",
         "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before "
         "the exchange",
@@ -193,4 +226,5 @@ OBSERVATIONS = Table(
         "Random matrix": "an i.i.d. normal matrix of the same shape, by the law of Marchenko and Pastur",
         "Windows": "those of the run's probe; a change is from one to the next",
     },
+    _together,
 )

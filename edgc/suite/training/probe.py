@@ -137,20 +137,21 @@ def timed(
 
 
 def spectrum(matrix: Tensor) -> dict[str, Any]:
-    """`singular_values` (falling), and of the elements: `deviation` σ, `kurtosis` (0: a normal distribution's) and
-    `histogram` (shares, `HISTOGRAM_BINS` bins in units of σ around the mean). All None if not everything is finite,
-    the last two if all elements are equal."""
+    """`singular_values` (falling), and of the elements: `mean`, `deviation` σ, `skewness` and `kurtosis` (both 0 of a
+    normal distribution) and `histogram` (shares, `HISTOGRAM_BINS` bins in units of σ around the mean). All None if not
+    everything is finite, the last three if all elements are equal."""
     matrix = matrix.detach().float()
     if not matrix.isfinite().all():
-        return dict.fromkeys(("singular_values", "deviation", "kurtosis", "histogram"))
-    deviation = float(matrix.std(correction=0))
+        return dict.fromkeys(("singular_values", "mean", "deviation", "skewness", "kurtosis", "histogram"))
+    mean, deviation = float(matrix.mean()), float(matrix.std(correction=0))
     seen: dict[str, Any] = {"singular_values": [_plain(s) for s in torch.linalg.svdvals(matrix).tolist()]}
-    seen |= {"deviation": _plain(deviation), "kurtosis": None, "histogram": None}
+    seen |= {"mean": _plain(mean), "deviation": _plain(deviation)}
+    seen |= {"skewness": None, "kurtosis": None, "histogram": None}
     if deviation > 0:
-        unit = (matrix - matrix.mean()) / deviation
+        unit = (matrix - mean) / deviation
         bins = unit.clamp(-HISTOGRAM_LIMIT, HISTOGRAM_LIMIT)
         counts = torch.histc(bins, HISTOGRAM_BINS, -HISTOGRAM_LIMIT, HISTOGRAM_LIMIT)
-        seen["kurtosis"] = _plain(float(unit.pow(4).mean()) - 3)
+        seen |= {"skewness": _plain(float(unit.pow(3).mean())), "kurtosis": _plain(float(unit.pow(4).mean()) - 3)}
         seen["histogram"] = [_plain(share) for share in (counts / unit.numel()).tolist()]
     return seen
 

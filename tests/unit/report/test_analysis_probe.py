@@ -12,12 +12,12 @@ from edgc.core.base import files
 from edgc.report.collect import gather
 from edgc.report.frames import Frames
 from edgc.report.study import Study, lines
-from edgc.report.tables import observations, samples
+from edgc.report.tables import normality, observations, samples
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import RunSpec
-from edgc.suite.training.probe import TIMED, GradientProbe, timed
+from edgc.suite.training.probe import TIMED, GradientProbe, spectrum, timed
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
 
@@ -25,15 +25,18 @@ STEPS, WINDOW = 40, 4
 GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)
 
 
-def probed_study(records, folder, more=(), reference=None) -> Study:
-    """A study of one finished run that left these records in probe.jsonl."""
-    plain = tiny_spec("dense").model_dump()
-    plain["training"]["probe"] |= {"entropy_every": 1, "window": WINDOW}
-    spec = RunSpec.model_validate(plain)
-    write_run(spec, folder / spec.run_id)
-    files.append_jsonl(folder / spec.run_id / "probe.jsonl", records)
+def probed_study(records, folder, more=(), reference=None, seeds=1) -> Study:
+    """A study of finished runs that left these records in probe.jsonl: one, or one a seed of what `records(seed)`
+    gives."""
+    specs = []
+    for seed in range(1, seeds + 1):
+        plain = tiny_spec("dense", seed).model_dump()
+        plain["training"]["probe"] |= {"entropy_every": 1, "window": WINDOW}
+        specs.append(spec := RunSpec.model_validate(plain))
+        write_run(spec, folder / spec.run_id)
+        files.append_jsonl(folder / spec.run_id / "probe.jsonl", records(seed) if callable(records) else records)
     experiment = tiny_experiment(["dense"]).model_copy(update={"tables": tuple(more), "figures": tuple(more)})
-    return Study(experiment, gather([spec], folder), reference or tiny_reference([]))
+    return Study(experiment, gather(specs, folder), reference or tiny_reference([]))
 
 
 def record(step: int, nats: dict[str, list[float]], seconds: dict[str, float], stage: int = 0) -> dict:
@@ -231,9 +234,61 @@ def test_verdicts_turn_at_their_limits():
     assert other.supports < other.contradicts
 
 
-TABLES = ("sampling", "window", "observations")
+def random_then_growing(seed: int) -> list[dict]:
+    """Records of normal matrices, then from step 13 on of rank-8 ones with normal rests that grow to a steady size."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def matrix(step: int, _: int) -> torch.Tensor:
+        normal = torch.randn(48, 64, generator=generator)
+        if step < 12:
+            return normal
+        product = torch.randn(48, 8, generator=generator) @ torch.randn(8, 64, generator=generator)
+        return product + min(0.05 * 2 ** ((step - 12) // WINDOW), 0.4) * normal
+
+    return looked_at(matrix)
+
+
+def test_the_law_of_the_error_is_near_where_matrices_are_normal_and_steady_where_they_stay_alike(tmp_path):
+    study = probed_study(random_then_growing, tmp_path, seeds=3)
+    table = normality.ERROR_LAW.build(study).set_index("rank")
+    row = table.loc[16]
+    assert (row["n"], row["near_n"], row["near_step"]) == (3, 3, 1), "normal from the first window on"
+    assert row["first"] == pytest.approx(1, abs=0.03)
+    assert row["first_low"] < row["first"] < row["first_high"]
+    assert row["lowest"] < 0.1
+    assert 13 <= row["lowest_step"] <= 16
+    assert row["steady_step"] == WINDOW + 1, "the second window, as the first has none before it"
+    assert row["steady_after"] < 100
+    said = normality.ERROR_LAW.words(table.reset_index())
+    assert "n = 3: of rank 16, c is 0.993 in the first step" in said
+    assert "It is first within 10 % of 1 at step 1, in 3 of the seeds" in said
+    by_kind = normality.NORMALITY.build(study)
+    assert set(by_kind["kind"]) == {"fc", "layer 0", "layer 1", "layer 2"}
+    by_kind = by_kind[by_kind["kind"] == "fc"].set_index("until")
+    assert list(by_kind.index) == [0.0, 0.1, 0.3, 1.0]
+    assert by_kind["gap"].abs().max() < 0.05, "sums of normal products are near to normal: what fails is independence"
+    assert by_kind.loc[1.0, "c_16"] < 0.7 < by_kind.loc[0.1, "c_16"]
+
+
+def test_a_histogram_far_from_a_normal_one_has_less_entropy():
+    torch.manual_seed(4)
+    normal, heavy = torch.randn(64, 512), torch.distributions.Laplace(0.0, 1.0).sample((64, 512))
+    gaps = [normality.entropy_gap(spectrum(unit)["histogram"]) for unit in (normal, heavy)]
+    assert gaps == pytest.approx([0, GAUSSIAN - 1 - 0.5 * math.log(2)], abs=0.01), "by the formula of Laplace's"
+
+
+def test_a_verdict_over_seeds_is_that_of_its_whole_interval():
+    measure = MEASURES["kurtosis"]
+    told = [
+        measure.of_seeds(pd.Series(values)) for values in ([0.1, 0.2, 0.3], [0.1, 0.9, 1.4], [5.0], [4.0, 4.1, 4.2])
+    ]
+    assert [each["verdict"] for each in told] == [SUPPORTS, PARTLY, CONTRADICTS, CONTRADICTS]
+    assert [each["seeds"] for each in told] == [3, 3, 1, 3]
+
+
+TABLES = ("sampling", "window", "observations", "normality", "error_law")
 FIGURES = ("sampling_time", "sampling_error", "observed_entropy", "window_correlation", "gradient_histograms")
-FIGURES += ("spectra", "low_rank_error", "error_prediction", "gradient_correlation")
+FIGURES += ("spectra", "low_rank_error", "error_prediction", "gradient_correlation", "normality")
 
 
 @pytest.mark.tier("test")
