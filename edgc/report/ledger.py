@@ -12,8 +12,12 @@ from edgc.core.base.files import write_text
 from edgc.report.reference_values import OPEN, Entry, Judged, Reference
 from edgc.report.regime import regime_of
 from edgc.report.render import NOTHING, markdown
+from edgc.report.selection import table_named
 from edgc.report.verdicts import TOO_FEW
 from edgc.suite.config import CONFIGS, load_experiment
+
+#: What a page has of a table's words: the marks, experiment, table, and what is between them.
+WORDS = r"(<!-- words ([\w-]+)/(\w+) -->\n)(.*?)(<!-- end -->)"
 
 
 def ledger(reference: Reference, published: Path, links: str, configs: Path = CONFIGS) -> pd.DataFrame:
@@ -26,13 +30,24 @@ def ledger(reference: Reference, published: Path, links: str, configs: Path = CO
 
 
 def write_page(reference: Reference, published: Path, page: Path) -> None:
-    """Write the ledger between `<!-- ledger -->` and `<!-- end -->` of a page beside `results/`."""
-    table = markdown(ledger(reference, published, "../results/published/"))
+    """Write the ledger between `<!-- ledger -->` and `<!-- end -->` of a page beside `results/`, and what tables say
+    between `<!-- words EXPERIMENT/TABLE -->` and that."""
+    links = "../results/published/"
+    table = markdown(ledger(reference, published, links))
     text = page.read_text(encoding="utf-8")
     written, count = re.subn(r"(<!-- ledger -->\n).*?(<!-- end -->)", lambda m: m[1] + table + m[2], text, flags=re.S)
     if not count:
         raise UserError(f"{page}: no lines <!-- ledger --> and <!-- end --> to write between")
-    write_text(page, written)
+    write_text(page, re.sub(WORDS, lambda m: m[1] + words(m[2], m[3], published, links) + m[5], written, flags=re.S))
+
+
+def words(experiment: str, table: str, published: Path, links: str) -> str:
+    """What a published table says, as a list; of one that is not published yet, what measures it."""
+    path = f"{experiment}/tables/{table}"
+    if not (published / f"{path}.csv").is_file():
+        return f"- Not published yet: `{experiment}` measures it.\n"
+    said = table_named(table).words(pd.read_csv(published / f"{path}.csv"))
+    return "".join(f"- {line} ([{experiment}]({links}{path}.md))\n" for line in said.splitlines())
 
 
 def _row(entry: Entry, reference: Reference, published: Path, links: str, configs: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from edgc.cli import app
-from edgc.report.ledger import ledger
+from edgc.report.ledger import WORDS, ledger, words
 from edgc.report.reference_values import load_reference
 from edgc.report.render import markdown
 from edgc.report.site.answers import by_rate
@@ -68,6 +68,13 @@ def test_the_ledger_is_the_one_that_the_reference_gives() -> None:
     assert rows(told[1]) == rows(markdown(ledger(load_reference(), PUBLISHED, "../results/published/"))), (
         "edgc site ledger"
     )
+
+
+def test_sentences_of_a_table_are_what_is_published() -> None:
+    found = re.findall(WORDS, PAGES["edgc.md"], re.DOTALL)
+    assert found
+    for _, experiment, table, told, _ in found:
+        assert told == words(experiment, table, PUBLISHED, "../results/published/"), "edgc site ledger"
 
 
 def test_numbers_of_the_ledger_are_in_what_it_shows() -> None:
