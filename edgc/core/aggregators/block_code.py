@@ -82,7 +82,7 @@ class BlockCode:
             return values.to(kind).contiguous().view(torch.uint8).view(len(values), -1)
         blocks = values.unflatten(-1, (-1, self.block))
         packed, scales = self._scales(blocks)
-        shares = torch.where(scales > 0, blocks / scales, 0.0)
+        shares = blocks / torch.where(scales > 0, scales, torch.inf)
         levels = self._levels(shares, None if noise is None else noise.view_as(blocks))
         codes = pack(levels, self.bits).flatten(1)
         return torch.cat([codes, packed.flatten(1)], dim=1)
@@ -108,7 +108,10 @@ class BlockCode:
             found = torch.linalg.vector_norm(blocks, dim=-1, keepdim=True) / self._largest
         else:
             found = blocks.abs().amax(-1, keepdim=True) / self._largest
-        found = torch.where(found.isfinite(), found, torch.nan).float()
+        found = torch.nan_to_num(found.float(), torch.nan, torch.nan)
+        if self.scale == "bf16":  # up, so that no share is beyond the largest level
+            found = found.view(torch.int32).add_(0xFFFF).bitwise_and_(-0x10000).view(torch.float32)
+            return found.to(torch.bfloat16).view(torch.uint8), found.to(blocks.dtype)
         packed = _packed_scales(found, self.scale, self._largest)
         return packed, _unpacked_scales(packed, self.scale).to(blocks.dtype)
 
@@ -134,8 +137,9 @@ class BlockCode:
             return (shares >= 0).to(torch.uint8)
         if self.format == "int":
             most = int(self._largest)
-            rounded = shares.round() if noise is None else shares.add(noise).floor()
-            return rounded.clamp_(-most, most).add_(most).to(torch.uint8)
+            rounded = shares.round_() if noise is None else shares.add_(noise).floor_()
+            # torch converts to int8 much faster than to uint8, whose sums wrap around
+            return rounded.clamp_(-most, most).to(torch.int8).view(torch.uint8).add_(most)
         if self.format == "lloyd":
             return _nearest(shares, lloyd_levels(self.bits))
         if self.bits == 4:
@@ -177,12 +181,9 @@ def _middles(levels: Sequence[float]) -> list[float]:
 
 
 def _packed_scales(scales: Tensor, kind: Scale, largest: float) -> Tensor:
-    """Bytes (…, bytes) of fp32 scales (…, 1)."""
+    """Bytes (…, bytes) of fp32 scales (…, 1), but for bf16."""
     if kind == "fp32":
         return scales.view(torch.uint8)
-    if kind == "bf16":  # up, so that no share is beyond the largest level
-        up = scales.view(torch.int32).add(0xFFFF).bitwise_and_(-0x10000).view(torch.float32)
-        return torch.where(scales.isnan(), scales, up).to(torch.bfloat16).view(torch.uint8)
     # 2^(⌊log₂ max|x|⌋ − ⌊log₂ largest⌋), as the specification has it: the largest elements may saturate
     exponent = torch.frexp(scales * largest).exponent - 1 - (frexp(largest)[1] - 1)
     biased = exponent.add(E8M0_BIAS).clamp(1, E8M0_NAN - 1)

@@ -15,11 +15,12 @@ def pack(levels: Tensor, width: int = 1) -> Tensor:
     each = 8 // width
     if each == 1:
         return levels
-    filled = torch.nn.functional.pad(levels, (0, -levels.shape[-1] % each)).unflatten(-1, (-1, each))
-    packed = filled[..., 0].clone()
-    for i in range(1, each):
-        packed |= filled[..., i] << i * width
-    return packed
+    filled = torch.nn.functional.pad(levels, (0, -levels.shape[-1] % each)).contiguous()  # a copy: a view is aligned
+    words = filled.view(_word(each))
+    packed = words | words >> 8 - width
+    for i in range(2, each):
+        packed |= words >> i * (8 - width)
+    return packed.to(torch.uint8)
 
 
 def unpack(packed: Tensor, numel: int, width: int = 1) -> Tensor:
@@ -27,5 +28,14 @@ def unpack(packed: Tensor, numel: int, width: int = 1) -> Tensor:
     each = 8 // width
     if each == 1:
         return packed
-    levels = torch.stack([packed >> i * width & (1 << width) - 1 for i in range(each)], dim=-1)
-    return levels.flatten(-2)[..., :numel]
+    words = packed.to(_word(each))
+    spread = words | words << 8 - width
+    for i in range(2, each):
+        spread |= words << i * (8 - width)
+    spread &= sum(((1 << width) - 1) << 8 * i for i in range(each))
+    return spread.view(torch.uint8)[..., :numel]
+
+
+def _word(size: int) -> torch.dtype:
+    """Integers of so many bytes: a level in each, all of them packed in the lowest."""
+    return getattr(torch, f"int{8 * size}")
