@@ -72,12 +72,12 @@ def project(rank: int, whole: torch.dtype) -> None:
     lowrank.project([torch.zeros(128, 256, dtype=whole)], [torch.zeros(128, rank)], [torch.zeros(256, rank)])
 
 
-def decode(rank: int, grad: torch.dtype, error: torch.dtype | None) -> None:
+def decode(rank: int, grad: torch.dtype, error: torch.dtype | None, told: bool = False) -> None:
     gradient = torch.zeros(128, 256, dtype=grad)
     memory = None if error is None else torch.zeros(128, 256, dtype=error)
     whole = memory if memory is not None and error == FP32 else gradient
     factors = [torch.zeros(128, rank)], [torch.zeros(256, rank)]
-    lowrank.decode(*factors, [whole], [gradient], [memory], 1, [2])
+    lowrank.decode(*factors, [whole], [gradient], [memory], 1, [2], factors if told else None)
 
 
 def top(grad: torch.dtype, feedback: bool) -> None:
@@ -99,6 +99,7 @@ RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     *((decode, (rank, FP32, FP32)) for rank in (*RANKS, 512)),
     *((decode, (64, grad, error)) for grad, error in ((FP32, FP32), (FP32, BF16), (BF16, FP32), (BF16, BF16))),
     (decode, (64, FP32, None)),
+    *((decode, (rank, FP32, FP32, True)) for rank in (*RANKS, 512)),
     *((lambda rank: orthonormalise.orthonormalise([torch.ones(256, rank)]), (rank,)) for rank in RANKS),
     *((top, (dtype, feedback)) for dtype, feedback in ((FP32, True), (BF16, True), (BF16, False))),
     *((entropies, (dtype, stride)) for dtype, stride in ((FP32, 1), (FP32, 5), (BF16, 1), (BF16, 5))),

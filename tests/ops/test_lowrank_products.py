@@ -93,6 +93,29 @@ def test_decode_splits_what_was_sent_from_what_was_lost(dtype: torch.dtype, feed
             close(error, whole[i] - grad.double(), 1e-6)  # nothing is lost but a rounding
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_decode_keeps_what_was_not_told(dtype: torch.dtype, side: str) -> None:
+    kind = torch.promote_types(dtype, torch.float32)
+    bases = [normal(m, r, seed=4, dtype=kind) for m, _, r in SHAPES]
+    factors = [normal(n, r, seed=5, dtype=kind) for _, n, r in SHAPES]
+    own = [normal(n if side == "right" else m, r, seed=6, dtype=kind) for m, n, r in SHAPES]
+    told = (bases, own) if side == "right" else (own, factors)
+    grads = [nan(m, n, dtype=dtype) for m, n, _ in SHAPES]
+    errors = [normal(m, n, seed=7, dtype=kind) for m, n, _ in SHAPES]
+    for i in (1, 4):  # transposed
+        grads[i], errors[i] = grads[i].mT.contiguous().mT, errors[i].mT.contiguous().mT
+    wholes = [error.double().clone() for error in errors]
+    decode(bases, factors, errors, grads, errors, 0, [0] * len(SHAPES), told)
+    for grad, error, whole, basis, factor, left, right in zip(
+        grads, errors, wholes, bases, factors, *told, strict=True
+    ):
+        product = basis.double() @ factor.double().mT
+        close(grad, product, 2**-7 if dtype == torch.bfloat16 else TOLERANCE[dtype])
+        kept = whole - left.double() @ right.double().mT + product - grad.double()
+        close(error, kept, TOLERANCE[torch.float32])
+
+
 def test_decode_rounds_a_bf16_error_up_or_down_at_random() -> None:
     basis, factor = normal(70, 4, seed=7), normal(90, 4, seed=8)
     whole = normal(70, 90, seed=9)

@@ -56,19 +56,23 @@ def project(m: int, n: int, r: int) -> list[Any]:
     return launches(lambda: kernels.project([normal(m, n)], [normal(m, r)], [torch.empty(n, r)]))
 
 
-def decode(m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32) -> list[Any]:
+def decode(
+    m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32, told: bool = False
+) -> list[Any]:
     from edgc.core.ops.lowrank import triton as kernels
 
     gradient, memory = normal(m, n, dtype=grad), None if error is None else normal(m, n, dtype=error)
     whole = memory if memory is not None and error == FP32 else gradient
     factors = [normal(m, r)], [normal(n, r)]
-    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2]))
+    own = (factors[0], [normal(n, r)]) if told else None
+    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2], own))
 
 
 @pytest.mark.parametrize("rank", [*RANKS, 136])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_closed_forms_of_the_products(shape: tuple[int, int], rank: int) -> None:
-    for one in (*encode(*shape, rank), *project(*shape, rank), *decode(*shape, rank)):
+    decodes = *decode(*shape, rank), *decode(*shape, rank, told=True)
+    for one in (*encode(*shape, rank), *project(*shape, rank), *decodes):
         as_formulas_say(one)
 
 

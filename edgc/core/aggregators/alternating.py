@@ -13,7 +13,6 @@ from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending
 from edgc.core.aggregators.dense import average
-from edgc.core.aggregators.factor_means import differences, keep_own
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, memory_passes, orthonormalisations
@@ -35,7 +34,7 @@ class Alternating(Ranked):
     """One all-reduce a bucket: of all P in steps 0, 2, …, of all Q in steps 1, 3, …, with what travels dense.
 
     The other factor is the mean that the step before sent, made orthonormal: equal on all ranks, it does not travel.
-    As in the authors' code a rank subtracts its own product from its residual, not the mean's (see `keep_own`).
+    As in the authors' code a rank subtracts its own product from its residual, not the mean's (see `decode`).
     Theirs has every matrix as factors; here one travels dense unless both of its messages are smaller than it is.
     """
 
@@ -70,12 +69,10 @@ class Alternating(Ranked):
         yield LastPending(average(bucket.wire, comm, self.wire_dtype))
 
         bucket.deliver_dense()
-        if self.settings.error_feedback:
-            others = differences(sent, own)
-            keep_own(wholes, *((others, shared) if sends_left else (shared, others)))
         lefts, rights = (sent, shared) if sends_left else (shared, sent)
+        told = (own, shared) if sends_left else (shared, own)
         unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
-        decode(lefts, rights, wholes, grads, errors, 0, unused)
+        decode(lefts, rights, wholes, grads, errors, 0, unused, told)
         found = [torch.cat([left, right]) for left, right in zip(lefts, rights, strict=True)]
         self._factors.keep(dict(zip(names, found, strict=True)))
 

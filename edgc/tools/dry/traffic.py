@@ -74,17 +74,23 @@ def project(m: int, n: int, rank: int, c: Launched, pieces: int = 1) -> Traffic:
     return Traffic(whole + tiles * factor + told, products, whole + factor, products, flops)
 
 
-def decode(m: int, n: int, rank: int, c: Launched) -> Traffic:
-    """G ← P̂ Qᵀ and E ← M − Ĝ: M, E and G once; P̂ by every column of tiles, Q by every row of tiles."""
+def decode(
+    left: int, right: int, m: int, n: int, rank: int, told_left: int, told_right: int, c: Launched
+) -> Traffic:  # fmt: skip
+    """G ← P̂ Qᵀ and E ← M − Ĝ: M, E and G once; P̂ by every column of tiles, Q by every row of tiles. With other
+    factors for E, addresses of which are told, these too.
+    """
     down, across = -(-m // c.constants["BLOCK_M"]), -(-n // c.constants["BLOCK_N"])
     error, rounds = c.bytes("ERROR"), bool(c.bytes("ERROR")) and not c.constants["IN_ERROR"]
     whole = m * n * c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD") if error else 0
     written = m * n * (c.bytes("GRAD") + error)
-    told = _told(down * across, 6 + bool(error) + rounds)
-    asked = whole + (across * m + down * n) * rank * FP32 + told
+    products = 1 + c.constants["TOLD"]
+    told = _told(down * across, 6 + bool(error) + rounds + 2 * c.constants["TOLD"])
+    asked = whole + products * (across * m + down * n) * rank * FP32 + told
+    others = m * (told_left not in (0, left)) + n * (told_right not in (0, right)) if c.constants["TOLD"] else 0
     padded = _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"])
-    flops = 2 * padded * c.constants["RANK"] * c.constants["BLOCKS"]
-    return Traffic(asked, written, whole + (m + n) * rank * FP32, written, flops)
+    flops = 2 * products * padded * c.constants["RANK"] * c.constants["BLOCKS"]
+    return Traffic(asked, written, whole + (m + n + others) * rank * FP32, written, flops)
 
 
 def add(numel: int, pieces: int, c: Launched) -> Traffic:
@@ -184,7 +190,7 @@ def _split(each: Callable[..., Traffic], m: int, n: int, rank: int, pieces: int)
 FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
     "encode_kernel": _split(encode, 4, 5, 7, 8),
     "project_kernel": _split(project, 3, 4, 6, 7),
-    "decode_kernel": _sum(decode, 4, 5, 6),
+    "decode_kernel": _sum(decode, 2, 3, 4, 5, 6, 8, 9),
     "add_kernel": _sum(add, 1, 4),
     "gram_kernel": _sum(gram, 2, 3),
     "repair_kernel": repair,

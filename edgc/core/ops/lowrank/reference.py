@@ -49,22 +49,32 @@ def decode(
     errors: Sequence[Tensor | None],
     seed: int,
     streams: Sequence[int],
+    told: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None,
 ) -> None:
     """G ← Ĝ = P̂ Qᵀ and E ← M − Ĝ, both in place; `wholes` are what `encode` returned.
 
     Ĝ is what the gradient's precision holds of it, so that its rounding stays in E, too. An E in bf16 is rounded
     stochastically by the bits of `seed` and the matrix's stream.
+
+    Args:
+        told: Pᵢ and Qᵢ, of whose product over ranks P̂ Qᵀ is the mean. E ← M − Pᵢ Qᵢᵀ then (and Ĝ's rounding): what this
+            rank did not tell itself. The residuals have the same mean over ranks either way. But P̂ Qᵀ − Pᵢ Qᵢᵀ cancels
+            in that mean: it would never be sent, add up from step to step, and make larger what is rounded.
     """
-    for basis, factor, whole, grad, error, stream in zip(bases, factors, wholes, grads, errors, streams, strict=True):
-        if error is None or whole is error:
-            if grad.dtype == basis.dtype:
-                torch.mm(basis, factor.mT, out=grad)
+    for i, (basis, factor, whole, grad, error) in enumerate(zip(bases, factors, wholes, grads, errors, strict=True)):
+        same = grad.dtype == basis.dtype
+        in_place = same and (error is None or whole is error)
+        product = torch.mm(basis, factor.mT, out=grad) if in_place else basis @ factor.mT
+        sent = product.to(grad.dtype)
+        if error is not None:
+            lost = whole.to(basis.dtype)  # E, or G, which is overwritten below; else a copy
+            if told is None:
+                lost.sub_(sent)
             else:
-                grad.copy_(basis @ factor.mT)
-            if error is not None:
-                error.sub_(grad)
-        else:
-            sent = (basis @ factor.mT).to(grad.dtype)
-            lost = grad.to(basis.dtype) - sent
+                lost.addmm_(told[0][i], told[1][i].mT, alpha=-1)
+                if not same:
+                    lost.add_(product.sub_(sent))
+            if lost is not error:
+                error.copy_(round_bf16(lost, seed, streams[i]))
+        if not in_place:
             grad.copy_(sent)
-            error.copy_(round_bf16(lost, seed, stream))

@@ -146,6 +146,7 @@ def decode_kernel(
     GRAD: tl.constexpr,
     ERROR: tl.constexpr,  # precision of E, or None
     IN_ERROR: tl.constexpr,  # M lies in E, else in G
+    TOLD: tl.constexpr,  # whether E is M less a product of other factors
     RANK: tl.constexpr,  # of one block of the factors' columns
     BLOCKS: tl.constexpr,  # how many there are
     VECTOR: tl.constexpr,  # elements of M that its columns and addresses are a multiple of
@@ -155,8 +156,8 @@ def decode_kernel(
     BLOCK_N: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """G ← P̂ Qᵀ and E ← M − Ĝ for a tile of M."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 8
+    """G ← P̂ Qᵀ and E ← M − Ĝ, or M − Pᵢ Qᵢᵀ and Ĝ's rounding, for a tile of M."""
+    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 10
     tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
     grad = tl.multiple_of(tl.load(row).to(tl.pointer_type(GRAD)), ALIGN)
     p = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
@@ -168,13 +169,23 @@ def decode_kernel(
     rows = tile // across * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tile % across * BLOCK_N + tl.arange(0, BLOCK_N)
     product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    if TOLD:
+        p_told = tl.multiple_of(tl.load(row + 8).to(tl.pointer_type(tl.float32)), 4 * NARROW)
+        q_told = tl.multiple_of(tl.load(row + 9).to(tl.pointer_type(tl.float32)), 4 * NARROW)
+        told = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for block in range(BLOCKS):
         ranks = block * RANK + tl.arange(0, RANK)
         p_at = rows[:, None].to(tl.int64) * rank + ranks[None, :]
-        p_tile = tl.load(p + p_at, mask=(rows[:, None] < m) & (ranks[None, :] < rank), other=0.0)
+        p_inside = (rows[:, None] < m) & (ranks[None, :] < rank)
+        p_tile = tl.load(p + p_at, mask=p_inside, other=0.0)
         q_at = columns[:, None] * rank + ranks[None, :]
-        q_tile = tl.load(q + q_at, mask=(columns[:, None] < n) & (ranks[None, :] < rank), other=0.0)
+        q_inside = (columns[:, None] < n) & (ranks[None, :] < rank)
+        q_tile = tl.load(q + q_at, mask=q_inside, other=0.0)
         product = tl.dot(p_tile, tl.trans(q_tile), product, input_precision=PRECISION)
+        if TOLD:
+            p_tile = tl.load(p_told + p_at, mask=p_inside, other=0.0)
+            q_tile = tl.load(q_told + q_at, mask=q_inside, other=0.0)
+            told = tl.dot(p_tile, tl.trans(q_tile), told, input_precision=PRECISION)
     at = rows[:, None].to(tl.int64) * n + columns[None, :]
     inside = (rows[:, None] < m) & (columns[None, :] < n)
     sent = product.to(GRAD)
@@ -185,6 +196,8 @@ def decode_kernel(
         else:
             whole = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
         lost = whole - sent.to(tl.float32)
+        if TOLD:
+            lost += product - told
         if not IN_ERROR:
             lost = round_bf16(lost, bits(seed, tl.load(row + 7).to(tl.int32), at.to(tl.int32)))
         tl.store(error + at, lost.to(ERROR), mask=inside)
@@ -223,14 +236,17 @@ def decode(
     errors: Sequence[Tensor | None],
     seed: int,
     streams: Sequence[int],
+    told: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None,
 ) -> None:
     """As `reference.decode`, but for which bits round a transposed E in bf16."""
     straight, turned = _apart(grads)
     if straight:
-        _decode(*_of(straight, bases, factors, wholes, grads, errors), seed, *_of(straight, streams))
+        own = None if told is None else _of(straight, *told)
+        _decode(*_of(straight, bases, factors, wholes, grads, errors), seed, *_of(straight, streams), own)
     if turned:
-        inner = [[None if each is None else each.mT for each in own] for own in _of(turned, wholes, grads, errors)]
-        _decode(*_of(turned, factors, bases), *inner, seed, *_of(turned, streams))
+        own = None if told is None else _of(turned, *told)[::-1]
+        inner = [[None if each is None else each.mT for each in part] for part in _of(turned, wholes, grads, errors)]
+        _decode(*_of(turned, factors, bases), *inner, seed, *_of(turned, streams), own)
 
 
 def _apart(matrices: Sequence[Tensor]) -> tuple[list[int], list[int]]:
@@ -312,6 +328,7 @@ def _decode(
     errors: Sequence[Tensor | None],
     seed: int,
     streams: Sequence[int],
+    told: Sequence[Sequence[Tensor]] | None,
 ) -> None:
     in_error = errors[0] is not None and errors[0].dtype == factors[0].dtype
     by_rank: dict[int, list[int]] = defaultdict(list)
@@ -324,7 +341,8 @@ def _decode(
         for i in indices:
             m, n = grads[i].shape
             ends = map(launch.address, (grads[i], errors[i], bases[i], factors[i]))
-            rows.append((*ends, m, n, factors[i].shape[1], int32(streams[i])))
+            own = (0, 0) if told is None else (launch.address(told[0][i]), launch.address(told[1][i]))
+            rows.append((*ends, m, n, factors[i].shape[1], int32(streams[i]), *own))
             counts.append(triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
         decode_kernel[(sum(counts),)](
             launch.table(rows, grads[0].device),
@@ -333,9 +351,10 @@ def _decode(
             GRAD=launch.TYPES[grads[0].dtype],
             ERROR=None if errors[0] is None else launch.TYPES[errors[0].dtype],
             IN_ERROR=in_error,
+            TOLD=told is not None and errors[0] is not None,
             RANK=width,
             BLOCKS=rank // width,
-            **_widths([*grads, *errors], [*bases, *factors]),
+            **_widths([*grads, *errors], [*bases, *factors, *(each for own in told or () for each in own)]),
             BLOCK_M=block_m,
             BLOCK_N=block_n,
             PRECISION=launch.precision(),
