@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Literal, NamedTuple
 
-from edgc.core.aggregators.aggregator import Pending, WireDtype, compute_dtype
+from edgc.core.aggregators.aggregator import Pending, WireDtype
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.dense import average
+from edgc.core.aggregators.right_factors import Buffers
 from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, matmuls
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
+from edgc.core.ops.copies import copy_all
 
 FactorWire = Literal["int8", "int4", "int2"]
 BESIDE = 32  #: elements of what is no factor that share a scale: vectors are short
+INNER = 16  #: order of the smaller matrix of a rotation that is multiplied with first
 
 
 class FactorMean:
@@ -52,40 +59,41 @@ class FactorMean:
         buffer: Tensor,
         comm: Communicator,
         last: type[Pending] = Pending,
-        beside: Sequence[Tensor] = (),
+        *,
+        own: bool = False,
         bits: Sequence[int | None] = (),
+        beside: Sequence[Tensor] = (),
     ) -> Generator[Work, None, list[Tensor]]:
         """`buffer`, which begins with `factors` (rows×rank each, this rank's), ← its mean, equal on all ranks.
 
-        Returns, of factors in few bits, what this rank told of its own, rows×rank each: the mean of this over ranks is
-        what `factors` become. So it is with columns (numel×1) `beside` them, which travel in integers of their own.
-        `last`: what the last collective is yielded as. `bits`: of each factor; None, or none given: `integers`.
+        Returns, of factors in few bits, what this rank told of its own, rows×rank each, if asked for its `own`: the
+        mean of this over ranks is what `factors` become. Then the same, asked or not, of what is `beside` them, each
+        (numel,), one behind the other in a memory of theirs: it travels in integers of its own. `last`: what the last
+        collective is yielded as. `bits`: of each factor; None, or none given: `integers`.
         """
         if self._code is None:
             yield last(average(buffer, comm, self._wire_dtype))
             return []
-        both = [*factors, *beside]
-        shapes = [(len(factor), factor.shape[1]) for factor in factors]
-        groups = self._groups(shapes, [*map(len, beside)], comm.size, bits)
-        wholes = []
-        for group in groups:
-            whole = torch.zeros(group.numel, dtype=compute_dtype(buffer), device=buffer.device)
-            for piece, there in group.places:
-                _columns(whole, there, both[int(piece.name)]).copy_(both[int(piece.name)])
-            wholes.append(rotation.there(whole) if (rotation := self._rotation_of(group)) else whole)
-        shots = two_shots(groups, wholes, comm, last=last)
-        dense = buffer[sum(factor.numel() for factor in factors) :]
+        shapes, lengths = tuple((*f.shape,) for f in factors), tuple(each.numel() for each in beside)
+        layouts = self._layouts(shapes, lengths, comm.size, tuple(bits))
+        memories = buffer, beside[0].as_strided((sum(lengths),), (1,)) if beside else buffer
+        wholes = [buffer.new_zeros(layout.group.numel) for layout in layouts]
+        for layout, whole in zip(layouts, wholes, strict=True):
+            copy_all(layout.coded(whole), layout.given(*memories))
+            if (rotation := self._rotation_of(layout.group)) is not None:
+                rotation.there(whole)
+        asked = [own or layout.beside for layout in layouts]
+        shots = two_shots([layout.group for layout in layouts], wholes, comm, last=last, errors=asked)
+        dense = buffer[sum(map(prod, shapes)) :]
         yield Pending(average(dense, comm, self._wire_dtype), next(shots))
-        found, told_of = (yield from shots), {}
-        for group, whole, (mean, error) in zip(groups, wholes, found, strict=True):
-            told = whole.sub_(error)
-            if (rotation := self._rotation_of(group)) is not None:
-                mean, told = map(rotation.back, (mean, told))
-            for piece, there in group.places:
-                own = both[int(piece.name)]
-                own.copy_(_columns(mean, there, own))
-                told_of[int(piece.name)] = _columns(told, there, own)
-        return [told_of[i] for i in range(len(both))]
+        found = yield from shots
+        told = [torch.empty_like(memory) for memory in memories]
+        for layout, whole, (mean, error), tells in zip(layouts, wholes, found, asked, strict=True):
+            for flat, into in [(mean, memories), (whole.sub_(error), told)] if tells else [(mean, memories)]:
+                if (rotation := self._rotation_of(layout.group)) is not None:
+                    rotation.back(flat)
+                copy_all(layout.given(*into), layout.coded(flat))
+        return [*_cut(told[0], shapes if own else ()), *_cut(told[1], [(length,) for length in lengths])]
 
     def workload(
         self,
@@ -104,7 +112,7 @@ class FactorMean:
             numel = sum(rows * rank for rows, rank in factors) + beside
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
         coded = [beside] if self._beside and beside else []
-        groups = self._groups(factors, coded, ranks, bits)
+        groups = [layout.group for layout in self._layouts(factors, coded, ranks, bits)]
         shots = two_shots_workload(groups, max(4, itemsize))
         encode, mean = shots.phases
         blocks = sum(group.numel // self._block for group in groups if self._rotation_of(group))
@@ -113,80 +121,149 @@ class FactorMean:
         first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
         return Workload((first, mean), (*shots.decode, *turn, *turn))
 
-    def _groups(
-        self, factors: Sequence[tuple[int, int]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
-    ) -> list[Group]:
-        """What is coded alike, by its number among factors and what is beside them."""
-        by_code: dict[BlockCode, dict[str, tuple[int, int]]] = {}
-        own = [BlockCode(b, self._block) if b else self._code for b in bits or [None] * len(factors)]
-        codes = own + [self._beside] * len(beside)
-        for i, (code, shape) in enumerate(zip(codes, [*factors, *((n, 1) for n in beside)], strict=True)):
-            assert code is not None
-            by_code.setdefault(code, {})[str(i)] = shape
-        return [grouped(code, code, alike, ranks) for code, alike in by_code.items()]
+    def _layouts(
+        self, factors: Sequence[tuple[int, ...]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
+    ) -> list[_Layout]:
+        """What is coded alike."""
+        return _layouts(self._code, self._beside, tuple(factors), tuple(beside), tuple(bits), ranks)
 
     def _rotation_of(self, group: Group) -> Rotation | None:
         return self._rotation if group.code.block == self._block else None
+
+
+class _Alike(NamedTuple):
+    """Factors (count × rows × rank) at equal distances, as those of a network's layers are. Of both memories."""
+
+    shape: tuple[int, int, int]
+    given: tuple[int, int]  #: first element, and distance, where they are computed, row by row
+    coded: tuple[int, int]  #: where they are coded, column by column
+    beside: bool  #: are no factors, but columns of another memory
+
+
+class _Layout(NamedTuple):
+    """Where all that is coded alike lies."""
+
+    group: Group
+    alike: list[_Alike]
+
+    @property
+    def beside(self) -> bool:
+        """Whether some of it are no factors."""
+        return any(each.beside for each in self.alike)
+
+    def given(self, factors: Tensor, beside: Tensor) -> list[Tensor]:
+        """Views (count × rows × rank) of both memories that are computed in."""
+        found = []
+        for (count, rows, rank), (first, step), _, apart in self.alike:
+            memory = beside if apart else factors
+            found.append(memory.as_strided((count, rows, rank), (step, rank, 1), memory.storage_offset() + first))
+        return found
+
+    def coded(self, flat: Tensor) -> list[Tensor]:
+        """The same of the group's buffer."""
+        offset = flat.storage_offset()
+        return [
+            flat.as_strided(shape, (step, 1, shape[1]), offset + first) for shape, _, (first, step), _ in self.alike
+        ]
+
+
+@lru_cache(maxsize=256)  # asked of every bucket in every step
+def _layouts(
+    code: BlockCode | None,
+    beside: BlockCode | None,
+    factors: tuple[tuple[int, int], ...],
+    lengths: tuple[int, ...],
+    bits: tuple[int | None, ...],
+    ranks: int,
+) -> list[_Layout]:
+    assert code is not None
+    codes = [BlockCode(b, code.block) if b else code for b in bits or [None] * len(factors)]
+    shapes = [*factors, *((length, 1) for length in lengths)]
+    starts = [*accumulate(map(prod, factors), initial=0)][:-1] + [*accumulate(lengths, initial=0)][:-1]
+    by_code: dict[BlockCode, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for i, shape in enumerate(shapes):
+        chosen = codes[i] if i < len(factors) else beside
+        assert chosen is not None
+        by_code[chosen][str(i)] = shape
+    found = []
+    for chosen, members in by_code.items():
+        group = grouped(chosen, chosen, members, ranks)
+        by_shape: dict[tuple[tuple[int, int], bool], list[tuple[int, int]]] = defaultdict(list)
+        for piece, there in group.places:
+            i = int(piece.name)
+            by_shape[shapes[i], i >= len(factors)].append((starts[i], there.start))
+        found.append(_Layout(group, [run for key, places in by_shape.items() for run in _runs(*key, places)]))
+    return found
+
+
+def _runs(shape: tuple[int, int], beside: bool, places: Sequence[tuple[int, int]]) -> Iterator[_Alike]:
+    """Of tensors of a shape, by their places in both memories: those at equal distances."""
+    begin = 0
+    while begin < len(places):
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(places[begin:])]
+        count = 1 + next((i for i, step in enumerate(steps) if step != steps[0]), len(steps))
+        (given, coded), (step, other) = places[begin], steps[0] if steps else (0, 0)
+        yield _Alike((count, *shape), (given, step), (coded, other), beside)
+        begin += count
+
+
+def _cut(memory: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    """Tensors of these shapes, one behind the other at the memory's begin."""
+    sizes = [*map(prod, shapes)]
+    return [part.view(shape) for part, shape in zip(memory[: sum(sizes)].split(sizes), shapes, strict=True)]
 
 
 class Rotation:
     """H diag(s) / √block of every block, for a Hadamard matrix H (Sylvester's) and random signs s: orthogonal.
 
     It spreads what a block has in few elements over all of them, so that their scale fits them (QuIP, arXiv 2307.13304,
-    for weights; SDP4Bit, arXiv 2410.15526, for gradients).
+    for weights; SDP4Bit, arXiv 2410.15526, for gradients). H is the Kronecker product of two that are smaller: to
+    multiply with one after the other is less work.
     """
 
     def __init__(self, block: int) -> None:
         """block: a power of two."""
-        self._block, self._matrix = block, torch.empty(0)
+        self._inner = min(block, INNER)
+        self._outer, self._made = block // self._inner, [torch.empty(0)]
+        self._buffers = Buffers()  # memory that is new every time costs a CPU as much as the products
 
     def __deepcopy__(self, memo: object) -> Rotation:
         """Itself: what a rehearsal's copy of an aggregator puts on the device serves the run, too."""
         return self
 
-    def there(self, flat: Tensor) -> Tensor:
-        """Of a buffer of whole blocks (numel,), a new one."""
-        return (flat.view(-1, self._block) @ self._to(flat)).view(-1)
+    def there(self, flat: Tensor) -> None:
+        """Of a buffer of whole blocks (numel,), in place."""
+        flat.view(-1, self._outer * self._inner).mul_(self._to(flat)[0])
+        self._hadamard(flat)
 
-    def back(self, flat: Tensor) -> Tensor:
-        """Its inverse, up to rounding."""
-        return (flat.view(-1, self._block) @ self._to(flat).mT).view(-1)
+    def back(self, flat: Tensor) -> None:
+        """Its inverse, up to rounding, in place."""
+        self._hadamard(flat)
+        flat.view(-1, self._outer * self._inner).mul_(self._to(flat)[0])
 
-    def _to(self, like: Tensor) -> Tensor:
-        """diag(s) H / √block (block×block)."""
-        if self._matrix.dtype != like.dtype or self._matrix.device != like.device or not len(self._matrix):
-            hadamard = torch.ones(1, 1, dtype=torch.float64)
-            while len(hadamard) < self._block:
-                hadamard = torch.kron(hadamard, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64))
-            signs = torch.randint(2, (self._block, 1), generator=torch.Generator().manual_seed(self._block)) * 2 - 1
-            self._matrix = (signs * hadamard / self._block**0.5).to(like)
-        return self._matrix
+    def _hadamard(self, flat: Tensor) -> None:
+        """H / √block of every block; H is symmetric."""
+        _, outer, inner = self._to(flat)
+        turned = self._buffers.take("turned", flat.numel(), flat).view(-1, self._inner)
+        torch.mm(flat.view(-1, self._inner), inner, out=turned)
+        torch.matmul(outer, turned.view(-1, self._outer, self._inner), out=flat.view(-1, self._outer, self._inner))
+
+    def _to(self, like: Tensor) -> list[Tensor]:
+        """The signs (block,), and the two factors of H / √block."""
+        if self._made[0].dtype != like.dtype or self._made[0].device != like.device or not self._made[0].numel():
+            block = self._outer * self._inner
+            signs = torch.randint(2, (block,), generator=torch.Generator().manual_seed(block)) * 2 - 1
+            self._made = [each.to(like) for each in (signs, _hadamard(self._outer), _hadamard(self._inner))]
+        return self._made
+
+
+def _hadamard(order: int) -> Tensor:
+    """Sylvester's matrix / √order: orthogonal and symmetric."""
+    found = torch.ones(1, 1, dtype=torch.float64)
+    while len(found) < order:
+        found = torch.kron(found, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64))
+    return found / order**0.5
 
 
 def _bits(integers: FactorWire) -> int:
     return int(integers.removeprefix("int"))
-
-
-def _columns(flat: Tensor, there: slice, like: Tensor) -> Tensor:
-    """A view of a factor (rows×rank) that lies `there` in a buffer column by column."""
-    return flat[there].view(like.shape[1], len(like)).mT
-
-
-def keep_own(wholes: Sequence[Tensor], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
-    """M ← M + L Rᵀ, in place, so that M less the output is what this rank did not tell itself.
-
-    One of L and R is the factor B that all ranks share, the other is F̄ − Fᵢ: the mean of the factors that travelled,
-    less what this rank told of its own. The output is B F̄ᵀ, so M less it is M − B Fᵢᵀ. The mean over ranks of all Fᵢ
-    is F̄, so the residuals have the same mean either way. But F̄ − Fᵢ cancels in that mean: it would never be sent, add
-    up from step to step, and make larger what is rounded.
-    """
-    for whole, left, right in zip(wholes, lefts, rights, strict=True):
-        if whole.dtype == left.dtype:
-            whole.addmm_(left, right.mT)
-        else:
-            whole.add_(left @ right.mT)
-
-
-def differences(means: Sequence[Tensor], told: Sequence[Tensor]) -> list[Tensor]:
-    """F̄ − Fᵢ of all matrices."""
-    return [mean - own for mean, own in zip(means, told, strict=True)]

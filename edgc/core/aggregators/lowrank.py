@@ -18,15 +18,16 @@ from edgc.core.aggregators.aggregator import (
     compute_dtype,
     shapes_of,
 )
-from edgc.core.aggregators.factor_means import BESIDE, FactorMean, FactorWire, differences, keep_own
+from edgc.core.aggregators.factor_means import BESIDE, FactorMean, FactorWire
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
 from edgc.core.aggregators.row_column_metric import RowColumnMetric, weigh, weighted
 from edgc.core.aggregators.shots import padded
 from edgc.core.aggregators.workload import Shape, Workload, elements, matmuls, memory_passes, orthonormalisations
-from edgc.core.base.lazy import Tensor
+from edgc.core.base.lazy import Tensor, torch
 from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
+from edgc.core.ops.copies import copy_all
 from edgc.core.ops.lowrank import decode, encode, project
 from edgc.core.ops.orthonormalise import orthonormalise
 from edgc.core.policies.amounts import DENSE, Amount, CodedRank, Rank
@@ -171,16 +172,17 @@ class LowRank(Ranked):
         starts = weighted(self.starts(names, shapes, lefts[0], step), columns)
         wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
         weigh(lefts, rows)
-        beside = self._columns(bucket.dense)
+        beside = self._beside(bucket.dense)
         bits = [rank.bits_of(*grad.shape) for rank, grad in zip(bucket.ranks, grads, strict=True)]
         told = yield from self._left.average(lefts, bucket.wire, comm, beside=beside, bits=[b for b, _ in bits])
-        self._take(bucket.dense, beside, told[len(lefts) :])
+        self._take(bucket.dense, beside, told)
 
         bases = orthonormalise(lefts, self.settings.orthogonalise)
         wire, rights, _ = bucket.buffer("right", shapes, bases[0])
         project(wholes, weighted(bases, rows), rights)  # Q ← Mᵀ P̂
         weigh(rights, columns)
-        means = self._right.average(rights, wire, comm, LastPending, bits=[b for _, b in bits])
+        kept = self.settings.error_feedback
+        means = self._right.average(rights, wire, comm, LastPending, own=kept, bits=[b for _, b in bits])
         sent = next(means)
         bucket.deliver_dense()  # meanwhile
         yield sent
@@ -188,12 +190,11 @@ class LowRank(Ranked):
         self._factors.keep(dict(zip(names, rights, strict=True)))
         for factors, sides in ((bases, rows), (rights, columns), (told, columns)):
             weigh(factors, sides, back=True)
-        if told and self.settings.error_feedback:
-            keep_own(wholes, bases, differences(rights, told))
 
         # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
         seed, *streams = map(_crc, (f"{self.seed}/{step}", *names))
-        decode(bases, rights, wholes, grads, errors, seed, streams)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ
+        own = (bases, told) if told else None
+        decode(bases, rights, wholes, grads, errors, seed, streams, own)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
         if self._metric is not None:
             self._metric.see(names, bases, rights)
         if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
@@ -203,26 +204,30 @@ class LowRank(Ranked):
         if not self.rounds_dense or comm.size == 1 or not elements([*shapes_of(tensors).values()]):
             yield from super().exchange_dense(tensors, comm, step)
             return
-        beside = self._columns(tensors)
-        told = yield from self._left.average([], beside[0].new_empty(0), comm, LastPending, beside)
+        beside = self._beside(tensors)
+        told = yield from self._left.average([], beside[0][:0], comm, LastPending, beside=beside)
         self._take(tensors, beside, told)
 
-    def _columns(self, tensors: Sequence[NamedTensor]) -> list[Tensor]:
-        """M = G + E of what travels dense, numel×1 each: copies. E becomes M."""
-        found = []
-        for each in tensors:
-            whole = each.tensor
-            if self.settings.error_feedback:
-                whole = self.residuals.memory(each).add_(each.tensor)
-            found.append(whole.to(compute_dtype(each.tensor), copy=True).reshape(-1, 1))
-        return found
+    def _beside(self, tensors: Sequence[NamedTensor]) -> Sequence[Tensor]:
+        """M = G + E of what travels dense (numel,), copies one behind the other. E becomes M."""
+        wholes = [each.tensor for each in tensors]
+        if not wholes:
+            return []
+        if self.settings.error_feedback:
+            errors = [self.residuals.memory(each) for each in tensors]
+            torch._foreach_add_(errors, wholes)  # type: ignore[attr-defined]
+            wholes = errors
+        kind = compute_dtype(tensors[0].tensor)
+        sizes = [whole.numel() for whole in wholes]
+        return torch.cat([whole.reshape(-1).to(kind) for whole in wholes]).split(sizes)
 
     def _take(self, tensors: Sequence[NamedTensor], means: Sequence[Tensor], told: Sequence[Tensor]) -> None:
-        """The means of such columns, and E ← M − what this rank told of its own."""
-        for each, mean, own in zip(tensors, means, told, strict=True):
-            each.tensor.copy_(mean.view(each.tensor.shape))
-            if self.settings.error_feedback:
-                self.residuals.memory(each).sub_(own.reshape(each.tensor.shape))
+        """Their means, and E ← M − what this rank told of its own."""
+        shapes = [each.tensor.shape for each in tensors]
+        copy_all([each.tensor for each in tensors], [mean.view(s) for mean, s in zip(means, shapes, strict=True)])
+        if self.settings.error_feedback and tensors:
+            errors = [self.residuals.memory(each) for each in tensors]
+            torch._foreach_sub_(errors, [own.view(s) for own, s in zip(told, shapes, strict=True)])  # type: ignore[attr-defined]
 
     def turned(self, shape: Shape) -> bool:
         return self.settings.first_factor == "smaller" and shape[0] > shape[1]

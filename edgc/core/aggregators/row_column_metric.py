@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from edgc.core.aggregators.aggregator import StateByName, compute_dtype
@@ -22,38 +23,55 @@ class RowColumnMetric(StateByName):
 
         Ones until the matrix was averaged.
         """
-        rows, columns = [], []
-        for name, grad in zip(names, grads, strict=True):
-            kept, wanted = self.get(name), grad.new_zeros(sum(grad.shape), dtype=compute_dtype(grad))
-            squares = wanted if kept is None or len(kept) != len(wanted) else kept.to(wanted)
-            for found, side in zip((rows, columns), squares.split([*grad.shape]), strict=True):
-                found.append(_weight(side)[:, None])
+        rows, columns = [*grads], [*grads]  # to be replaced
+        for (shape,), indices in _by_shape(grads).items():
+            kept = torch.stack([self._kept(names[i], sum(shape), grads[i]) for i in indices])
+            for found, side in zip((rows, columns), kept.split(shape, 1), strict=True):
+                for i, weight in zip(indices, _weight(side)[:, :, None].unbind(), strict=True):
+                    found[i] = weight
         return rows, columns
 
     def see(self, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
         """Take in averages L Rᵀ (m×r, n×r). One that is not finite changes nothing."""
-        for name, left, right in zip(names, lefts, rights, strict=True):
-            rows = ((left @ (right.mT @ right)) * left).sum(1) / len(right)
-            columns = ((right @ (left.mT @ left)) * right).sum(1) / len(left)
-            now = torch.cat([rows, columns])
-            kept = self.get(name)
-            last = torch.zeros_like(now) if kept is None or kept.shape != now.shape else kept.to(now)
-            self[name] = torch.where(now.isfinite().all(), last.lerp(now, 1 - DECAY), last)  # no wait for the device
+        for indices in _by_shape(lefts, rights).values():
+            left_bmr, right_bnr = (torch.stack([each[i] for i in indices]) for each in (lefts, rights))
+            rows = ((left_bmr @ (right_bnr.mT @ right_bnr)) * left_bmr).sum(2) / right_bnr.shape[1]
+            columns = ((right_bnr @ (left_bmr.mT @ left_bmr)) * right_bnr).sum(2) / left_bmr.shape[1]
+            now = torch.cat([rows, columns], dim=1)
+            last = torch.stack([self._kept(names[i], now.shape[1], left_bmr) for i in indices])
+            finite = now.isfinite().all(1, keepdim=True)
+            seen = torch.where(finite, last.lerp(now, 1 - DECAY), last)  # no wait for the device
+            self.update(zip([names[i] for i in indices], seen.unbind(), strict=True))
+
+    def _kept(self, name: str, numel: int, like: Tensor) -> Tensor:
+        """Mean squares of a matrix (m+n,), zeros at first."""
+        kept, kind = self.get(name), compute_dtype(like)
+        if kept is None or len(kept) != numel:
+            return like.new_zeros(numel, dtype=kind)
+        return kept.to(like.device, kind)
+
+
+def _by_shape(*lists: Sequence[Tensor]) -> dict[tuple[tuple[int, ...], ...], list[int]]:
+    """Places in the lists at which their tensors have equal shapes."""
+    found: dict[tuple[tuple[int, ...], ...], list[int]] = defaultdict(list)
+    for i, each in enumerate(zip(*lists, strict=True)):
+        found[tuple((*tensor.shape,) for tensor in each)].append(i)
+    return found
 
 
 def weighted(factors: Sequence[Tensor], sides: Sequence[Tensor]) -> Sequence[Tensor]:
     """diag(side) factor of each, copies; without sides the factors themselves."""
-    return [factor * side for factor, side in zip(factors, sides, strict=True)] if sides else factors
+    return torch._foreach_mul(list(factors), list(sides)) if sides else factors  # type: ignore[attr-defined]
 
 
 def weigh(factors: Sequence[Tensor], sides: Sequence[Tensor], back: bool = False) -> None:
     """The same in place; `back`: by the sides' inverses."""
-    for factor, side in zip(factors, sides, strict=False):
-        (factor.div_ if back else factor.mul_)(side)
+    if factors and sides:
+        (torch._foreach_div_ if back else torch._foreach_mul_)(list(factors), list(sides))  # type: ignore[attr-defined]
 
 
 def _weight(squares: Tensor) -> Tensor:
-    """Of mean squares (n,), whose scale does not matter; ones where all are 0."""
-    mean = squares.mean()
+    """Of rows of mean squares (b×n), whose scale does not matter; ones where all of a row are 0."""
+    mean = squares.mean(1, keepdim=True)
     shares = torch.where(mean > 0, squares / mean, 1.0)
     return (shares + DAMPING).rsqrt()

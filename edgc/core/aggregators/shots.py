@@ -76,13 +76,16 @@ def two_shots(
     comm: Communicator,
     noise: Noise = lambda *_: None,
     last: type[Pending] = LastPending,
+    *,
+    errors: Sequence[bool] = (),
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The coded mean and this rank's error (see the module) of each group's buffer (numel,), in equal parts.
 
     Args:
         last: what the all-gather is yielded as.
+        errors: whether a group's are wanted; else they are empty. Without, all are.
     """
-    found = yield from to_owners(groups, wholes, comm, noise, Pending, even=True)
+    found = yield from to_owners(groups, wholes, comm, noise, Pending, even=True, errors=errors)
     replies = []
     for group, whole, (mean, _) in zip(groups, wholes, found, strict=True):
         drawn = noise(group, whole[None], "mean")
@@ -96,7 +99,8 @@ def two_shots(
     for group, parts, (mean, error) in zip(groups, of_all, found, strict=True):
         here = own_part(group, comm.rank)
         average = group.reply.decode(parts, len(mean), mean.dtype).view(-1)
-        error[here] = (mean - average[here]) * comm.size
+        if error.numel():
+            error[here] = (mean - average[here]) * comm.size
         averages.append((average, error))
     return averages
 
@@ -179,12 +183,14 @@ def to_owners(
     last: type[Pending] = LastPending,
     *,
     even: bool = False,
+    errors: Sequence[bool] = (),
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The mean of what this rank owns (part,), and its error (numel,), of each group's buffer (numel,).
 
     Args:
         last: what the all-to-all is yielded as.
         even: whether all parts are equal: they are coded as rows, and lie in the message as they are sent.
+        errors: whether a group's are wanted; else they are empty. Without, all are.
     """
     rows = [whole.view(comm.size, -1) if even else whole[None] for whole in wholes]
     coded = _encoded(groups, rows, noise, comm.rank)
@@ -202,10 +208,14 @@ def to_owners(
     yield last(comm.all_to_all(received.view(-1), message.view(-1), **sizes))
 
     found = []
-    for group, whole, own, of_all in zip(groups, wholes, coded, received.split(lengths, dim=1), strict=True):
+    wanted = errors or [True] * len(groups)
+    of_groups = received.split(lengths, dim=1)
+    for group, whole, own, of_all, wants in zip(groups, wholes, coded, of_groups, wanted, strict=True):
         here = own_part(group, comm.rank)
-        error = whole - group.code.decode(own, group.numel // len(own), whole.dtype).view(-1)
-        error[here] = 0
+        error = whole.new_empty(0)
+        if wants:
+            error = whole - group.code.decode(own, group.numel // len(own), whole.dtype).view(-1)
+            error[here] = 0
         decoded = group.code.decode(of_all, group.parts[comm.rank], whole.dtype)
         found.append((_mean(decoded, whole[here], comm.rank), error))
     return found
