@@ -1,4 +1,7 @@
-"""The mean over ranks of a bucket's low-rank factors: an all-reduce, or integers of few bits in two shots."""
+"""The mean over ranks of a bucket's low-rank factors: an all-reduce, or integers of few bits in two shots.
+
+Two ranks send each other all in one shot, which is as many bytes on the wire, half the collectives, and one rounding.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,14 @@ from edgc.core.aggregators.aggregator import Pending, WireDtype
 from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.right_factors import Buffers
-from edgc.core.aggregators.shots import Group, grouped, two_shots, two_shots_workload
+from edgc.core.aggregators.shots import (
+    Group,
+    grouped,
+    one_shot,
+    one_shot_workload,
+    two_shots,
+    two_shots_workload,
+)
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, matmuls
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
@@ -83,9 +93,13 @@ class FactorMean:
             if (rotation := self._rotation_of(layout.group)) is not None:
                 rotation.there(whole)
         asked = [own or layout.beside for layout in layouts]
-        shots = two_shots([layout.group for layout in layouts], wholes, comm, last=last, errors=asked)
-        dense = buffer[sum(map(prod, shapes)) :]
-        yield Pending(average(dense, comm, self._wire_dtype), next(shots))
+        groups = [layout.group for layout in layouts]
+        if _at_once(comm.size):
+            shots = one_shot(groups, wholes, comm, last=last)
+        else:
+            shots = two_shots(groups, wholes, comm, last=last, errors=asked)
+        first, dense = next(shots), buffer[sum(map(prod, shapes)) :]
+        yield type(first)(average(dense, comm, self._wire_dtype), first)
         found = yield from shots
         told = [torch.empty_like(memory) for memory in memories]
         for layout, whole, (mean, error), tells in zip(layouts, wholes, found, asked, strict=True):
@@ -113,13 +127,16 @@ class FactorMean:
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
         coded = [beside] if self._beside and beside else []
         groups = [layout.group for layout in self._layouts(factors, coded, ranks, bits)]
-        shots = two_shots_workload(groups, max(4, itemsize))
-        encode, mean = shots.phases
+        if _at_once(ranks):
+            shots = one_shot_workload(groups, ranks, max(4, itemsize))
+        else:
+            shots = two_shots_workload(groups, max(4, itemsize))
+        encode, *others = shots.phases
         blocks = sum(group.numel // self._block for group in groups if self._rotation_of(group))
         turn = (matmuls([(blocks, self._block, self._block)]),) if blocks else ()
         dense = Message("all_reduce", 0 if coded else itemsize * beside)
         first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
-        return Workload((first, mean), (*shots.decode, *turn, *turn))
+        return Workload((first, *others), (*shots.decode, *turn, *turn))
 
     def _layouts(
         self, factors: Sequence[tuple[int, ...]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
@@ -187,7 +204,7 @@ def _layouts(
         by_code[chosen][str(i)] = shape
     found = []
     for chosen, members in by_code.items():
-        group = grouped(chosen, chosen, members, ranks)
+        group = grouped(chosen, chosen, members, 1 if _at_once(ranks) else ranks)
         by_shape: dict[tuple[tuple[int, int], bool], list[tuple[int, int]]] = defaultdict(list)
         for piece, there in group.places:
             i = int(piece.name)
@@ -263,6 +280,11 @@ def _hadamard(order: int) -> Tensor:
     while len(found) < order:
         found = torch.kron(found, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64))
     return found / order**0.5
+
+
+def _at_once(ranks: int) -> bool:
+    """Whether all send all to all."""
+    return ranks == 2
 
 
 def _bits(integers: FactorWire) -> int:

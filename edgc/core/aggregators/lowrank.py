@@ -127,7 +127,7 @@ class LowRankSettings(RankedSettings):
 class LowRank(Ranked):
     """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
 
-    Each is an all-reduce, or two shots of integers (edgc/core/aggregators/factor_means.py).
+    Each is an all-reduce, or two shots of integers, of two ranks one (edgc/core/aggregators/factor_means.py).
     Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense; with
     `dense_wire` in integers of that many bits, and what they lose is kept, too.
     Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
@@ -144,7 +144,8 @@ class LowRank(Ranked):
         "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric; numel with dense_wire"
     )
     payload_formula: ClassVar[str] = (
-        "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; (1 + 1/N)·(bits/8 + 2/block) for 4 in bits"
+        "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; in integers (1 + 1/N)·(bits/8 + 2/block) "
+        "for 4, of two ranks without 1/N"
     )
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:

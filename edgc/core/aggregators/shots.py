@@ -123,13 +123,20 @@ def two_shots_workload(groups: Sequence[Group], itemsize: int) -> Workload:
 
 
 def one_shot(
-    groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
+    groups: Sequence[Group],
+    wholes: Sequence[Tensor],
+    comm: Communicator,
+    noise: Noise = lambda *_: None,
+    last: type[Pending] = LastPending,
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
-    """The mean of all ranks' coded buffers and this rank's error, of each group's buffer (numel,)."""
+    """The mean of all ranks' coded buffers and this rank's error, of each group's buffer (numel,).
+
+    last: what the all-gather is yielded as.
+    """
     sent = _encoded(groups, [whole[None] for whole in wholes], noise, comm.rank)
     message = torch.cat(sent, dim=1)
     everywhere = message.new_empty(comm.size, message.shape[1])
-    yield LastPending(comm.all_gather(everywhere, message))
+    yield last(comm.all_gather(everywhere, message))
 
     found = []
     of_all = everywhere.split([own.shape[1] for own in sent], dim=1)

@@ -99,15 +99,34 @@ def test_equals_the_algorithm_written_straight(left: str | None, right: str | No
 
 @pytest.mark.parametrize(("left", "right"), WIRES)
 @pytest.mark.parametrize("options", [{}, {"metric": "adam", "first_factor": "smaller", "rotation": True}], ids=str)
+@pytest.mark.parametrize("count", [2, 3])
 def test_what_goes_in_comes_out_or_stays_in_the_residual(
-    left: str | None, right: str | None, options: dict[str, Any]
+    left: str | None, right: str | None, options: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over all steps: sum of the mean gradients = sum of the outputs + mean of the last residuals."""
+    monkeypatch.setitem(globals(), "RANKS", count)
     ranks = exchanged(left_wire=left, right_wire=right, **options)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(ranks[0][0], ranks[1][0], strict=True))
     came_in = sum(gradient(rank, step) for rank in range(RANKS) for step in range(STEPS)) / RANKS
     went_out = sum(ranks[0][0]) + sum(residual for _, residual in ranks) / RANKS
     torch.testing.assert_close(went_out, came_in, rtol=0, atol=1e-11)  # type: ignore[arg-type]
+
+
+def test_two_ranks_need_half_the_collectives_for_as_many_bytes() -> None:
+    def calls_and_wire(ranks: int) -> tuple[int, float]:
+        def body(comm: LoopbackCommunicator) -> tuple[int, float]:
+            settings = LowRankSettings(name="lowrank", block=BLOCK, left_wire="int4", right_wire="int4")  # type: ignore[call-arg]
+            UnderWay(
+                LowRank(settings).exchange([NamedTensor("w", gradient(0, 0))], Decision(Rank(RANK)), comm, 0)
+            ).wait()
+            charge = comm.ledger.take()["gradient"]
+            return charge.calls, charge.wire_bytes
+
+        return run_ranks(ranks, body)[0]
+
+    message = (M + N) * RANK // BLOCK * (BLOCK // 2 + 2)
+    assert calls_and_wire(2) == (2, message)
+    assert calls_and_wire(3) == (4, message * 4 / 3)
 
 
 def test_how_ranks_differ_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
