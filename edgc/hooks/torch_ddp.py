@@ -7,7 +7,7 @@ README.md beside this file has a complete script.
 """
 # No `from __future__ import annotations`: DDP compares a hook's annotations with the types themselves.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ class DDPExchange(LoopExchange):
         return future
 
     def _start(self, bucket: dist.GradBucket, future: Future[Tensor]) -> "_Bucket":  # pyright: ignore[reportPrivateImportUsage]
-        pairs = [*zip(bucket.parameters(), bucket.gradients(), strict=True)]
+        pairs = [*zip(bucket.parameters(), bucket.gradients(), strict=True)]  # of an unused parameter, zeros
         places = [self._place(bucket.buffer(), self._known[parameter], gradient) for parameter, gradient in pairs]
         if not self._seen:
             for (parameter, _), place in zip(pairs, places, strict=True):
@@ -129,7 +129,13 @@ class DDPExchange(LoopExchange):
             NamedTensor(self._known[p].name, at.contiguous()) for (p, _), at in zip(pairs, places, strict=True)
         ]
         copied = [(at, g.tensor) for at, g in zip(places, gradients, strict=True) if not at.is_contiguous()]
-        return _Bucket(gradients, copied, bucket.buffer(), self.synchronisation.bucket(gradients), future)
+        unused = [(p, at) for (p, _), at in zip(pairs, places, strict=True) if self._may_be_unused(p)]
+        return _Bucket(gradients, copied, unused, bucket.buffer(), self.synchronisation.bucket(gradients), future)
+
+    def _may_be_unused(self, parameter: Tensor) -> bool:
+        """Whether this rank's step has no gradient of it."""
+        leaves_out = self._model.find_unused_parameters or self._model.static_graph
+        return leaves_out and (parameter.grad is None or not bool(parameter.grad.any()))
 
     def _place(self, buffer: Tensor, of: Believed, gradient: Tensor) -> Tensor:
         """The part of a bucket that is a parameter's gradient, in the parameter's own layout.
@@ -184,6 +190,8 @@ class DDPExchange(LoopExchange):
             if self._scale is not None:
                 bucket.buffer.mul_(self._scale)
             bucket.future.set_result(bucket.buffer)
+        if unused := [pair for bucket in self._underway for pair in bucket.unused]:
+            _after_backward(lambda: _hand_over(unused))
         self._underway = []
 
 
@@ -193,9 +201,28 @@ class _Bucket:
 
     gradients: list[NamedTensor]
     copied: list[tuple[Tensor, Tensor]]  #: place in the buffer, copy
+    unused: list[tuple[Tensor, Tensor]]  #: parameter that this rank did not use, place in the buffer
     buffer: Tensor
     pending: Work
     future: Future[Tensor]
+
+
+def _after_backward(body: Callable[[], None]) -> None:
+    """Queue `body` behind what DDP queues when the hook of the last bucket has returned."""
+    queue = torch.autograd.Variable._execution_engine.queue_callback  # type: ignore[attr-defined]
+    queue(lambda: queue(body))
+
+
+def _hand_over(unused: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """What error feedback sent of parameters that no rank used in this step: DDP leaves their gradients as they are."""
+    for parameter, place in unused:
+        average = torch.view_as_complex(place) if parameter.is_complex() else place
+        if not bool(average.any()):
+            continue
+        if parameter.grad is None:
+            parameter.grad = average.clone()
+        else:
+            parameter.grad.copy_(average)
 
 
 class _NotCopied(list[Any]):

@@ -27,8 +27,9 @@ def sampled_entropy(gradients: Sequence[NamedTensor], sampling: Sampling) -> dic
 
     Estimators: `gaussian` ½ ln(2πe σ²), falls by ln 2 when the gradient is halved; `histogram` −Σ p ln p over
     1000 equal bins from smallest to largest, unchanged by scale; `histogram_differential` the same + ln(bin
-    width), which agrees with `gaussian` on normal data. A constant gradient (all zeros too) has the finite
-    floor of `SMALLEST_DEVIATION`. Non-finite elements are skipped; without any finite one it is NaN.
+    width), which agrees with `gaussian` on normal data. A constant gradient has the finite floor of
+    `SMALLEST_DEVIATION`; one of zeros (an expert that no token met) has no entropy: NaN. Non-finite elements are
+    skipped; without any finite one it is NaN.
     """
     if not gradients:
         return {}
@@ -42,6 +43,7 @@ def sampled_entropy(gradients: Sequence[NamedTensor], sampling: Sampling) -> dic
         if sampling.estimator == "histogram_differential":
             nats = nats + _log((of.maximum - of.minimum) / BINS)
         nats = torch.where(of.count > 0, nats, torch.nan)
+    nats = torch.where((of.minimum == 0) & (of.maximum == 0), torch.nan, nats)
     return dict(zip((g.name for g in gradients), nats, strict=True))
 
 

@@ -36,9 +36,10 @@ class WindowObserver(Resumable):
 
     One all-reduce makes the means and one broadcast makes them equal bit for bit, whatever order a transport
     sums in: policies are pure, so equal observations are equal decisions. Then the stages tell each other theirs.
+    A mean of entropy is over the samples and ranks that have one.
     """
 
-    kept = ("entropy", "loss", "backward", "squares", "wire")  # the window so far
+    kept = ("entropy", "missing", "loss", "backward", "squares", "wire")  # the window so far
 
     def __init__(self, exchange: GradientExchange, agreement: Communicator, stages: Communicator | None) -> None:
         """Of an exchange that has all else; see there."""
@@ -57,6 +58,7 @@ class WindowObserver(Resumable):
 
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
+        self._missing: dict[str, Tensor] = {}  # how many of them had none
         self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's rounds, by a bucket's first parameter
         self._loss: Tensor | float = 0.0  # sum over the window's rounds
         self._backward: list[float] = []  # seconds of the last micro-batch, by step
@@ -72,10 +74,18 @@ class WindowObserver(Resumable):
         sampling, window = self._policy.sampling, self._policy.window
         if sampling is not None and window is not None and round % window % sampling.every == 0:
             with self._comm.ledger.clock.region(ENTROPY):
-                for name, value in sampled_entropy(compressible, sampling).items():
-                    self._entropy[name] = self._entropy[name] + value if name in self._entropy else value
+                self._add_entropy(sampled_entropy(compressible, sampling))
         if self._policy.candidates and self._ends_window(round) and compressible:
             self._look_at_candidates(round, compressible)
+
+    def _add_entropy(self, found: Mapping[str, Tensor]) -> None:
+        if not found:
+            return
+        nats = torch.stack([*found.values()])
+        finite = nats.isfinite()
+        for sums, values in (self._entropy, nats.where(finite, 0.0)), (self._missing, (~finite).double()):
+            for name, value in zip(found, values, strict=True):
+                sums[name] = sums[name] + value if name in sums else value
 
     def _look_at_candidates(self, round: int, gradients: Sequence[NamedTensor]) -> None:
         """What each of them would lose of this rank's gradients. Collective where a mean is compressed."""
@@ -160,7 +170,8 @@ class WindowObserver(Resumable):
         samples = math.ceil(window / sampling.every) if sampling else 1
         entropies, spectra = dict(sorted(self._entropy.items())), dict(sorted(self._spectra.items()))
         backward = median(self._backward or [0.0])  # a first step, or a disturbed one, takes far longer
-        first = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values()]
+        missing = [self._missing.get(name, torch.zeros(())) for name in entropies]  # an older checkpoint has none
+        first = [torch.as_tensor(self._loss / window), torch.tensor(backward), *entropies.values(), *missing]
         scalars = torch.stack([value.to(self.device, torch.float64).reshape(()) for value in first])
         scalars[2:] /= samples
         squares = [s.to(self.device, torch.float64).square() for s in spectra.values()]
@@ -175,8 +186,10 @@ class WindowObserver(Resumable):
         def taken(count: int) -> list[float]:
             return [*islice(values, count)]
 
-        (loss, seconds), nats = taken(2), taken(len(entropies))
-        entropy = {name: value for name, value in zip(entropies, nats, strict=True) if not math.isnan(value)}
+        (loss, seconds), nats, without = taken(2), taken(len(entropies)), taken(len(entropies))
+        half = 0.5 / (samples * self._agreement.size)  # of one sample's share
+        seen = zip(entropies, nats, without, strict=True)
+        entropy = {name: value / (1 - share) for name, value, share in seen if share < 1 - half}
         spectrum = {name: tuple(map(math.sqrt, taken(len(spectra[name])))) for name in spectra}
         norm = {name: math.sqrt(*taken(1)) for first in sums for name in self._normed[first]}
         squared_error = {name: tuple(taken(len(table))) for name, table in tables.items()}

@@ -162,22 +162,36 @@ def buckets_do_not_matter() -> dict[str, Any]:
     }
 
 
-def nothing_is_lost() -> float:
-    """Largest |mean(gradient + residual before) − (average + mean residual after)| over steps and matrices."""
-    run, alone, worst = Run(POWERSGD), Run(None), 0.0
-    for step in range(STEPS):
+def nothing_is_lost() -> dict[str, float]:
+    """Largest |mean(gradient + residual before) − (average + mean residual after)| over steps and matrices.
+
+    Where a branch is not used its gradient is zero: on one rank in some steps, in others on both.
+    """
+    unused = [(True, True), (False, True), (False, False), (True, False), (False, False), (True, True)]
+    options: dict[str, dict[str, Any]] = {"": {}, "views": {"gradient_as_bucket_view": True}}
+    found = {"used": _most_lost([(True, True)] * STEPS, True)}
+    for name, each in options.items():
+        for to_none in (True, False):
+            found[f"{name} {to_none}"] = _most_lost(unused, to_none, find_unused_parameters=True, **each)
+    return found
+
+
+def _most_lost(branch: list[tuple[bool, bool]], to_none: bool, **options: Any) -> float:
+    run, alone, worst = Run(POWERSGD, **options), Run(None), 0.0
+    for step, used in enumerate(branch):
         alone.ddp.module.load_state_dict(run.ddp.module.state_dict())
         with alone.ddp.no_sync():
-            alone.backward(step)
+            alone.backward(step, branch=used[dist.get_rank()])
         before = {name: kept.clone() for name, kept in run.residuals.items()}
-        run.backward(step)
+        run.backward(step, branch=used[dist.get_rank()])
         for (name, ours), own in zip(run.ddp.module.named_parameters(), alone.ddp.parameters(), strict=True):
-            assert ours.grad is not None
             lost = run.residuals[name] - before.get(name, torch.zeros(())) if name in run.residuals else 0
-            difference = own.grad - lost
+            difference = (torch.zeros_like(own) if own.grad is None else own.grad) - lost
             dist.all_reduce(difference)
-            worst = max(worst, float((difference / dist.get_world_size() - ours.grad).abs().max()))
-        run.update()
+            average = torch.zeros_like(ours) if ours.grad is None else ours.grad
+            worst = max(worst, float((difference / dist.get_world_size() - average).abs().max()))
+        run.optimizer.step()
+        run.optimizer.zero_grad(set_to_none=to_none)
         alone.optimizer.zero_grad()
     return worst
 

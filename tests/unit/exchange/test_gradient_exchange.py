@@ -115,6 +115,30 @@ def test_ranks_see_the_same_observation_and_it_is_the_mean() -> None:
             assert value == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-6)  # float32's last digits
 
 
+def test_the_mean_of_entropy_leaves_out_ranks_and_steps_that_did_not_use_a_parameter() -> None:
+    def body(comm: LoopbackCommunicator) -> float:
+        seen = []
+        for unused in (False, True):
+            exchange = exchange_on(comm)
+            for step in range(8):
+                own = gradients(1, step)
+                if step >= 4 or (unused and (comm.rank == 0 or step == 0)):
+                    own[0].tensor.zero_()
+                exchange.begin_round(step)
+                exchange.start(own).wait()
+                exchange.end_round()
+            seen.append([observation.entropy for observation in exchange.policy.seen])  # type: ignore[attr-defined]
+        (whole, never), (part, _) = seen
+        assert set(whole) == set(part) == {"layer.weight", "embedding.weight"}
+        assert set(never) == {"embedding.weight"}
+        assert part["embedding.weight"] == whole["embedding.weight"]
+        return part["layer.weight"]
+
+    alone = next(g for g in gradients(1, 2) if g.name == "layer.weight").tensor.double().std(correction=0)
+    by_hand = math.log(float(alone)) + 0.5 * math.log(2 * math.pi * math.e)
+    assert run_ranks(2, body) == [pytest.approx(by_hand, abs=1e-6)] * 2
+
+
 def test_relative_error_is_of_the_mean_over_ranks() -> None:
     def body(comm: LoopbackCommunicator) -> tuple[dict[str, float], dict[str, tuple[torch.Tensor, torch.Tensor]]]:
         exchange = exchange_on(comm)
