@@ -59,6 +59,13 @@ def test_edgc_compresses_here() -> None:
     assert found_of("edgc")["stacked_bytes"][last] < found_of("dense")["stacked_bytes"][last]
 
 
+def test_experts_are_megatrons() -> None:
+    """Outputs, and gradients of experts and router with the auxiliary loss."""
+    apart = on_ranks("experts.py", 1)
+    assert apart.keys() == {"1", "2"}
+    assert max(apart.values()) < 1e-5
+
+
 @pytest.mark.tier("all")
 def test_the_benchmark_prints_core_seconds_of_both_and_their_ratio() -> None:
     few = ["--model", "gpt2-pico", "--replicas", "2", "--steps", "1", "--rounds", "1"]

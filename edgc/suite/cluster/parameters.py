@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from math import prod
 
 from edgc.suite.config import Model, RunSpec
@@ -24,17 +24,21 @@ def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, st
 
     The last of several stages has a copy of the word embedding of its own, as output layer.
     """
-    return dict(_held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[0])
+    return dict(_held_of(model, vocabulary, tensor, stages, stage)[0])
 
 
 def stage_count(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> int:
     """Parameters in all of them."""
-    return _held(model.hidden_size, model.seq_length, model.num_layers, vocabulary, tensor, stages, stage)[1]
+    return _held_of(model, vocabulary, tensor, stages, stage)[1]
+
+
+def _held_of(model: Model, *place: int) -> tuple[dict[str, Shape], int]:
+    return _held(model.hidden_size, model.seq_length, model.num_layers, model.experts, *place)
 
 
 @cache  # a plan asks thousands of times, of a few
 def _held(
-    h: int, seq_length: int, layers: int, vocabulary: int, tensor: int, stages: int, stage: int
+    h: int, seq_length: int, layers: int, experts: int, vocabulary: int, tensor: int, stages: int, stage: int
 ) -> tuple[dict[str, Shape], int]:
     shapes: dict[str, Shape] = {}
     if stage == 0:
@@ -42,7 +46,7 @@ def _held(
         shapes["embedding.position_embeddings.weight"] = (seq_length, h)
     per_stage = layers // stages
     for layer in range(stage * per_stage, (stage + 1) * per_stage):
-        shapes |= {f"{LAYERS}{layer}.{name}": shape for name, shape in _layer(h, tensor).items()}
+        shapes |= {f"{LAYERS}{layer}.{name}": shape for name, shape in _layer(h, tensor, experts).items()}
     if stage == stages - 1:
         shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
         if stages > 1:
@@ -52,11 +56,22 @@ def _held(
 
 def layer_matrices(model: Model, tensor: int, stages: int) -> list[tuple[int, int]]:
     """Shapes of all matrices in a stage's layers, on one tensor-parallel rank."""
-    of_layer = [shape for shape in _layer(model.hidden_size, tensor).values() if len(shape) == 2]
+    of_layer = [shape for shape in _layer(model.hidden_size, tensor, model.experts).values() if len(shape) == 2]
     return of_layer * (model.num_layers // stages)
 
 
-def _layer(h: int, tensor: int) -> dict[str, Shape]:
+def _layer(h: int, tensor: int, experts: int) -> dict[str, Shape]:
+    mlp = {
+        "linear_fc1.weight": (4 * h // tensor, h),
+        "linear_fc1.bias": (4 * h // tensor,),
+        "linear_fc2.weight": (h, 4 * h // tensor),
+        "linear_fc2.bias": (h,),
+    }
+    mlps: dict[str, Shape] = {f"mlp.{name}": shape for name, shape in mlp.items()}
+    if experts:
+        each = product(range(experts), mlp.items())
+        mlps = {"mlp.router.weight": (experts, h)}
+        mlps |= {f"mlp.experts.local_experts.{number}.{name}": shape for number, (name, shape) in each}
     return {
         "input_layernorm.weight": (h,),
         "input_layernorm.bias": (h,),
@@ -66,11 +81,7 @@ def _layer(h: int, tensor: int) -> dict[str, Shape]:
         "self_attention.linear_qkv.bias": (3 * h // tensor,),
         "pre_mlp_layernorm.weight": (h,),
         "pre_mlp_layernorm.bias": (h,),
-        "mlp.linear_fc1.weight": (4 * h // tensor, h),
-        "mlp.linear_fc1.bias": (4 * h // tensor,),
-        "mlp.linear_fc2.weight": (h, 4 * h // tensor),
-        "mlp.linear_fc2.bias": (h,),
-    }
+    } | mlps
 
 
 def count(shapes: dict[str, Shape]) -> int:

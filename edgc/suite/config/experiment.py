@@ -349,8 +349,10 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
     experiment = load(Experiment, name, configs)
     for task in experiment.tasks:
         experiment._load(Task, task, configs)
-    methods = {spec.method.name: spec.method for spec in experiment.runs(configs)}
-    for refused in (_methods_refused(experiment, methods), _sources_refused(experiment, configs)):
+    runs = experiment.runs(configs)
+    methods = {spec.method.name: spec.method for spec in runs}
+    refusals = (_methods_refused(experiment, methods), _tasks_refused(experiment, runs))
+    for refused in (*refusals, _sources_refused(experiment, configs)):
         for why in refused:
             raise UserError(f"experiment {name}: {why}")
     return experiment
@@ -373,6 +375,15 @@ def _methods_refused(experiment: Experiment, methods: dict[str, Method]) -> Iter
     controls = [method.name for method in methods.values() if method.control]
     if controls and experiment.mode != "time":
         yield f"{', '.join(controls)}: for mode: time only; nothing can be trained with it"
+
+
+def _tasks_refused(experiment: Experiment, runs: Sequence[RunSpec]) -> Iterator[str]:
+    mixtures = sorted({spec.model.name for spec in runs if spec.model.experts})
+    if experiment.tasks and mixtures:
+        yield (
+            f"tasks {', '.join(experiment.tasks)}: {', '.join(mixtures)} has experts, and is not exported as a GPT-2 "
+            "that tasks could be asked of; leave tasks out"
+        )
 
 
 def _sources_refused(experiment: Experiment, configs: Path) -> Iterator[str]:

@@ -58,6 +58,11 @@ class RunSpec(Settings):
                 f"training.global_batch {t.global_batch} must be a multiple of "
                 f"micro_batch {t.micro_batch} × parallel.data {p.data}"
             )
+        if self.model.experts and self.loop != "stacked":
+            yield (
+                f"model.experts {self.model.experts}: loop {self.loop} has no mixture of experts; use loop: stacked, "
+                "or a model without experts"
+            )
         if p.pipeline > 1 and self.cluster.processes_per_gpu > 1:
             yield (
                 f"parallel.pipeline {p.pipeline}: processes that share a GPU exchange over gloo, which sends "

@@ -16,21 +16,22 @@ from edgc.suite.config.corpus import END_OF_TEXT
 def export(checkpoint: Path, model: Model, vocab_size: int, tokenizer: Path, out: Path) -> None:
     """Write config.json, model.safetensors and the tokenizer's files to `out`, replacing it.
 
-    `tokenizer` is a `tokenizer.json`; `vocab_size` counts its tokens (the padding rows are dropped).
+    `tokenizer` is a `tokenizer.json`; `vocab_size` counts its tokens (the padding rows are dropped). Of a mixture of
+    experts, which is no GPT-2, there is the tokenizer only: its parameters stay in the checkpoint.
     """
     from transformers import PreTrainedTokenizerFast
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    whole = merge_shards(checkpoint)
     fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer), eos_token=END_OF_TEXT, bos_token=END_OF_TEXT)
     end = fast.convert_tokens_to_ids(END_OF_TEXT)
     assert isinstance(end, int)
-    hf = hf_gpt2(model, vocab_size, bos_token_id=end, eos_token_id=end)
-    hf.load_state_dict(hf_state(whole, model.num_heads, vocab_size))
     partial = out.with_name(f".partial-{out.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    hf.save_pretrained(partial)
+    if not model.experts:
+        hf = hf_gpt2(model, vocab_size, bos_token_id=end, eos_token_id=end)
+        hf.load_state_dict(hf_state(merge_shards(checkpoint), model.num_heads, vocab_size))
+        hf.save_pretrained(partial)
     fast.save_pretrained(partial)
     for path in partial.iterdir():
         path.chmod(partial.stat().st_mode & 0o666)  # safetensors makes private files

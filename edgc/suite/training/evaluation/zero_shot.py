@@ -77,7 +77,10 @@ def _finished_before(run: Path, tasks: Sequence[Task], limit: int | None) -> dic
 def _evaluate(export: Path, tasks: Sequence[Task], corpus: Path, limit: int | None) -> dict[str, Any]:
     absent = [name for name in EXPORT if not (export / name).is_file()]
     if absent:
-        raise UserError(f"run {export.parent.name}: export lacks {', '.join(absent)}; train it again")
+        raise UserError(
+            f"run {export.parent.name}: export lacks {', '.join(absent)}, which a mixture of experts has "
+            "not; of another model, train it again"
+        )
     with tempfile.TemporaryDirectory(prefix="edgc-tasks-") as scratch, _quietly():
         from edgc.suite.training.evaluation.tasks import load_tasks
 
