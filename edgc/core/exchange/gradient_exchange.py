@@ -19,6 +19,7 @@ from edgc.core.exchange.observation import WindowObserver
 from edgc.core.exchange.relative_error import OBSERVE
 from edgc.core.exchange.turns import Turns, UnderWay
 from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, CodedRank, Rank, plain
+from edgc.core.policies.kinds import Kind, placed
 from edgc.core.policies.policy import Decision, Observation, Policy
 
 
@@ -56,6 +57,7 @@ class GradientExchange:
         shapes: the parameters that may be compressed (see `compressible`); all others travel dense.
         stages: this rank's peers on all pipeline stages, by stage; None: there is one stage.
         compresses: False where placement leaves this stage dense.
+        scale: by kind of parameter, its amounts as a multiple of the policy's.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class GradientExchange:
         stage: int = 0,
         stages: Communicator | None = None,
         compresses: bool = True,
+        scale: Mapping[Kind, float] | None = None,
     ) -> None:
-        self.policy, self.comm, self.stage = policy, comm, stage
+        self.policy, self.comm, self.stage, self.scale = policy, comm, stage, scale or {}
         self.probe: ExchangeProbe | None = None
         self.shapes = dict(sorted(shapes.items()))
         self.decided = (*self.shapes,) if compresses else ()  #: of what the policy's decisions hold
@@ -120,8 +123,7 @@ class GradientExchange:
 
     def _decision(self, round: int) -> Decision:
         """The policy's, of the parameters that placement lets the aggregator compress; all others are dense."""
-        decided = self.policy.decide(round)
-        return Decision(DENSE, {name: decided.amount(name) for name in self.decided})
+        return placed(self.policy.decide(round), self.decided, self.scale)
 
     def start(
         self,

@@ -6,7 +6,7 @@ to a step that is timed, nor may it decide what a policy makes of timings.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm import Communicator
@@ -14,7 +14,8 @@ from edgc.core.exchange.candidate_errors import squared_errors
 from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.turns import UnderWay
-from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.amounts import Amount, Rank
+from edgc.core.policies.kinds import Kind, placed
 from edgc.core.policies.policy import Decision, Policy
 
 SMALLEST = 16  #: ranks up to this one share their kernels: `tl.dot` takes no smaller tiles
@@ -28,6 +29,7 @@ def rehearse(
     buckets: Sequence[Sequence[NamedTensor]],
     names: Collection[str],
     comm: Communicator,
+    scale: Mapping[Kind, float] | None = None,
 ) -> None:
     """Exchange all buckets at every amount whose kernels differ. Collective over `comm`.
 
@@ -36,9 +38,10 @@ def rehearse(
         rounds: 0-based rounds whose decisions are known beforehand.
         buckets: the tensors that the run will exchange, all 0; they are 0 afterwards.
         names: of these the policy decides.
+        scale: by kind of parameter, its amounts as a multiple of the policy's.
     """
     for number, decided in enumerate(decisions(policy, rounds)):
-        decision = Decision(DENSE, {name: decided.amount(name) for name in names})
+        decision = placed(decided, names, scale or {})
         for round in range(number * aggregator.cycle, (number + 1) * aggregator.cycle):
             for bucket in buckets:
                 UnderWay(aggregator.exchange(bucket, decision, comm, round)).wait()

@@ -60,5 +60,7 @@ def assemble(
     policy = POLICIES[method.policy.name](method.policy, context)
     compresses = stage in (method.placement.stages or (stage,))
     aggregator = kind(method.aggregator, seed=seed)
-    exchange = GradientExchange(aggregator, policy, comm, agreement, may, stage, stages, compresses)
+    exchange = GradientExchange(
+        aggregator, policy, comm, agreement, may, stage, stages, compresses, method.placement.scale
+    )
     return SYNCHRONISATIONS[settings.name](settings, exchange, iterations), known

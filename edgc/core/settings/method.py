@@ -7,14 +7,15 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from edgc.core.aggregators import AGGREGATORS, CONTROLS
 from edgc.core.aggregators.aggregator import Aggregator, Role
 from edgc.core.base.settings import Settings, younger
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
-from edgc.core.policies.amounts import IN_WORDS
+from edgc.core.policies.amounts import IN_WORDS, On
+from edgc.core.policies.kinds import Kind, scaled
 from edgc.core.settings import outside
 from edgc.core.settings.reading import Named
 from edgc.core.synchronisation import SYNCHRONISATIONS
@@ -35,7 +36,7 @@ EVERY_STEP = EveryStepSettings(name="every_step")
 
 
 class Placement(Settings):
-    """Which gradients a method may compress; all others travel dense."""
+    """Which gradients a method may compress, and how much by kind; all others travel dense."""
 
     stages: tuple[NonNegativeInt, ...] | None = Field(
         None, min_length=1, description="Pipeline stages that compress, from 0; null: all"
@@ -44,6 +45,11 @@ class Placement(Settings):
         (),
         description="Substrings of parameter names that always travel dense; the last stage's copy of "
         "embedding.word_embeddings is output_layer",
+    )
+    scale: dict[Kind, PositiveFloat] = younger(
+        {},
+        description="By kind of parameter: its rank, ratio or bits as a multiple of what the policy decides, e.g. "
+        "{expert: 0.5, attention: 2}. What travels dense stays so",
     )
 
 
@@ -113,6 +119,7 @@ class Method(Named):
         yield from self._policy_refused()
         yield from self._synchronisation_refused()
         yield from self._seconds_refused()
+        yield from self._scale_refused()
         yield from self._parts_refused()
 
     def _policy_refused(self) -> Iterator[str]:
@@ -144,6 +151,20 @@ class Method(Named):
                 f"policy {self.policy.name} aligns all stages with the first one, "
                 f"but placement.stages {list(self.placement.stages or ())} does not compress it; set alignment: false"
             )
+
+    def _scale_refused(self) -> Iterator[str]:
+        policy, scale = self.policy, self.placement.scale
+        if scale and policy.decides is On:
+            yield f"placement.scale {scale}: policy {policy.name} decides nothing that could be scaled; leave it out"
+        if scale and (policy.reads_errors or policy.reads_spectrum or policy.reads_seconds):
+            yield (
+                f"placement.scale {scale}: policy {policy.name} decides by what its own amounts lose or take, and "
+                "these would be others; leave it out, or use another policy"
+            )
+        for kind, by in scale.items():
+            for amount in policy.amounts:
+                if why := self.aggregator.refuses(scaled(amount, by)):
+                    yield f"placement.scale.{kind} {by:g}: {why}"
 
     def _synchronisation_refused(self) -> Iterator[str]:
         chosen = self.synchronisation

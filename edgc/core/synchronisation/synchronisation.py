@@ -261,7 +261,7 @@ class Synchronisation(Resumable, ABC):
         """
         of, last = self.exchange, self.settings.exchanges(self._iterations) - 1
         rounds = (0, *(round for round in changes if round < last), last)
-        rehearse(deepcopy(of.aggregator), of.policy, rounds, replica.buckets, of.decided, of.comm)
+        rehearse(deepcopy(of.aggregator), of.policy, rounds, replica.buckets, of.decided, of.comm, of.scale)
 
     def watched_by(self, probe: ExchangeProbe | None) -> None:
         """Show all gradients, and their averages, to a probe."""

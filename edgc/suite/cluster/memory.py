@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from edgc.core.base.errors import UserError
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.policies.amounts import DENSE
+from edgc.core.policies.kinds import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.suite.cluster.parameters import Shape, count, stage_parameters, units, vocabulary
@@ -109,7 +110,8 @@ def _state(spec: RunSpec, shapes: dict[str, Shape], stage: int, sharding: Shardi
     aggregator = kind(method.aggregator)
     aggregator.layout = sharding.layout(shapes)
     may = compressible(shapes, kind.amount, placement.exclude)
-    amounts = {name: aggregator.effective(shape, method.policy.largest) for name, shape in may.items()}  # type: ignore[attr-defined]
+    largest = placed(Decision(method.policy.largest), may, placement.scale)  # type: ignore[attr-defined]
+    amounts = {name: aggregator.effective(shape, largest.amount(name)) for name, shape in may.items()}
     own = method.synchronisation.state_bytes(shapes)  # type: ignore[attr-defined]
     count = method.synchronisation.aggregators(spec.parallel.data)  # type: ignore[attr-defined]
     return own + count * aggregator.state_bytes(shapes, Decision(DENSE, amounts))

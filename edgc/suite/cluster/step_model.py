@@ -14,6 +14,7 @@ from edgc.core.exchange.candidate_errors import errors_workload
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.exchange.link_codecs import LinkCodecSettings
 from edgc.core.policies.amounts import DENSE, Amount
+from edgc.core.policies.kinds import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.core.synchronisation.synchronisation import Moment
@@ -271,12 +272,11 @@ class StepModel:
         if ranks == 1:
             return Workload()
         may = self.compressible[stage]
-        amounts = {name: decision.amount(name) for name in shapes if name in may}
         key = tuple(shapes)
         if key not in self._layouts:
             self._layouts[key] = self.sharding.layout(shapes)
         self._aggregator.layout = self._layouts[key]
-        decided = Decision(DENSE, amounts)
+        decided = placed(decision, [name for name in shapes if name in may], self.spec.method.placement.scale)
         return self.spec.method.synchronisation.workload(
             lambda size: self._aggregator.workload(shapes, decided, size), ranks
         )
