@@ -28,6 +28,7 @@ TABLES: Names = {
     "samples": {"sampling": NAMED, "window": NAMED},
     "observations": {"observations": NAMED},
     "normality": {"normality": NAMED, "error_law": NAMED},
+    "kinds": {"kinds": NAMED},
     "learning_rates": {"learning_rates": NAMED},
     "expenses": {"layout_costs": NAMED, "method_costs": NAMED},
     "adaptation": {"adaptation": NAMED},
