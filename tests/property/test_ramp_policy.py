@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ EXPONENTS = st.fixed_dictionaries({name: st.floats(0.1, 3) for name in SHAPES})
 
 
 def policy(**options: Any) -> Ramp:
-    return Ramp(RampSettings(name="ramp", **({"window": 10} | options)), Context(0, 1, 1000, SHAPES))
+    chosen = RampSettings.model_validate({"name": "ramp", "window": 10} | options)
+    return Ramp(chosen, Context(0, 1, 1000, SHAPES))
 
 
 def observe(target: Ramp, exponents: dict[str, float], windows: int = 6) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def lost(amounts: dict[str, Any], exponents: dict[str, float]) -> float:
     for name, a in amounts.items():
         energies = np.arange(1, 65.0) ** -exponents[name]
         kept = energies[: int(a)].sum() / energies.sum() * (1 - rounding(a.short)) * (1 - rounding(a.long))
-        total += residual(1 - kept) * np.prod(SHAPES[name])
+        total += float(residual(1 - kept)) * prod(SHAPES[name])
     return total / sum(m * n for m, n in SHAPES.values())
 
 
@@ -125,7 +127,7 @@ def test_an_amount_is_copied_with_its_bits_and_only_equal_to_one_with_the_same()
     assert amount.limited(3) == CodedRank(3, 4, 8)
     assert amount.bits_of(10, 90) == (4, 8) == amount.bits_of(10, 10)
     assert amount.bits_of(90, 10) == (8, 4)
-    assert "only aggregator lowrank" in str(AlternatingSettings(name="alternating").refuses(amount))
+    assert "only aggregator lowrank" in str(AlternatingSettings.model_validate({"name": "alternating"}).refuses(amount))
 
 
 @pytest.mark.parametrize(

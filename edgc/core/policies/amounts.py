@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from math import ceil
+from typing import Any
 
 
 class Rank(int):
@@ -30,13 +31,13 @@ class Rank(int):
 class CodedRank(Rank):
     """A rank, and the bits that an element has in the factor of the shorter side and in that of the longer side."""
 
-    def __new__(cls, value: int, short: int, long: int) -> CodedRank:
-        made = super().__new__(cls, value)
-        made.short, made.long = short, long
-        return made
-
     short: int
     long: int
+
+    def __new__(cls, value: int, short: int, long: int) -> CodedRank:
+        made: Any = super().__new__(cls, value)
+        made.short, made.long = short, long
+        return made
 
     def __getnewargs__(self) -> tuple[int, int, int]:  # type: ignore[override]
         return int(self), self.short, self.long

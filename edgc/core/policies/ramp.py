@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
-from math import nan
+from math import nan, prod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -146,7 +146,7 @@ class Ramp(Policy):
         error, (_, *bits) = observation.relative_error.get(name, nan), self._chosen[name]
         if not (0 <= error < 1 and 0 < squares.sum() < np.inf):
             return False
-        kept = np.prod([1 - rounding(b) for b in bits])
+        kept = prod(1 - rounding(b) for b in bits)
         left = max(0.0, 1 - (1 - error**2) / kept)
         curve = energy_left(squares, left**0.5, self._shapes[name], self._limits(name)[1])
         past, last = self._settings.smoothing, self._curves.get(name)
