@@ -189,9 +189,8 @@ def test_a_window_without_anything_new_changes_no_rank(
 def test_before_warm_up_ends_all_is_dense(variant: str) -> None:
     policy = make(variant, warmup_fraction=0.05, warmup_limit=1.0)
     assert policy.decide(0) == Decision()
-    steady = Observation(
-        0, dict.fromkeys(SHAPES, -8.0), loss=5.0, stage_entropy=(-8.0,) * STAGES, backward_seconds=(1e-3,) * STAGES
-    )
+    alike = {"entropy": dict.fromkeys(SHAPES, -8.0), "squared_error": dict.fromkeys(SHAPES, (1.0, 0.5)), "loss": 5.0}
+    steady = Observation(0, **alike, stage_entropy=(-8.0,) * STAGES, backward_seconds=(1e-3,) * STAGES)
     ends = [bool(ranks) for ranks, _ in drive(policy, [steady] * 6)]
     assert ends == [False] * 4 + [True] * 2  # 5 % of 1000 steps are 5 windows
 
