@@ -26,10 +26,8 @@ def kind_of(name: str) -> Kind | None:
 
 def placed(decision: Decision, names: Iterable[str], scale: Mapping[Kind, float]) -> Decision:
     """The decision for parameters `names`, with amounts times `scale` of their kinds; all others travel dense."""
-    kinds = {name: kind_of(name) for name in names}
-    return Decision(
-        DENSE, {n: scaled(decision.amount(n), scale.get(kind, 1.0) if kind else 1.0) for n, kind in kinds.items()}
-    )
+    by: Mapping[Kind | None, float] = {**scale}
+    return Decision(DENSE, {name: scaled(decision.amount(name), by.get(kind_of(name), 1.0)) for name in names})
 
 
 def scaled(amount: Amount, by: float) -> Amount:

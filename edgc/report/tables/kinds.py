@@ -31,12 +31,13 @@ def build(study: Study) -> pd.DataFrame:
     entropy of the singular values' shares, divided by the smaller side. lost: ‖M − M_r‖/‖M‖ of the best rank r, `SHARE`
     of the smaller side. random: the same divided by an i.i.d. normal matrix's.
     """
-    found = [
-        {**line.identity, "kind": kind, "matrices": rows["matrices"].max(), "seeds": len(rows)}
-        | {name: value for measure in MEASURES for name, value in verdicts.interval_of(measure, rows[measure]).items()}
-        for line in lines(study.frames.runs)
-        for kind, rows in by_seed(line, study).groupby("kind", sort=False)
-    ]
+    found: list[dict[str, object]] = []
+    for line in lines(study.frames.runs):
+        for kind, rows in by_seed(line, study).groupby("kind", sort=False):
+            row = {**line.identity, "kind": kind, "matrices": rows["matrices"].max(), "seeds": len(rows)}
+            for measure in MEASURES:
+                row |= verdicts.interval_of(measure, rows[measure])
+            found.append(row)
     return framed(found, "kind", "matrices", "seeds", *(f"{measure}{end}" for measure in MEASURES for end in ENDS))
 
 
@@ -77,9 +78,9 @@ def words(table: pd.DataFrame) -> str:
     """A sentence for each model with experts: theirs beside the gradients of its attention."""
     said = []
     for _, rows in table.groupby([*OF_LINE], sort=False, dropna=False):
-        by_kind = rows.set_index("kind")
-        if {"expert", "attention"} <= {*by_kind.index}:
-            expert, attention = by_kind.loc["expert"], by_kind.loc["attention"]
+        by_kind = {str(row["kind"]): row for _, row in rows.iterrows()}
+        if {"expert", "attention"} <= by_kind.keys():
+            expert, attention = by_kind["expert"], by_kind["attention"]
             told = "; ".join(f"{what} {_beside(key, expert, attention)}" for key, what in SAID.items())
             unused = f"{percent(expert['unused'])} of looks find an expert unused"
             said.append(f"{expert['model']}, experts beside attention: {told}; {unused} (n = {expert['seeds']}).")
