@@ -17,7 +17,7 @@ from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.plain_gpt import Experts, PlainGPT
 from edgc.suite.backends.stacked_engine import StackedEngine
 from edgc.suite.cluster.parameters import stage_count, stage_parameters
-from edgc.suite.config import Model, RunSpec, load_experiment
+from edgc.suite.config import Method, Model, RunSpec, load, load_experiment
 from tests.fixtures.configs import put, write_configs
 
 VOCAB, SEQ, REPLICAS = 128, 8, 2
@@ -125,11 +125,15 @@ def engine_of(name: str) -> StackedEngine:
             "policy": {"rank": 2},
         },
         "int4": {"aggregator": {"name": "few_bits"}, "policy": {"bits": 4}},
+        "ramp": {
+            "aggregator": load(Method, "ramp").aggregator.model_dump(),
+            "policy": {"name": "ramp", "share": 0.3, "window": 2},
+        },
     }
     return StackedEngine(spec(methods[name]), Place(0, 1, 0, 1, 0, 0, torch.device("cpu")), VOCAB)
 
 
-@pytest.mark.parametrize("name", ["dense", "powersgd", "powersgd_8_4", "int4"])
+@pytest.mark.parametrize("name", ["dense", "powersgd", "powersgd_8_4", "int4", "ramp"])
 def test_an_expert_that_only_some_replicas_use_counts_as_zero_on_the_others(name: str) -> None:
     """mean(gradient + residual before) = average + mean(residual after), for experts that one, both or none used."""
     engine, used = engine_of(name), set()
