@@ -122,21 +122,26 @@ def _spreads(numbers: dict[str, list[float]]) -> dict[str, float]:
     return {name: own[0] for name, own in numbers.items()} | ends
 
 
-def sentences(lines: pd.DataFrame, dac: pd.DataFrame) -> Iterator[str]:
-    """What the tables say, in sentences."""
-    away = lines["links"] == AWAY
-    for where, own in (("Links of one site", lines[~away]), (f"Nodes {AWAY}", lines[away])):
-        if own.empty:
-            continue
+def _sites(numbers: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of links of one site, and those of nodes far apart, with what to call them."""
+    away = numbers["links"] == AWAY
+    yield from ((w, n) for w, n in (("Links of one site", numbers[~away]), (f"Nodes {AWAY}", numbers[away])) if len(n))
+
+
+def _said_of_lines(lines: pd.DataFrame) -> Iterator[str]:
+    for where, own in _sites(lines):
         off, more_off = own["eta_off_percent"], own["off_percent"]
         yield (
             f"{where}: at its worst rank η r is off by {_ends(off, '.0f')} % of the measured time, with an R² of "
             f"{_ends(own['eta_r_squared'], '.2f')}; α + η r by {_ends(more_off, '.0f')} %, with "
             f"{_ends(own['r_squared'], '.2f')}. α is more than η r below rank {_ends(own['even_rank'], '.0f')}."
         )
-        aligned = dac.merge(own[SAME])
+
+
+def _said_of_alignment(dac: pd.DataFrame) -> Iterator[str]:
+    for where, own in _sites(dac):
         for line, words in LINES.items():
-            here = aligned[aligned["line"] == line]
+            here = own[own["line"] == line]
             late = here["late_percent"][here["rank"].notna()]
             compressed = f"compressed in {len(late)} of {len(here)} cases"
             ends = f"; it ends {_ends(late, '+.0f')} % late (negative: early)" if len(late) else ""
@@ -149,19 +154,22 @@ def _ends(values: pd.Series, form: str) -> str:
 
 
 def write(table: Path, shapes: Sequence[tuple[int, int]]) -> str:
-    """Beside the CSV of `edgc bench exchange`: fits.csv, alignment.csv, both as text, the figure. Returns the text."""
+    """Beside the CSV of `edgc bench exchange`: fits and alignment as CSV and text, the figure. Returns the texts."""
     rows = pd.read_csv(table)
     lines, dac = fits(rows), alignment(rows)
-    for name, numbers in (("fits", lines), ("alignment", dac)):
-        write_text(table.with_name(f"{name}.csv"), numbers.to_csv(index=False, float_format="%.4g"))
     for kind in (".svg", ".png"):
         pictures.write(picture(table), table.with_suffix(kind))
-    text = "\n".join([
-        *(f"- {sentence}" for sentence in sentences(lines, dac)), "", markdown(_fits_read(lines)),
-        markdown(_alignment_read(dac, shapes)), *_captions(rows), "",
-    ])  # fmt: skip
-    write_text(table.with_suffix(".md"), text)
-    return text
+    texts = {
+        "fits": (lines, _said_of_lines(lines), _fits_read(lines), _fits_captions(rows)),
+        "alignment": (dac, _said_of_alignment(dac), _alignment_read(dac, shapes), ALIGNMENT_CAPTIONS),
+    }
+    told = []
+    for name, (numbers, said, read, captions) in texts.items():
+        write_text(table.with_name(f"{name}.csv"), numbers.to_csv(index=False, float_format="%.4g"))
+        items = ("".join(f"- {item}\n" for item in part) for part in (said, captions))
+        told.append(f"\n{markdown(read)}\n".join(items))
+        write_text(table.with_name(f"{name}.md"), told[-1])
+    return "\n".join(told)
 
 
 def _fits_read(lines: pd.DataFrame) -> pd.DataFrame:
@@ -209,23 +217,28 @@ def _same(numbers: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"Links": numbers["links"], "Rate": rate, "Processes": numbers["processes"].astype(str)})
 
 
-def _captions(rows: pd.DataFrame) -> list[str]:
+def _fits_captions(rows: pd.DataFrame) -> list[str]:
     ranks = ", ".join(map(str, sorted(set(rows["rank"]) - {0})))
     return [
-        f"- Lines are fitted to the medians of {rows['repeat'].max()} repeats at ranks {ranks}. Brackets: lowest and "
-        "highest of the lines of single repeats.",
-        "- off by: the largest |T − line| / T of a rank. Pays below rank: where an exchange takes as long as an "
-        "uncompressed one; inf: nowhere.",
-        f"- Second table: what DAC decides for a stage where the first one has rank {LEAD}, the same matrices and "
-        f"line; its slack is what rank {RIGHT} needs by α + η r. Beside each rank: how late its measured exchange "
-        "ends, after that of the first stage and the slack; negative: early. Bytes and error (of normal gradients, by "
-        f"CQM): as shares of rank {RIGHT}'s.",
-        "- T is the slowest process's, with its coding; all share the machine's cores. Gradients are random, of a "
-        "block of gpt2-micro; nothing trains.",
-        "- Links. even: all have the rate; congested: datagrams of another flow take half of every link; one slow "
-        "rank: its link has a quarter; changing: a day of `daily-wave` in 12 s with the rate as its highest; "
+        "Links: even: all have the rate; congested: datagrams of another flow take half of every link; one slow rank: "
+        "its link has a quarter; changing: a day of `daily-wave` in 12 s with the rate as its highest; "
         f"{AWAY}: one way.",
+        f"η and α: fitted to the medians of {rows['repeat'].max()} repeats at ranks {ranks}; brackets: the lowest and "
+        "highest of the lines of single repeats.",
+        "T: of the slowest process with its coding, of random gradients of a block of gpt2-micro; nothing trains; all "
+        "processes share the machine's cores.",
+        "off by: the largest |T − line| / T of a rank.",
+        "Pays below rank: where an exchange takes as long as an uncompressed one; inf: nowhere.",
     ]
+
+
+ALIGNMENT_CAPTIONS = [
+    f"Slack: what rank {RIGHT} takes more than rank {LEAD} by α + η r; the first stage has rank {LEAD}, the same "
+    "matrices and line.",
+    "By …: the rank that DAC decides by this line, and how late the measured exchange ends after that of the first "
+    "stage and the slack; negative: early.",
+    f"η r, bytes and error: as shares of rank {RIGHT}'s; the error is that of normal gradients, by CQM.",
+]
 
 
 def picture(table: Path) -> Spec:

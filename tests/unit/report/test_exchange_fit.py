@@ -9,6 +9,7 @@ import pytest
 
 from edgc.report.exchange_fit import alignment, error_share, fits, write
 from edgc.report.redraw import redraw
+from edgc.report.site.contents import _study
 
 RANKS = (4, 8, 16, 32, 64, 128)
 ALPHA, ETA, SLACK = 0.05, 2e-3, 32 * 2e-3
@@ -64,11 +65,13 @@ def test_what_is_written_and_drawn_again(rows: pd.DataFrame, tmp_path: Path) -> 
     table = tmp_path / "exchange.csv"
     rows.to_csv(table, index=False)
     text = write(table, SHAPES)
-    assert table.with_suffix(".md").read_text(encoding="utf-8") == text
+    texts = [table.with_name(f"{name}.md").read_text(encoding="utf-8") for name in ("fits", "alignment")]
+    assert text == "\n".join(texts)
+    assert len(_study(table.with_name("fits.csv"))[1]) == 2, "as the page reads it"
     assert text.count("| 20 ms apart |") == text.count("| even |") == 2
     assert "Links of one site: at its worst rank η r is off by" in text
     assert {path.name for path in tmp_path.iterdir()} == {
-        "exchange.csv", "exchange.md", "exchange.svg", "exchange.png", "fits.csv", "alignment.csv"
+        "exchange.csv", "exchange.svg", "exchange.png", "fits.csv", "fits.md", "alignment.csv", "alignment.md"
     }  # fmt: skip
     drawn = table.with_suffix(".svg").read_bytes()
     assert redraw(tmp_path) == [table.with_suffix(".svg")]
