@@ -80,6 +80,8 @@ class BlockCode:
         if self.bits > 8:
             kind = torch.bfloat16 if self.bits == 16 else torch.float32
             return values.to(kind).contiguous().view(torch.uint8).view(len(values), -1)
+        if not values.shape[1]:
+            return values.new_empty(values.shape, dtype=torch.uint8)
         blocks = values.unflatten(-1, (-1, self.block))
         packed, scales = self._scales(blocks)
         shares = blocks / torch.where(scales > 0, scales, torch.inf)

@@ -337,6 +337,10 @@ def _decode(
     for rank, indices in by_rank.items():
         width = min(rank, DEEP)
         block_m, block_n, warps, stages = DECODE[width]
+        if rank > width:
+            stages = DEEP_STAGES
+            if told is not None:  # two products hold twice as much
+                block_n, warps = block_n // 2, 2 * warps
         rows, counts = [], []
         for i in indices:
             m, n = grads[i].shape
@@ -359,7 +363,7 @@ def _decode(
             BLOCK_N=block_n,
             PRECISION=launch.precision(),
             num_warps=warps,
-            num_stages=stages if rank == width else DEEP_STAGES,
+            num_stages=stages,
         )
 
 
