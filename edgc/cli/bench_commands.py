@@ -1,4 +1,4 @@
-"""`edgc bench ops`, `engines`, `ring`, `exchange`: what operations, engines and exchanges take; what bf16 sums lose."""
+"""`edgc bench`: what operations, exchanges and engines take, and what bf16 sums lose."""
 
 from __future__ import annotations
 
@@ -44,6 +44,22 @@ def engines(
     from edgc.suite.training.bench.engines import run
 
     run(model, method or ["dense"], replicas, steps, rounds, out)
+
+
+@app.command()
+def coding(
+    methods: Annotated[
+        list[str] | None, typer.Argument(help="Files in configs/methods; others are compared with the first")
+    ] = None,
+    model: Annotated[str, typer.Option(help="File in configs/models")] = "gpt2-nano",
+    ranks: Annotated[int, typer.Option(min=2, help="Of the group")] = 4,
+    rank: Annotated[int, typer.Option(min=1, help="Of every matrix")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Exchanges of each")] = 40,
+) -> None:
+    """Seconds that one rank computes for an exchange by methods of low rank, in turns, on one core."""
+    from edgc.suite.training.bench.coding import run
+
+    run(model, methods or ["powersgd", "ramp"], ranks, rank, rounds)
 
 
 @app.command()
