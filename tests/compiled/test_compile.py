@@ -20,7 +20,10 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.ops import kernel_launch as launch
+from edgc.core.ops.block_code import triton as block_code
 from edgc.core.ops.lowrank import triton as lowrank
 from edgc.core.ops.moments import triton as moments
 from edgc.core.ops.orthonormalise import triton as orthonormalise
@@ -43,7 +46,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 #: Every kernel there is.
 KERNELS = {
     name
-    for module in (lowrank, moments, orthonormalise, select, split_sums)
+    for module in (block_code, lowrank, moments, orthonormalise, select, split_sums)
     for name, value in vars(module).items()
     if isinstance(value, JITFunction) and name.endswith("_kernel")
 }
@@ -90,6 +93,11 @@ def entropies(dtype: torch.dtype, stride: int) -> None:
     moments.histogram([tensor], [stride], moments.moments([tensor], [stride]))
 
 
+def coded(block: int, rotate: bool) -> None:
+    block_code._compile.cache_clear()  # which launches every width
+    block_code.encode(torch.zeros(2, 64 * block), BlockCode(4, block), Rotation(block) if rotate else None)
+
+
 #: What is run: every operation with every rank in the usual precisions, and with the others at one rank.
 RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     *((encode, (rank, FP32, FP32)) for rank in RANKS),
@@ -101,6 +109,7 @@ RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (decode, (64, FP32, None)),
     *((decode, (rank, FP32, FP32, True)) for rank in (*RANKS, 512)),
     *((lambda rank: orthonormalise.orthonormalise([torch.ones(256, rank)]), (rank,)) for rank in RANKS),
+    *((coded, (block, rotate)) for block in (32, 128, 256) for rotate in (False, True)),
     *((top, (dtype, feedback)) for dtype, feedback in ((FP32, True), (BF16, True), (BF16, False))),
     *((entropies, (dtype, stride)) for dtype, stride in ((FP32, 1), (FP32, 5), (BF16, 1), (BF16, 5))),
 ]

@@ -8,7 +8,11 @@ import pytest
 import torch
 from implementation import TRITON, normal
 
-from edgc.core.ops.noise import bits, round_bf16
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.factor_means import Rotation
+from edgc.core.ops.block_code import reference as block_code_reference
+from edgc.core.ops.noise import bits as noise_bits
+from edgc.core.ops.noise import round_bf16
 from edgc.core.ops.select import Pool
 from edgc.core.ops.select import reference as select_reference
 
@@ -22,7 +26,7 @@ def test_noise_is_the_same_bit_for_bit() -> None:
     for seed, stream in ((0, 0), (-5, 77), (2**31 - 1, -(2**31))):
         words, rounded = torch.empty(1024, dtype=torch.int32), torch.empty(1024)
         noise_kernel[(1,)](values, words, rounded, seed, stream, COUNT=1024)
-        assert torch.equal(words, bits(seed, stream, 1024, words.device))
+        assert torch.equal(words, noise_bits(seed, stream, 1024, words.device))
         expected = round_bf16(values, seed, stream).float()
         torch.testing.assert_close(rounded, expected, rtol=0, atol=0, equal_nan=True)
 
@@ -47,6 +51,42 @@ def test_the_same_elements_are_selected(feedback: bool) -> None:
     for left, right in zip(reference, kernel, strict=True):
         for a, b in zip(left.errors or [], right.errors or [], strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block", [16, 128])
+def test_blocks_are_coded_bit_for_bit(bits: int, block: int) -> None:
+    from edgc.core.ops.block_code import triton as kernels
+
+    code = BlockCode(bits, block)
+    values = normal(3, 40 * block) * torch.logspace(-30, 30, 40).repeat_interleave(block)
+    values[0, :block] = 0
+    values[1, block // 2 :: block] = 7 * values[1, ::block]  # halves, and the largest
+    values[2, 5], values[2, block] = math.nan, math.inf
+    found, wanted = (each(values.clone(), code) for each in (kernels.encode, block_code_reference.encode))
+    assert torch.equal(*(code.decode(each, 40 * block, torch.float32).nan_to_num(7e37) for each in (found, wanted)))
+    whole = values.isfinite().view(3, 40, block).all(2)
+    bytes_ = found[:, : 40 * code.message_bytes(block) - 80].view(3, 40, -1)
+    assert torch.equal(bytes_[whole], wanted[:, : bytes_[0].numel()].view_as(bytes_)[whole])
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block", [16, 64, 256])
+def test_blocks_are_rotated_before_they_are_coded(bits: int, block: int) -> None:
+    """Where sums are in another order a level may be the next one."""
+    from edgc.core.ops.block_code import triton as kernels
+
+    code, given = BlockCode(bits, block), normal(2, 40 * block)
+    decoded, turned = [], []
+    for each in (kernels.encode, block_code_reference.encode):
+        values = given.clone()
+        decoded.append(code.decode(each(values, code, Rotation(block)), 40 * block, torch.float32))
+        turned.append(values)
+    torch.testing.assert_close(*turned, rtol=0, atol=1e-5)
+    apart = (decoded[0] - decoded[1]).abs() > 1e-4
+    assert float(apart.float().mean()) < 1e-3
+    steps = turned[1].view(-1, block).abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+    assert bool(((decoded[0] - turned[1]).abs().view(-1, block) <= 0.51 * 1.01 * steps).all())
 
 
 def test_ties_and_nan_are_counted_exactly() -> None:

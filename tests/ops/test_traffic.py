@@ -12,6 +12,8 @@ import pytest
 import torch
 from implementation import DEVICE, TRITON, normal
 
+from edgc.core.aggregators.block_code import BlockCode
+from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.ops.select import Pool
 from edgc.tools.dry.traffic import FORMULAS, Traffic, traffic
 
@@ -125,6 +127,7 @@ def test_a_matrix_alone_fills_a_gpu_for_a_sixth_more() -> None:
 
 
 def test_closed_forms_of_the_other_kernels() -> None:
+    from edgc.core.ops.block_code import triton as block_code
     from edgc.core.ops.moments import triton as moments
     from edgc.core.ops.orthonormalise import triton as orthonormalise
     from edgc.core.ops.select import triton as select
@@ -138,6 +141,9 @@ def test_closed_forms_of_the_other_kernels() -> None:
         pools = [([normal(50, 100), normal(70)], 40), ([normal(3000)], 7)]
         select.select([Pool(grads, None, k) for grads, k in pools])
         select.select([Pool(grads, [torch.zeros_like(g) for g in grads], k) for grads, k in pools])
+
+        for turn in (None, Rotation(32)):
+            block_code.encode(normal(2, 70 * 32), BlockCode(4, 32), turn)
 
     found = launches(run)
     assert {one.kernel for one in found} | {"encode_kernel", "project_kernel", "decode_kernel", "add_kernel"} == {

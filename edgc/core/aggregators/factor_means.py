@@ -90,22 +90,21 @@ class FactorMean:
         wholes = [buffer.new_zeros(layout.group.numel) for layout in layouts]
         for layout, whole in zip(layouts, wholes, strict=True):
             copy_all(layout.coded(whole), layout.given(*memories))
-            if (rotation := self._rotation_of(layout.group)) is not None:
-                rotation.there(whole)
         asked = [own or layout.beside for layout in layouts]
         groups = [layout.group for layout in layouts]
+        turns = [self._rotation_of(group) for group in groups]
         if _at_once(comm.size):
-            shots = one_shot(groups, wholes, comm, last=last)
+            shots = one_shot(groups, wholes, comm, last=last, turns=turns)
         else:
-            shots = two_shots(groups, wholes, comm, last=last, errors=asked)
-        first, dense = next(shots), buffer[sum(map(prod, shapes)) :]
-        yield type(first)(average(dense, comm, self._wire_dtype), first)
+            shots = two_shots(groups, wholes, comm, last=last, errors=asked, turns=turns)
+        dense, first = buffer[sum(map(prod, shapes)) :], last if _at_once(comm.size) else Pending
+        yield first(average(dense, comm, self._wire_dtype), next(shots))
         found = yield from shots
         told = [torch.empty_like(memory) for memory in memories]
-        for layout, whole, (mean, error), tells in zip(layouts, wholes, found, asked, strict=True):
+        for layout, whole, (mean, error), tells, turn in zip(layouts, wholes, found, asked, turns, strict=True):
             for flat, into in [(mean, memories), (whole.sub_(error), told)] if tells else [(mean, memories)]:
-                if (rotation := self._rotation_of(layout.group)) is not None:
-                    rotation.back(flat)
+                if turn is not None:
+                    turn.back(flat)
                 copy_all(layout.given(*into), layout.coded(flat))
         return [*_cut(told[0], shapes if own else ()), *_cut(told[1], [(length,) for length in lengths])]
 
@@ -241,7 +240,7 @@ class Rotation:
     def __init__(self, block: int) -> None:
         """block: a power of two."""
         self._inner = min(block, INNER)
-        self._outer, self._made = block // self._inner, [torch.empty(0)]
+        self._outer, self._made, self._matrix = block // self._inner, [torch.empty(0)], torch.empty(0)
         self._buffers = Buffers()  # memory that is new every time costs a CPU as much as the products
 
     def __deepcopy__(self, memo: object) -> Rotation:
@@ -257,6 +256,13 @@ class Rotation:
         """Its inverse, up to rounding, in place."""
         self._hadamard(flat)
         flat.view(-1, self._outer * self._inner).mul_(self._to(flat)[0])
+
+    def matrix(self, like: Tensor) -> Tensor:
+        """What `there` multiplies a block with (block×block)."""
+        if self._matrix.dtype != like.dtype or self._matrix.device != like.device or not self._matrix.numel():
+            signs, outer, inner = self._to(like)
+            self._matrix = signs[:, None] * torch.kron(outer, inner)
+        return self._matrix
 
     def _hadamard(self, flat: Tensor) -> None:
         """H / √block of every block; H is symmetric."""

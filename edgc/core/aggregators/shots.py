@@ -20,6 +20,8 @@ from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Piece, Sharded, Work
+from edgc.core.ops.block_code import encode
+from edgc.core.ops.block_code.reference import Turn
 
 
 @dataclass(frozen=True)
@@ -78,19 +80,21 @@ def two_shots(
     last: type[Pending] = LastPending,
     *,
     errors: Sequence[bool] = (),
+    turns: Sequence[Turn | None] = (),
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The coded mean and this rank's error (see the module) of each group's buffer (numel,), in equal parts.
 
     Args:
         last: what the all-gather is yielded as.
         errors: whether a group's are wanted; else they are empty. Without, all are.
+        turns: how a group's blocks are rotated, in place, before they are coded; the mean and the error stay so.
     """
-    found = yield from to_owners(groups, wholes, comm, noise, Pending, even=True, errors=errors)
+    found = yield from to_owners(groups, wholes, comm, noise, Pending, even=True, errors=errors, turns=turns)
     replies = []
     for group, whole, (mean, _) in zip(groups, wholes, found, strict=True):
         drawn = noise(group, whole[None], "mean")
         here = None if drawn is None else drawn[:, own_part(group, comm.rank)]
-        replies.append(group.reply.encode(mean[None], here))
+        replies.append(encode(mean[None], group.reply) if here is None else group.reply.encode(mean[None], here))
     reply = torch.cat(replies, dim=1)
     everywhere = reply.new_empty(comm.size, reply.shape[1])
     yield last(comm.all_gather(everywhere, reply))
@@ -128,12 +132,14 @@ def one_shot(
     comm: Communicator,
     noise: Noise = lambda *_: None,
     last: type[Pending] = LastPending,
+    *,
+    turns: Sequence[Turn | None] = (),
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The mean of all ranks' coded buffers and this rank's error, of each group's buffer (numel,).
 
-    last: what the all-gather is yielded as.
+    last: what the all-gather is yielded as. turns: as in `two_shots`.
     """
-    sent = _encoded(groups, [whole[None] for whole in wholes], noise, comm.rank)
+    sent = _encoded(groups, [whole[None] for whole in wholes], noise, comm.rank, turns)
     message = torch.cat(sent, dim=1)
     everywhere = message.new_empty(comm.size, message.shape[1])
     yield last(comm.all_gather(everywhere, message))
@@ -191,16 +197,17 @@ def to_owners(
     *,
     even: bool = False,
     errors: Sequence[bool] = (),
+    turns: Sequence[Turn | None] = (),
 ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
     """The mean of what this rank owns (part,), and its error (numel,), of each group's buffer (numel,).
 
     Args:
         last: what the all-to-all is yielded as.
         even: whether all parts are equal: they are coded as rows, and lie in the message as they are sent.
-        errors: whether a group's are wanted; else they are empty. Without, all are.
+        errors, turns: as in `two_shots`.
     """
     rows = [whole.view(comm.size, -1) if even else whole[None] for whole in wholes]
-    coded = _encoded(groups, rows, noise, comm.rank)
+    coded = _encoded(groups, rows, noise, comm.rank, turns)
     sizes: dict[str, Any] = {}
     if even:
         message = torch.cat(coded, dim=1)
@@ -228,10 +235,15 @@ def to_owners(
     return found
 
 
-def _encoded(groups: Sequence[Group], rows: Sequence[Tensor], noise: Noise, rank: int) -> list[Tensor]:
+def _encoded(
+    groups: Sequence[Group], rows: Sequence[Tensor], noise: Noise, rank: int, turns: Sequence[Turn | None]
+) -> list[Tensor]:
     """This rank's messages, rows × bytes."""
-    by_group = zip(groups, rows, strict=True)
-    return [group.code.encode(own, noise(group, own, str(rank))) for group, own in by_group]
+    found = []
+    for group, own, turn in zip(groups, rows, turns or [None] * len(groups), strict=True):
+        drawn = noise(group, own, str(rank))
+        found.append(encode(own, group.code, turn) if drawn is None else group.code.encode(own, drawn))
+    return found
 
 
 def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:

@@ -162,6 +162,15 @@ def compact(c: Launched) -> Traffic:
     return Traffic(read + told + (c.programs - 1 + behind) * INT64, kept, read, kept)
 
 
+def code(c: Launched) -> Traffic:
+    """Floats once, a message once; with a rotation its matrix by every program, and the floats written."""
+    k, values = c.constants, c.sizes["values"] * FP32
+    matrix = k["BLOCK"] ** 2 * FP32 if k["ROTATE"] else 0
+    written = c.sizes["messages"] + (values if k["ROTATE"] else 0)
+    flops = 2 * c.programs * k["ROWS"] * k["BLOCK"] ** 2 if k["ROTATE"] else 0
+    return Traffic(values + c.programs * matrix, written, values + matrix, written, flops)
+
+
 def _told(programs: int, entries: int) -> int:
     """Bytes of tables that programs read."""
     return programs * (TOLD + entries * INT64)
@@ -192,6 +201,7 @@ FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
     "project_kernel": _split(project, 3, 4, 6, 7),
     "decode_kernel": _sum(decode, 2, 3, 4, 5, 6, 8, 9),
     "add_kernel": _sum(add, 1, 4),
+    "code_kernel": code,
     "gram_kernel": _sum(gram, 2, 3),
     "repair_kernel": repair,
     "part_kernel": _sum(part, 1, 2),

@@ -1,0 +1,8 @@
+"""Blocks of few bits made from floats: rotated, scaled, rounded and packed."""
+
+from edgc.core.ops.backend import dispatched
+from edgc.core.ops.block_code import reference
+
+encode = dispatched(reference.encode, of=lambda values, *_: [values])
+
+__all__ = ["encode"]
