@@ -48,10 +48,8 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
     iterations = line.runs.set_index("run_id")["spec.training.iterations"].astype(float)
     frames = []
     for rows in (entropies[full], spectra(line, study)):
-        kinds = rows["parameter"].map(kind_of)
-        frames.append(
-            rows.assign(kind=kinds, share=rows["step"] / rows["run_id"].map(iterations)).dropna(subset=["kind"])
-        )
+        share = rows["step"] / rows["run_id"].map(iterations).astype(float)
+        frames.append(rows.assign(kind=rows["parameter"].map(kind_of), share=share).dropna(subset=["kind"]))
     nats, seen = (rows[rows["share"] > EARLY] for rows in frames)
     found = []
     for (kind, seed), own in seen.groupby(["kind", "seed"], sort=False):
@@ -82,7 +80,7 @@ def words(table: pd.DataFrame) -> str:
         if {"expert", "attention"} <= by_kind.keys():
             expert, attention = by_kind["expert"], by_kind["attention"]
             told = "; ".join(f"{what} {_beside(key, expert, attention)}" for key, what in SAID.items())
-            unused = f"{percent(expert['unused'])} of looks find an expert unused"
+            unused = f"{percent(expert['unused'])} of looks at an expert find it unused"
             said.append(f"{expert['model']}, experts beside attention: {told}; {unused} (n = {expert['seeds']}).")
     return "\n".join(said)
 
@@ -105,7 +103,7 @@ KINDS = Table(
         "seeds (95 % confidence interval)",
         **PROBED,
         Column("Kind", "kind"): "by its name; a router's matrix has a row per expert",
-        Column("Matrices", "matrices", cell): "of that kind in the model",
+        Column("Matrices", "matrices", "{:.0f}".format): "of that kind in the model",
         Column("Seeds", "seeds"): "runs with a probe",
         Column("Unused", "unused", percent): "looks at a replica's own gradient that found zeros only: no token of its "
         "batch met the expert",

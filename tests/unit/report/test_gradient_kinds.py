@@ -1,17 +1,30 @@
 """Table `kinds`: experts are told from MLPs, what was not used from what was, low rank from random."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from edgc.core.aggregators.aggregator import NamedTensor
+from edgc.report.frames import Frames
 from edgc.report.tables import kinds
 from edgc.suite.training.probe import GradientProbe
 from tests.unit.report.test_analysis_probe import STEPS, probed_study
 
 EXPERT = "decoder.layers.0.mlp.experts.local_experts.{}.linear_fc1.weight"
 ATTENTION = "decoder.layers.0.self_attention.linear_qkv.weight"
+
+
+def read_again(records, folder):
+    """A study of these records whose frames were written and read."""
+    study = probed_study(records, folder / "runs")
+    study.frames.write(folder / "frames")
+    return replace(study, frames=Frames.read(folder / "frames"))
+
+
+def test_runs_without_a_probe_have_no_row(tmp_path):
+    assert kinds.build(read_again([], tmp_path)).empty
 
 
 def test_kinds_are_told_apart(tmp_path):
@@ -25,8 +38,8 @@ def test_kinds_are_told_apart(tmp_path):
         own.append(NamedTensor("decoder.final_layernorm.weight", torch.zeros(64)))
         probe.local(step, own)
         probe.average(step, own)
-    built = kinds.build(probed_study(probe.take(), tmp_path))
-    assert "25.0 % of looks find an expert unused (n = 1)" in kinds.words(built)
+    built = kinds.build(read_again(probe.take(), tmp_path))
+    assert "25.0 % of looks at an expert find it unused (n = 1)" in kinds.words(built)
     assert kinds.words(built[built["kind"] == "attention"]) == kinds.words(built.iloc[:0]) == ""
     table = built.set_index("kind")
     assert table["matrices"].to_dict() == {"expert": 2, "attention": 1}
