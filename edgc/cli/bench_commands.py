@@ -1,4 +1,4 @@
-"""`edgc bench ops`, `engines`, `ring`: what the package's own operations and engines take, and a bf16 sum loses."""
+"""`edgc bench ops`, `engines`, `ring`, `exchange`: what operations, engines and exchanges take; what bf16 sums lose."""
 
 from __future__ import annotations
 
@@ -53,3 +53,16 @@ def ring(
     from edgc.suite.training.bench.ring import run
 
     run(out)
+
+
+@app.command()
+def exchange(
+    out: Annotated[Path, typer.Option(help="CSV to write; tables and the figure go beside it")],
+    quick: Annotated[bool, typer.Option("--quick", help="Two processes, one rate, two ranks, two repeats")] = False,
+) -> None:
+    """Time the low-rank exchange by rank on shaped links, and fit T = η r and α + η r; root; 25 minutes."""
+    from edgc.report.exchange_fit import write
+    from edgc.suite.training.bench.exchange import SHAPES, run
+
+    run(out, quick)
+    typer.echo(write(out, [*SHAPES.values()]))

@@ -8,7 +8,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -42,31 +42,11 @@ def measure(
 
     Collective over the stage, and meant to run on all stages at once, as in training. The slowest rank's time counts.
     Needs a copy of the gradients and, until it returns, `aggregator`'s own state. None where nothing is exchanged.
-
-    Args:
-        aggregator: made for this alone; its state is of no use afterwards.
-        shapes: all parameters of the stage; of these `compressible` get the rank.
     """
     highest = max((min(shape) for shape in compressible.values()), default=0)
     if comm.size == 1 or highest < 4:
         return None
-    flat = torch.randn(sum(map(math.prod, shapes.values())), device=on)
-    parts = zip(shapes.items(), flat.split([*map(math.prod, shapes.values())]), strict=True)
-    gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
-    number = itertools.count()
-
-    def seconds(rank: int | None) -> float:
-        """The slowest rank's for one exchange at `rank` (None: uncompressed), equal on all ranks."""
-        decision = Decision(DENSE, dict.fromkeys(compressible, Rank(rank) if rank else DENSE))
-        elapsed = torch.zeros(1, dtype=torch.float64, device=on)
-        agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
-        _finish(elapsed)
-        begin = time.perf_counter()
-        UnderWay(aggregator.exchange(gradients, decision, comm, next(number))).wait()
-        _finish(flat)
-        elapsed += time.perf_counter() - begin
-        agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()
-        return float(elapsed)
+    seconds = timer(aggregator, shapes, compressible, comm, agreement, on)
 
     def warm_seconds(rank: int | None) -> float:
         """Of the second of two: the first connects, compiles kernels and refits factors."""
@@ -84,6 +64,41 @@ def measure(
             seconds(amount)  # after a change of rank the first exchange refits the warm factors
             samples[amount] += [seconds(amount) for _ in range(REPETITIONS)]
     return fit({r: samples[r] for r in ranks}, samples[None])
+
+
+def timer(
+    aggregator: Aggregator,
+    shapes: Mapping[str, Shape],
+    compressible: Mapping[str, Shape],
+    comm: Communicator,
+    agreement: Communicator,
+    on: device,
+) -> Callable[[int | None], float]:
+    """What exchanges random gradients at a rank (None: uncompressed), and gives the slowest rank's seconds, equal on
+    all ranks. Collective.
+
+    Args:
+        aggregator: made for this alone; its state is of no use afterwards.
+        shapes: all parameters of the stage; of these `compressible` get the rank.
+    """
+    flat = torch.randn(sum(map(math.prod, shapes.values())), device=on)
+    parts = zip(shapes.items(), flat.split([*map(math.prod, shapes.values())]), strict=True)
+    gradients = [NamedTensor(name, part.view(shape)) for (name, shape), part in parts]
+    number = itertools.count()
+
+    def seconds(rank: int | None) -> float:
+        decision = Decision(DENSE, dict.fromkeys(compressible, Rank(rank) if rank else DENSE))
+        elapsed = torch.zeros(1, dtype=torch.float64, device=on)
+        agreement.all_reduce(elapsed, tag=AGREE).wait()  # all begin together
+        _finish(elapsed)
+        begin = time.perf_counter()
+        UnderWay(aggregator.exchange(gradients, decision, comm, next(number))).wait()
+        _finish(flat)
+        elapsed += time.perf_counter() - begin
+        agreement.all_reduce(elapsed, op=ReduceOp.MAX, tag=AGREE).wait()
+        return float(elapsed)
+
+    return seconds
 
 
 def link_speed(group: dist.ProcessGroup, on: device, numel: int = 2**20, repetitions: int = 5) -> float | None:

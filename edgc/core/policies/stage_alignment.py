@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,10 +42,21 @@ def fit(points: Mapping[int, Sequence[float]], dense: Sequence[float]) -> Exchan
     centred = ranks - ranks.mean()
     slope = float(centred @ seconds / (centred @ centred))
     intercept = float(seconds.mean() - slope * ranks.mean())
-    total = float(np.sum((seconds - seconds.mean()) ** 2))
-    unexplained = float(np.sum((seconds - intercept - slope * ranks) ** 2))
-    r_squared = 1 - unexplained / total if total else 1.0
+    r_squared = _explained(seconds, intercept + slope * ranks)
     return ExchangeCost(intercept, slope, r_squared, _typical(dense, "uncompressed"), tuple(medians))
+
+
+def proportional(cost: ExchangeCost) -> ExchangeCost:
+    """The same with the paper's T_com(r) = ηr: the least-squares line through the origin; R² may be negative."""
+    ranks, seconds = np.array(cost.points, dtype=np.float64).T
+    slope = float(ranks @ seconds / (ranks @ ranks))
+    return replace(cost, intercept=0.0, slope=slope, r_squared=_explained(seconds, slope * ranks))
+
+
+def _explained(seconds: np.ndarray, line: np.ndarray) -> float:
+    """R²: the share of the squared differences of the times that a line explains."""
+    total = float(np.sum((seconds - seconds.mean()) ** 2))
+    return 1 - float(np.sum((seconds - line) ** 2)) / total if total else 1.0
 
 
 def _typical(seconds: Sequence[float], what: str) -> float:

@@ -78,24 +78,24 @@ class Network:
     def up(self) -> None:
         """Make all of it. What exists already is an error of `ip`; call `down` whatever happens."""
         for namespace in (self.bridge, *map(self.namespace, self.nodes)):
-            _run("ip", "netns", "add", namespace)
-            _run("ip", "-n", namespace, "link", "set", "lo", "up")
-        _run("ip", "-n", self.bridge, "link", "add", "name", "br0", "type", "bridge")
-        _run("ip", "-n", self.bridge, "link", "set", "br0", "up")
+            run("ip", "netns", "add", namespace)
+            run("ip", "-n", namespace, "link", "set", "lo", "up")
+        run("ip", "-n", self.bridge, "link", "add", "name", "br0", "type", "bridge")
+        run("ip", "-n", self.bridge, "link", "set", "br0", "up")
         for node in self.nodes:
             there = ("eth0", "mtu", MTU, "netns", self.namespace(node))
-            _run("ip", "-n", self.bridge, "link", "add", node, "mtu", MTU, "type", "veth", "peer", "name", *there)
-            _run("ip", "-n", self.bridge, "link", "set", node, "master", "br0", "up")
-            _run("ip", "-n", self.namespace(node), "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
-            _run("ip", "-n", self.namespace(node), "link", "set", "eth0", "up")
+            run("ip", "-n", self.bridge, "link", "add", node, "mtu", MTU, "type", "veth", "peer", "name", *there)
+            run("ip", "-n", self.bridge, "link", "set", node, "master", "br0", "up")
+            run("ip", "-n", self.namespace(node), "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+            run("ip", "-n", self.namespace(node), "link", "set", "eth0", "up")
             choose = f"echo {CONGESTION_CONTROL} > /proc/sys/net/ipv4/tcp_congestion_control"
-            _run("ip", "netns", "exec", self.namespace(node), "sh", "-c", choose)
+            run("ip", "netns", "exec", self.namespace(node), "sh", "-c", choose)
         if self.host:
             there = ("host", "mtu", MTU, "netns", self.bridge)
-            _run("ip", "link", "add", self.name, "mtu", MTU, "type", "veth", "peer", "name", *there)
-            _run("ip", "-n", self.bridge, "link", "set", "host", "master", "br0", "up")
-            _run("ip", "addr", "add", f"{self.host_address}/24", "dev", self.name)
-            _run("ip", "link", "set", self.name, "up")
+            run("ip", "link", "add", self.name, "mtu", MTU, "type", "veth", "peer", "name", *there)
+            run("ip", "-n", self.bridge, "link", "set", "host", "master", "br0", "up")
+            run("ip", "addr", "add", f"{self.host_address}/24", "dev", self.name)
+            run("ip", "link", "set", self.name, "up")
 
     def down(self) -> None:
         """Remove all of it, as far as it is there. Processes in it are not ended: see `pids`."""
@@ -113,18 +113,18 @@ class Network:
                 if rate is None:
                     subprocess.run(["tc", "-n", where, "qdisc", "del", "dev", device, "root"], capture_output=True)
                 else:
-                    _run("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, *BURST)
+                    run("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, *BURST)
 
     def rate(self, node: str) -> str | None:
         """The limit as `tc` prints it; None: there is none."""
-        found = re.search(r"tbf .*rate (\S+)", _run("tc", "-n", self.namespace(node), "qdisc", "show", "dev", "eth0"))
+        found = re.search(r"tbf .*rate (\S+)", run("tc", "-n", self.namespace(node), "qdisc", "show", "dev", "eth0"))
         return found[1].lower() if found else None
 
     def limits(self, node: str) -> tuple[float | None, float | None]:
         """What the kernel limits the node's link to at its two ends, in bits a second; None: no limit."""
 
         def limit(where: str, device: str) -> float | None:
-            found = json.loads(_run("tc", "-j", "-n", where, "qdisc", "show", "dev", device))
+            found = json.loads(run("tc", "-j", "-n", where, "qdisc", "show", "dev", device))
             return next((8.0 * each["options"]["rate"] for each in found if each["kind"] == "tbf"), None)
 
         return limit(self.bridge, node), limit(self.namespace(node), "eth0")
@@ -140,7 +140,7 @@ class Network:
         """Processes in the node's namespace; none where it has none."""
         if not Path("/run/netns", self.namespace(node)).exists():
             return []
-        return [int(pid) for pid in _run("ip", "netns", "pids", self.namespace(node)).split()]
+        return [int(pid) for pid in run("ip", "netns", "pids", self.namespace(node)).split()]
 
     def check_nodes(self, nodes: Iterable[str]) -> None:
         """Raise `UserError` for nodes that there are not."""
@@ -168,7 +168,8 @@ def network(made: Network, rate: str | None = None) -> Iterator[Network]:
         guard.communicate()  # closes its standard input: only this process holds it open
 
 
-def _run(*command: str) -> str:
+def run(*command: str) -> str:
+    """What a command prints. Raises `UserError` with what it complains of."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"lab: {' '.join(command)}: {done.stderr.strip()}")
