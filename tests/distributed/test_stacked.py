@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -67,10 +68,13 @@ def test_experts_are_megatrons() -> None:
 
 
 @pytest.mark.tier("all")
-def test_the_benchmark_prints_core_seconds_of_both_and_their_ratio() -> None:
+def test_the_benchmark_has_core_seconds_losses_and_bytes_of_both(tmp_path: Path) -> None:
     few = ["--model", "gpt2-pico", "--replicas", "2", "--steps", "1", "--rounds", "1"]
-    result = CliRunner().invoke(app, ["bench", "engines", *few])
+    result = CliRunner().invoke(app, ["bench", "engines", *few, "--out", str(tmp_path / "engines.csv")])
     assert result.exit_code == 0, result.output
-    assert "gpt2-pico, dense, 2 replicas, 512 tokens a step; 1 runs of 1 steps each" in result.output
-    for row in ("stacked +[0-9.]+ core-ms a step", "megatron +[0-9.]+ core-ms a step", "ratio +[0-9.]+ "):
-        assert re.search(row, result.output), row
+    assert "gpt2-pico, 2 replicas, 512 tokens a step; 1 interleaved runs of 1 steps each" in result.output
+    (row,) = pd.read_csv(tmp_path / "engines.csv").to_dict("records")
+    assert row["ratio"] == pytest.approx(row["stacked_s"] / row["megatron_s"], rel=1e-3)
+    assert row["stacked_bytes"] == row["megatron_bytes"] > 0
+    assert row["loss_difference"] < 1e-5
+    assert (tmp_path / "engines.md").read_text() in result.output

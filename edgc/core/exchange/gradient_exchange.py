@@ -19,7 +19,7 @@ from edgc.core.exchange.observation import WindowObserver
 from edgc.core.exchange.relative_error import OBSERVE
 from edgc.core.exchange.turns import Turns, UnderWay
 from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, CodedRank, Rank, plain
-from edgc.core.policies.kinds import Kind, placed
+from edgc.core.policies.by_kind import Kind, placed
 from edgc.core.policies.policy import Decision, Observation, Policy
 
 

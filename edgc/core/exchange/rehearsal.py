@@ -15,7 +15,7 @@ from edgc.core.exchange.entropy import sampled_entropy
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Amount, Rank
-from edgc.core.policies.kinds import Kind, placed
+from edgc.core.policies.by_kind import Kind, placed
 from edgc.core.policies.policy import Decision, Policy
 
 SMALLEST = 16  #: ranks up to this one share their kernels: `tl.dot` takes no smaller tiles

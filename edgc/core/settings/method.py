@@ -15,7 +15,7 @@ from edgc.core.base.settings import Settings, younger
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import IN_WORDS, On
-from edgc.core.policies.kinds import Kind, scaled
+from edgc.core.policies.by_kind import Kind, scaled
 from edgc.core.settings import outside
 from edgc.core.settings.reading import Named
 from edgc.core.synchronisation import SYNCHRONISATIONS

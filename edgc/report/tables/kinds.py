@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from edgc.core.policies.kinds import kind_of
+from edgc.core.policies.by_kind import kind_of
 from edgc.core.policies.rank_model import Array, error_curve
 from edgc.report import verdicts
 from edgc.report.low_rank import spectra

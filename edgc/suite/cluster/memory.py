@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from edgc.core.base.errors import UserError
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.policies.amounts import DENSE
-from edgc.core.policies.kinds import placed
+from edgc.core.policies.by_kind import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.suite.cluster.parameters import Shape, count, stage_parameters, units, vocabulary

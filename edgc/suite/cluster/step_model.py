@@ -14,7 +14,7 @@ from edgc.core.exchange.candidate_errors import errors_workload
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.exchange.link_codecs import LinkCodecSettings
 from edgc.core.policies.amounts import DENSE, Amount
-from edgc.core.policies.kinds import placed
+from edgc.core.policies.by_kind import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
 from edgc.core.synchronisation.synchronisation import Moment

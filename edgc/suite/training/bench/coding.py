@@ -50,7 +50,7 @@ class ThreadClock(StepClock):
 def run(model: str, methods: list[str], ranks: int, rank: int, rounds: int) -> None:
     """Measure and print. Raises `UserError` on bad input."""
     shapes = stage_parameters(load(Model, model), VOCABULARY, 1, 1, 0)
-    contenders = [Contender(load(Method, name), shapes, ranks, rank) for name in methods]
+    contenders = [Coder(load(Method, name), shapes, ranks, rank) for name in methods]
     torch.set_num_threads(1)
     torch.empty(7 << 20).fill_(1)  # as a training's activations: malloc keeps what is freed from then on
     found: list[list[tuple[float, float, int, int]]] = [[] for _ in methods]
@@ -72,7 +72,7 @@ def run(model: str, methods: list[str], ranks: int, rank: int, rounds: int) -> N
         typer.echo(f"{name:20} encode {encode:7.2f} ms, decode {decode:7.2f} ms, {said}")
 
 
-class Contender:
+class Coder:
     """A method's aggregator on gradients of its own, in one bucket."""
 
     def __init__(self, method: Method, shapes: dict[str, Any], ranks: int, rank: int) -> None:

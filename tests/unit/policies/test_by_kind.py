@@ -10,7 +10,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE, ON, Bits, Rank, Ratio
-from edgc.core.policies.kinds import kind_of, scaled
+from edgc.core.policies.by_kind import kind_of, scaled
 from edgc.core.settings.assembly import assemble
 from edgc.suite.config import Method, load
 
