@@ -75,6 +75,8 @@ def _draw_decided(data: pd.DataFrame) -> list[View]:
     grey, hover = _warm_up(data), {"Stage": "stage", "Step": "step", "Entropy (nats)": "entropy", unit: "rank"}
     seen, decided = rows[rows["entropy"].notna()], rows[rows["rank"].notna()]
     above = vega.lines(seen, looks, bare, nats, hover) if len(seen) else vega.say("observes no entropy")
+    if decided.empty:
+        return [View(above, 130), View(vega.say("sends everything, to its last step"), 150)]
     below = vega.lines(decided, looks, x, y, hover, band=("low_rank", "high_rank"), marks=False, step=True)
     held = decided["clamped"] > 0.5
     below += vega.points(decided[~held], looks, x, y, hover, size=36)

@@ -67,6 +67,13 @@ def test_a_figure_without_data_says_so(tmp_path: Path) -> None:
     assert pictures.NOTHING in (tmp_path / "a.svg").read_text()
 
 
+def test_a_method_that_never_gets_to_a_rank_is_drawn(tmp_path: Path) -> None:
+    seen = published("entropy_rank")[0].query("title == 'EDGC'").assign(rank=None, low_rank=None, high_rank=None)
+    assert len(seen)
+    pictures.write(pictures.picture(figure_named("entropy_rank"), seen, SETTING), tmp_path / "a.svg")
+    assert "sends everything" in (tmp_path / "a.svg").read_text()
+
+
 def test_a_line_is_folded_between_words_and_none_is_lost() -> None:
     folded = pictures.folded(SETTING, 200, 10)
     assert " ".join(folded) == SETTING
