@@ -28,6 +28,7 @@ TITLES = {
     "sketches": "Do sketches of gradients pay?",
     "bf16-ring": "What a sum in bf16 loses with the number of ranks",
     "exchange-time": "Time of a low-rank exchange against its rank",
+    "engines": "Replicas in one process beside a process each",
     "owners": "Bringing gradients to the ranks that own them",
     "ops-cpu": "How long an exchange's operations take on a CPU",
     "ops-cuda": "How long an exchange's operations take on a GPU",
