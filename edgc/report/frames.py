@@ -85,7 +85,7 @@ COLUMNS = {
         "relative_error",
         "clamp",
     ),
-    "zero_shot": (*IDENTITY, "task", "status", "metric", "value", "stderr", "n", "chance", "reason"),
+    "zero_shot": (*IDENTITY, "task", "status", "metric", "value", "stderr", "n", "chance", "right", "reason"),
     "entropies": (*IDENTITY, "step", "stage", "parameter", "estimator", "rate", "entropy", "elements", "seconds"),
     "spectra": (
         *IDENTITY,
@@ -154,6 +154,7 @@ TEXT = {
     "task",
     "metric",
     "reason",
+    "right",
     "estimator",
     "singular_values",
     "histogram",

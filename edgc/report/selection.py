@@ -23,6 +23,7 @@ TABLES: Names = {
     "ranks": {"variants": NAMED, "clamps": NAMED},
     "times": {"latency": TRAIN, "time": TRAIN, "time_to_loss": NAMED},
     "accuracy": {"accuracy": TRAIN},
+    "right_answers": {"zero_shot": NAMED},
     "paper": {"paper": TRAIN, "deviations": TRAIN},
     "parts": {"parts": NAMED},
     "samples": {"sampling": NAMED, "window": NAMED},

@@ -138,6 +138,7 @@ def test_every_task_file_runs_on_local_data(run: Path, corpus: Path, capfd: pyte
         assert (record["status"], record["reason"], record["metric"]) == ("done", None, task(name).metric)
         assert 0 <= record["value"] <= 1
         n, share = record["n"], record["value"]
+        assert (len(record["right"]), record["right"].count("1")) == (n, round(share * n))
         assert record["stderr"] == pytest.approx(math.sqrt(share * (1 - share) / (n - 1)))
         assert record["chance"] == pytest.approx(chance.get(name, 0.25))
         assert 0 <= record["truncated"] <= 1

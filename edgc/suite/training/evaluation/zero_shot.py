@@ -40,7 +40,8 @@ def evaluate_run(run: Path, tasks: Sequence[Task], corpus: Path, limit: int | No
 
     A task's record: status, metric, value, stderr, n (examples), reason; of those that ran also version
     (lm-eval's, of the task), chance (the metric's expected value when guessing; null: unknown) and truncated
-    (share of the requests that were longer than the model's window and lost their beginning). A task whose data has
+    (share of the requests that were longer than the model's window and lost their beginning) and right (a 1 or 0 per
+    example, in the data's order, as one string; null: the metric is no count of right answers). A task whose data has
     gone since it was evaluated keeps its record, with the lm_eval of then.
     """
     ended = run / "status.json"
@@ -127,11 +128,10 @@ def _run(task: Task, lm_task: ConfigurableTask, scorer: Scorer, limit: int | Non
     from lm_eval.evaluator import evaluate
 
     requests, truncated = scorer.requests, scorer.truncated
-    results: Any = evaluate(
-        scorer, {"tasks": {task.name: lm_task}}, limit=limit, bootstrap_iters=BOOTSTRAP, log_samples=False
-    )
+    results: Any = evaluate(scorer, {"tasks": {task.name: lm_task}}, limit=limit, bootstrap_iters=BOOTSTRAP)
     found, n = results["results"][task.name], results["n-samples"][task.name]["effective"]
     stderr = found[f"{task.metric}_stderr,none"]
+    samples = sorted(results["samples"][task.name], key=lambda sample: sample["doc_id"])
     return {
         "status": "done",
         "metric": task.metric,
@@ -140,9 +140,14 @@ def _run(task: Task, lm_task: ConfigurableTask, scorer: Scorer, limit: int | Non
         "n": n,
         "reason": None,
         "version": lm_task.VERSION,
+        "right": _right([sample[task.metric] for sample in samples]),
         "chance": _chance(task, lm_task, n),
         "truncated": (scorer.truncated - truncated) / (scorer.requests - requests),
     }
+
+
+def _right(scores: Sequence[float]) -> str | None:
+    return "".join(f"{score:.0f}" for score in scores) if {*scores} <= {0, 1} else None
 
 
 def _chance(task: Task, lm_task: ConfigurableTask, n: int) -> float | None:
