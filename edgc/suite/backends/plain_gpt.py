@@ -116,10 +116,9 @@ class Experts(nn.Module):
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-    """Causal attention; on a CPU always in fp32, as its bf16 kernels take twice as long backwards."""
-    if q.device.type != "cpu":
+    """Causal attention. A CPU's fused kernel takes three times as long in bf16 as these two products."""
+    if q.device.type != "cpu" or q.dtype != torch.bfloat16:
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-    with torch.autocast("cpu", enabled=False):
-        return functional.scaled_dot_product_attention(
-            q.float(), k.float(), v.float(), dropout_p=dropout, is_causal=True
-        )
+    hidden = torch.full((q.shape[-2], q.shape[-2]), -torch.inf).triu(1)
+    shares = torch.softmax(torch.add(hidden, (q @ k.mT).float(), alpha=q.shape[-1] ** -0.5), -1)
+    return functional.dropout(shares, dropout, dropout > 0).to(q.dtype) @ v
