@@ -333,12 +333,15 @@ def gpu_queue(
 def search(
     name: Annotated[str, typer.Argument(help="Name of a search in configs/searches")],
     cores: Annotated[int, typer.Option(min=1, help="Runs at once")] = 1,
+    publish: Annotated[bool, typer.Option("--publish", help="Then copy all trials to results/published")] = False,
     results: Results = Path("results"),
 ) -> None:
     """Try settings of a method for little loss at few bytes; started again, it goes on."""
-    from edgc.tools.search import run
+    from edgc.tools import search as searches
 
-    typer.echo(run(name, cores, results))
+    typer.echo(searches.run(name, cores, results))
+    if publish:
+        typer.echo(searches.publish(name, results))
 
 
 @app.command()

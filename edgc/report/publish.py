@@ -31,7 +31,7 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     simulated = experiment.mode == "simulate"
     runs = [] if simulated else [source / "runs" / spec.run_id for spec in all_asked(experiment, results)]
     for run in runs:
-        _check(run)
+        check(run)
     by_model = [source / name for name in BY_MODEL if (source / name).is_file()]
     if simulated and not by_model:
         raise UserError(f"{source}: no {BY_MODEL[0]}; run the experiment to its end before publishing it")
@@ -59,7 +59,8 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     return target
 
 
-def _check(run: Path) -> None:
+def check(run: Path) -> None:
+    """Raise `UserError` if a run's folder lacks a record, or its code is in no commit."""
     if missing := [f"{name}.json" for name in manifests.RECORDS if not (run / f"{name}.json").is_file()]:
         raise UserError(f"{run}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     _check_code(run / "manifest.json")

@@ -6,6 +6,7 @@ is confirmed by an experiment on seeds and sizes that no trial saw.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import optuna
+import pandas as pd
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -23,6 +25,10 @@ from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.settings.reading import CONFIGS, Named, load
+from edgc.report import manifests
+from edgc.report.publish import check
+from edgc.report.regime import regime_of
+from edgc.report.render import cell, loss, markdown
 from edgc.suite.config import RunSpec, load_experiment
 from edgc.suite.training.data.corpus_files import corpus_id
 from edgc.suite.training.launch import launch
@@ -152,8 +158,6 @@ def _train(spec: Path, out: Path, corpus: Path) -> None:
 
 def write(study: optuna.Study, path: Path) -> None:
     """All trials as a table: number, state, loss (nats), bytes (share of dense fp32's), run_id, message, settings."""
-    import pandas as pd
-
     rows = [_row(trial) for trial in study.trials if "settings" in trial.user_attrs]
     with files.atomic_open(path, "wb") as stream:
         pd.DataFrame(rows).to_parquet(stream, index=False)
@@ -166,6 +170,53 @@ def _row(trial: FrozenTrial) -> dict[str, Any]:
         known["message"] = "stopped, and tried again"
     settings = {path: str(value) for path, value in trial.user_attrs.get("settings", {}).items()}
     return {"trial": trial.number, "state": trial.state.name.lower(), "loss": loss, "bytes": share} | known | settings
+
+
+def publish(name: str, results: Path) -> Path:
+    """Replace `results/published/<name>/` by all trials, those that no other beats, and the runs' manifests.
+
+    Raises `UserError` if trials are missing, or a run was made from code that is in no commit.
+    """
+    search, base = load_search(name)
+    folder, target = results / "searches" / name, results / "published" / name
+    trials = pd.read_parquet(folder / TRIALS) if (folder / TRIALS).is_file() else pd.DataFrame(columns=["state"])
+    run = trials[trials["state"].isin([state.name.lower() for state in ENDED])]
+    if len(run) < search.trials:
+        raise UserError(f"search {name}: {len(run)} of {search.trials} trials were run; run `edgc search {name}` first")
+    runs = [folder / "runs" / run_id for run_id in sorted({*run["run_id"]})]
+    for each in runs:
+        check(each)
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copyfile(folder / TRIALS, target / TRIALS)
+    files.write_text(target / "trials.md", _in_words(search, base, trials))
+    manifests.write(target / manifests.NAME, runs)
+    return target
+
+
+def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
+    """How many were tried, of what, and the front: those than which no other has both less loss and fewer bytes."""
+    done = trials[trials["state"] == "complete"].sort_values(["bytes", "loss"])
+    front = done[done["loss"] < done["loss"].cummin().shift(fill_value=float("inf"))]
+    failed, refused = ((trials["state"] == state).sum() for state in ("fail", "pruned"))
+    regime = regime_of(base)
+    shown = pd.DataFrame(
+        {"Trial": front["trial"], "Bytes (%)": (100 * front["bytes"]).map(cell), "Loss (nats)": front["loss"].map(loss)}
+        | {path.partition(".")[2]: front[path] for path in search.space}
+    )
+    return f"""# {search.title}
+
+- {len(done) + failed} trials were run, {failed} of them did not end well. {refused} more were refused: their settings
+  exclude each other.
+- Each is a run of method {search.method} in experiment {search.experiment} with other settings: {base.model.name},
+  {regime.tokens_a_parameter:.2g} tokens a parameter, {base.training.iterations} steps, seed {base.seed}.
+- What is chosen here is confirmed on other seeds by other experiments.
+
+{markdown(shown)}
+- **Shown**: trials than which no other has both less loss and fewer bytes; all are in `{TRIALS}`.
+- **Bytes**: of gradients on the wire, in percent of dense fp32's in a ring.
+- **Loss**: final, of validation.
+"""
 
 
 if __name__ == "__main__":

@@ -60,6 +60,26 @@ def test_all_trials_are_kept_with_what_came_of_them(place: Path) -> None:
     assert len(again) == len(found), "there are enough"
 
 
+def test_published_are_all_trials_and_those_that_none_beats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="search small: 0 of 8 trials were run"):
+        search.publish("small", place / "results")
+    trials = pd.read_parquet(search.run("small", 2, place / "results"))
+    with pytest.raises(UserError, match=r"no spec\.json, manifest\.json"):
+        search.publish("small", place / "results")
+    checked: list[Path] = []
+    monkeypatch.setattr(search, "check", checked.append)
+    monkeypatch.setattr(search.manifests, "write", lambda path, runs: path.write_text(f"{len(runs)}"))
+    target = search.publish("small", place / "results")
+    ran = trials[trials["state"].isin(("complete", "fail"))]
+    assert {run.name for run in checked} == {*ran["run_id"]}
+    assert len(pd.read_parquet(target / "trials.parquet")) == len(trials)
+    said = (target / "trials.md").read_text()
+    failed, refused = ((trials["state"] == state).sum() for state in ("fail", "pruned"))
+    assert f"8 trials were run, {failed} of them did not end well. {refused} more were refused" in said
+    rows = [line.split(" | ")[1:3] for line in said.splitlines() if line[:1] == "|"]
+    assert rows[2:] == [["8.00", "4.9200"], ["16.0", "4.8400"]], "one of those that are equal"
+
+
 def test_a_trial_that_was_stopped_is_tried_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, seen = search._train, []
 
