@@ -186,19 +186,22 @@ def publish(name: str, results: Path) -> Path:
     runs = [folder / "runs" / run_id for run_id in sorted({*run["run_id"]})]
     for each in runs:
         check(each)
+    partial = target.with_name(f".partial-{name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    shutil.copyfile(folder / TRIALS, partial / TRIALS)
+    files.write_text(partial / "trials.md", _in_words(search, base, trials))
+    manifests.write(partial / manifests.NAME, runs)
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    shutil.copyfile(folder / TRIALS, target / TRIALS)
-    files.write_text(target / "trials.md", _in_words(search, base, trials))
-    manifests.write(target / manifests.NAME, runs)
-    return target
+    return partial.rename(target)
 
 
 def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
     """How many were tried, of what, and the front: those than which no other has both less loss and fewer bytes."""
     done = trials[trials["state"] == "complete"].sort_values(["bytes", "loss"])
     front = done[done["loss"] < done["loss"].cummin().shift(fill_value=float("inf"))]
-    failed, refused = ((trials["state"] == state).sum() for state in ("fail", "pruned"))
+    failed = (trials["state"] == "fail").sum()
+    refused = ((trials["state"] == "pruned") & trials["run_id"].isna()).sum()  # others were stopped, and tried again
     regime = regime_of(base)
     shown = pd.DataFrame(
         {"Trial": front["trial"], "Bytes (%)": (100 * front["bytes"]).map(cell), "Loss (nats)": front["loss"].map(loss)}

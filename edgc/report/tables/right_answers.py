@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import bootstrap
 
+from edgc.core.base.errors import UserError
 from edgc.report.render import cell, number, percent, with_ends
 from edgc.report.study import Line, Study, baseline_of, framed, lines, pooled
 from edgc.report.table import IDENTITY, Column, Table
@@ -44,7 +45,10 @@ def answers(line: Line, task: str, study: Study) -> tuple[dict[int, np.ndarray],
     rows = rows[(rows["task"] == task) & (rows["status"] == "done") & rows["right"].notna() & rows["chance"].notna()]
     right = {seed: np.array([*map(float, text)]) for seed, text in zip(rows["seed"], rows["right"], strict=True)}
     if len({len(each) for each in right.values()}) > 1:
-        raise ValueError(f"{line.title}: seeds answered different numbers of examples of {task}; evaluate them again")
+        raise UserError(
+            f"{line.title}: seeds answered different numbers of examples of {task}; remove their zero_shot.json and "
+            "run the experiment again"
+        )
     return right, rows["chance"].mean()
 
 

@@ -28,7 +28,7 @@ def test_bf16_rounds_loss_and_gradients_and_no_more():
 
 
 def test_no_token_sees_a_later_one_in_bf16():
-    """Logits of the first eight positions do not change with what follows."""
+    """What the first eight positions come to does not change with what follows."""
     model = PlainGPT(MODEL, vocab_size=128, seed=1).eval()
     seen: list[Tensor] = []
     model.decoder["final_layernorm"].register_forward_hook(lambda _, __, out: seen.append(out[:, :8]))

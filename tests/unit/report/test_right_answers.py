@@ -2,6 +2,7 @@
 
 import pytest
 
+from edgc.core.base.errors import UserError
 from edgc.report.tables.right_answers import ZERO_SHOT
 from tests.fixtures.studies import of, run, study
 
@@ -57,5 +58,5 @@ def test_records_without_answers_or_a_known_chance_are_left_out():
 
 def test_seeds_that_answered_other_examples_are_refused():
     s = made(rows("dense", 1, "piqa", HALF), rows("dense", 2, "piqa", HALF[2:]))
-    with pytest.raises(ValueError, match="Dense: seeds answered different numbers of examples of piqa"):
+    with pytest.raises(UserError, match="Dense: seeds answered different numbers of examples of piqa"):
         ZERO_SHOT.build(s)
