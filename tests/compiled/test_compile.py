@@ -29,7 +29,6 @@ from edgc.core.ops.moments import triton as moments
 from edgc.core.ops.orthonormalise import triton as orthonormalise
 from edgc.core.ops.select import Pool
 from edgc.core.ops.select import triton as select
-from edgc.core.ops.split_sums import triton as split_sums
 from edgc.tools.dry.compilation import Source, resources
 
 RANKS = (16, 32, 64, 128)
@@ -46,7 +45,7 @@ FP32, BF16 = torch.float32, torch.bfloat16
 #: Every kernel there is.
 KERNELS = {
     name
-    for module in (block_code, lowrank, moments, orthonormalise, select, split_sums)
+    for module in (block_code, lowrank, moments, orthonormalise, select)
     for name, value in vars(module).items()
     if isinstance(value, JITFunction) and name.endswith("_kernel")
 }
@@ -63,16 +62,6 @@ class Launch(NamedTuple):
     def constants(self) -> str:
         """What distinguishes it from other launches of the kernel."""
         return " ".join(f"{name}={value}" for name, value in self.kwargs.items())
-
-
-def encode(rank: int, grad: torch.dtype, error: torch.dtype | None) -> None:
-    factors, outs = [torch.zeros(256, rank)], [torch.zeros(128, rank)]
-    errors = [None if error is None else torch.zeros(128, 256, dtype=error)]
-    lowrank.encode([torch.zeros(128, 256, dtype=grad)], errors, factors, outs)
-
-
-def project(rank: int, whole: torch.dtype) -> None:
-    lowrank.project([torch.zeros(128, 256, dtype=whole)], [torch.zeros(128, rank)], [torch.zeros(256, rank)])
 
 
 def decode(rank: int, grad: torch.dtype, error: torch.dtype | None, told: bool = False) -> None:
@@ -100,10 +89,6 @@ def coded(block: int, rotate: bool) -> None:
 
 #: What is run: every operation with every rank in the usual precisions, and with the others at one rank.
 RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-    *((encode, (rank, FP32, FP32)) for rank in RANKS),
-    *((encode, (64, grad, error)) for grad, error in ((FP32, BF16), (FP32, None), (BF16, FP32), (BF16, BF16))),
-    *((project, (rank, FP32)) for rank in RANKS),
-    (project, (64, BF16)),
     *((decode, (rank, FP32, FP32)) for rank in (*RANKS, 512)),
     *((decode, (64, grad, error)) for grad, error in ((FP32, FP32), (FP32, BF16), (BF16, FP32), (BF16, BF16))),
     (decode, (64, FP32, None)),

@@ -25,6 +25,7 @@ class Fault:
 
 ALL = (0, 1, 2, 3)
 TELEMETRY, OBSERVATION, LOWRANK = "core/comm/telemetry.py", "core/exchange/observation.py", "core/ops/lowrank/triton.py"
+PRODUCTS = "core/ops/lowrank/reference.py"
 ENGINE, PROCESS = "suite/backends/megatron/engine.py", "suite/backends/megatron/process.py"
 OUTER, SYNCHRONISATION = "core/synchronisation/outer.py", "core/synchronisation/synchronisation.py"
 OPTIMIZER = "suite/backends/megatron/optimizer.py"
@@ -42,7 +43,7 @@ ORDER = "ranks do not call alike"
 ADDRESS = "a kernel is told of memory that is not there"
 
 FAULTS = (
-    Fault(HOST, "core/aggregators/draws.py", ".to(like.device)", "", "powersgd", shows=LOWRANK),
+    Fault(HOST, "core/aggregators/draws.py", ".to(like.device)", "", "powersgd", shows=PRODUCTS),
     Fault(HOST, SYNCHRONISATION, "torch.float64, device=device", "torch.float64", "diloco"),
     Fault(HOST, "suite/training/recorder.py", "dtype=torch.float64, device=self._device", "dtype=torch.float64",
           "dense"),
@@ -50,7 +51,7 @@ FAULTS = (
     Fault(HOST, ENGINE, ".to(self.place.device, non_blocking=True)", "", "dense"),
     Fault(HOST, "core/base/resumable.py", "tensor.to(device)", "tensor", "diloco", resumes=True, shows=SYNCHRONISATION),
     Fault(HOST, "core/aggregators/right_factors.py", "self[name].to(like)", "self[name]", "powersgd",
-          resumes=True, shows=LOWRANK),
+          resumes=True, shows=PRODUCTS),
     Fault(HOST, "core/aggregators/residuals.py", "found.to(gradient.tensor.device)  #", "found  #", "topk",
           resumes=True, shows="core/ops/select/triton.py"),
     Fault(LAYOUT, TOPK, "new_empty(comm.size, wire.numel())", "new_empty(wire.numel(), comm.size).t()", "topk"),
@@ -75,10 +76,9 @@ FAULTS = (
           "dense"),
     Fault(WAIT, PROCESS, "    gradient_norm.install()\n", "", "dense", shows=OPTIMIZER),
     Fault(COMPILE, ENGINE, "            self._rehearse()\n", "            pass\n", "powersgd", shows=LOWRANK),
-    Fault(COMPILE, "core/exchange/rehearsal.py", "WIDEST), rank % 4 == 0", "WIDEST), True", "edgc",
+    Fault(COMPILE, "core/exchange/rehearsal.py", ".bit_length()), rank % 4 == 0", ".bit_length()), True", "edgc",
           shows=LOWRANK),
-    Fault(COMPILE, LOWRANK, "            RANK=rank,\n            **_widths(wholes,",
-          "            RANK=rank + full % 7,\n            **_widths(wholes,", "edgc"),
+    Fault(COMPILE, LOWRANK, "BLOCKS=rank // width,", "BLOCKS=rank // width + factors[0].shape[1] % 7,", "edgc"),
     Fault(CONNECT, PROCESS, ", device_id=device)", ")", "dense", shows="suite/backends/megatron/pipeline.py"),
     Fault(CONNECT, PROCESS, "create_gloo_process_groups=False", "create_gloo_process_groups=True", "dense"),
     Fault(ORDER, OBSERVATION, "self._agreement.broadcast(", "self._agreement.rank or self._agreement.broadcast(",
@@ -90,7 +90,6 @@ FAULTS = (
     Fault(ADDRESS, LAUNCH, "return tensor.data_ptr() +", "return tensor.clone().data_ptr() +", "powersgd",
           shows=LOWRANK),
     Fault(ADDRESS, LAUNCH, "table.pin_memory().to(device, non_blocking=True)", "table.pin_memory()", "powersgd",
-          shows=LOWRANK),
-    Fault(ADDRESS, LOWRANK, "encode_kernel[(sum(work.counts),)]", "encode_kernel[(0 * sum(work.counts),)]",
-          "powersgd"),
+          shows="core/ops/orthonormalise/triton.py"),
+    Fault(ADDRESS, LOWRANK, "decode_kernel[(sum(counts),)]", "decode_kernel[(0 * sum(counts),)]", "powersgd"),
 )  # fmt: skip

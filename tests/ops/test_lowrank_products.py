@@ -152,23 +152,6 @@ def test_what_is_not_finite_shows(poison: float) -> None:
     assert bool(out[:3].isfinite().all())
 
 
-@pytest.mark.parametrize("rank", [1, 4, 33])
-def test_a_long_side_is_summed_over_in_pieces(rank: int) -> None:
-    """Matrices alone in a launch: on a GPU many programs share their long side. Twice, the bits are the same."""
-    wide, tall = normal(40, 1300, seed=1), normal(1300, 40, seed=2)
-    for shape in (wide.shape, (90, 700)):
-        grad, factor = normal(*shape, seed=3), normal(shape[1], rank, seed=4)
-        found = [nan(shape[0], rank) for _ in range(2)]
-        for out in found:
-            encode([grad], [None], [factor], [out])
-        close(found[0], grad.double() @ factor.double(), TOLERANCE[torch.float32])
-        assert torch.equal(*found)
-    for whole in (tall, normal(700, 90)):
-        basis, out = normal(len(whole), rank, seed=5), nan(whole.shape[1], rank)
-        project([whole], [basis], [out])
-        close(out, whole.double().mT @ basis.double(), TOLERANCE[torch.float32])
-
-
 @pytest.mark.parametrize("error_dtype", [torch.float32, None], ids=str)
 def test_a_transposed_matrix_beside_others_gives_the_same(error_dtype: torch.dtype | None) -> None:
     def run(turn: bool) -> list[Tensor]:

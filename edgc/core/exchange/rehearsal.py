@@ -19,7 +19,6 @@ from edgc.core.policies.by_kind import Kind, placed
 from edgc.core.policies.policy import Decision, Policy
 
 SMALLEST = 16  #: ranks up to this one share their kernels: `tl.dot` takes no smaller tiles
-WIDEST = 128  #: columns of factors that a program multiplies with
 
 
 def rehearse(
@@ -65,31 +64,16 @@ def decisions(policy: Policy, rounds: Sequence[int]) -> Iterator[Decision]:
 def ladder(lowest: Amount, highest: Amount) -> list[Amount]:
     """Amounts from lowest to highest with which every kernel is met that any in between needs.
 
-    Of ranks those that have a kind of launch which none above has. Rows of factors are read four at a time where the
-    rank is a multiple of 4. Factors of more than `WIDEST` columns are multiplied by blocks of so many.
+    Of ranks those that have a kind of launch which none above has.
     """
     if not isinstance(lowest, Rank) or not isinstance(highest, Rank):
         return [lowest, highest]
-    found: list[Amount] = []
-    met: set[tuple[int, ...]] = set()
+    kinds: dict[tuple[int, bool], Amount] = {}
     for rank in range(highest, lowest - 1, -1):
-        if new := kinds(rank) - met:
-            met |= new
-            found.append(Rank(rank))
-    return found[::-1]
+        kinds.setdefault(kind(rank), Rank(rank))
+    return [*kinds.values()][::-1]
 
 
-def kinds(rank: int) -> set[tuple[int, ...]]:
-    """What launches differ in: of a block of columns, and of all of them.
-
-    Encode and project take blocks: whether others come before, or after, how many columns, if in fours. Decode, and
-    what repairs an orthonormal factor, take a factor whole: how many columns, if in fours. Up to `WIDEST` columns are
-    also made orthonormal by a kernel.
-    """
-    begins, fours = range(0, rank, WIDEST), rank % 4 == 0
-    blocks = {(b > 0, b + WIDEST < rank, _padded(min(rank - b, WIDEST)), fours) for b in begins}
-    return blocks | {(_padded(rank), fours)}
-
-
-def _padded(columns: int) -> int:
-    return max(SMALLEST, 1 << (columns - 1).bit_length())
+def kind(rank: int) -> tuple[int, bool]:
+    """What launches differ in: how many columns of a factor they have, padded, and whether rows are read in fours."""
+    return max(SMALLEST, 1 << (rank - 1).bit_length()), rank % 4 == 0

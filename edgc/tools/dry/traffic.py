@@ -53,27 +53,6 @@ def traffic(kernel: str, launched: Launched) -> Traffic:
     return FORMULAS[kernel](launched)
 
 
-def encode(m: int, n: int, rank: int, c: Launched, pieces: int = 1) -> Traffic:
-    """P ← (G + E) Q: G and E once, M written once; Q by every tile of rows; P by every piece of the columns."""
-    tiles, whole = -(-m // c.constants["BLOCK_M"]), c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD")
-    given = m * n * (c.bytes("GRAD") + c.bytes("ERROR"))
-    kept = m * n * whole if c.bytes("ERROR") else 0
-    products = pieces * m * rank * FP32
-    told = _told(tiles * pieces, 9 + bool(c.bytes("ERROR"))) + tiles * (pieces - 1) * INT64
-    flops = 2 * _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"]) * c.constants["RANK"]
-    factor = n * rank * FP32
-    return Traffic(given + tiles * factor + told, kept + products, given + factor, kept + products, flops)
-
-
-def project(m: int, n: int, rank: int, c: Launched, pieces: int = 1) -> Traffic:
-    """Q ← Mᵀ P̂: M once; P̂ by every tile of columns; Q by every piece of the rows."""
-    tiles, whole = -(-n // c.constants["BLOCK_N"]), m * n * c.bytes("WHOLE")
-    told = _told(tiles * pieces, 9) + tiles * (pieces - 1) * INT64
-    flops = 2 * _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"]) * c.constants["RANK"]
-    products, factor = pieces * n * rank * FP32, m * rank * FP32
-    return Traffic(whole + tiles * factor + told, products, whole + factor, products, flops)
-
-
 def decode(
     left: int, right: int, m: int, n: int, rank: int, told_left: int, told_right: int, c: Launched
 ) -> Traffic:  # fmt: skip
@@ -91,12 +70,6 @@ def decode(
     padded = _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"])
     flops = 2 * products * padded * c.constants["RANK"] * c.constants["BLOCKS"]
     return Traffic(asked, written, whole + (m + n + others) * rank * FP32, written, flops)
-
-
-def add(numel: int, pieces: int, c: Launched) -> Traffic:
-    """A product's other pieces on top of its first."""
-    read, written = pieces * numel * FP32, numel * FP32
-    return Traffic(read + _told(-(-numel // c.constants["BLOCK"]), 6), written, read, written)
 
 
 def gram(m: int, rank: int, c: Launched) -> Traffic:
@@ -192,15 +165,8 @@ def _sum(each: Callable[..., Traffic], *columns: int, table: str = "table") -> C
     return lambda c: reduce(Traffic.__add__, (each(*(row[k] for k in columns), c) for row in c.tables[table]))
 
 
-def _split(each: Callable[..., Traffic], m: int, n: int, rank: int, pieces: int) -> Callable[[Launched], Traffic]:
-    return _sum(lambda *row: each(*row[:3], row[4], row[3]), m, n, rank, pieces)
-
-
 FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
-    "encode_kernel": _split(encode, 4, 5, 7, 8),
-    "project_kernel": _split(project, 3, 4, 6, 7),
     "decode_kernel": _sum(decode, 2, 3, 4, 5, 6, 8, 9),
-    "add_kernel": _sum(add, 1, 4),
     "code_kernel": code,
     "gram_kernel": _sum(gram, 2, 3),
     "repair_kernel": repair,

@@ -10,7 +10,6 @@ from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.rehearsal import decisions, ladder, rehearse
 from edgc.core.ops.kernel_launch import padded
-from edgc.core.ops.lowrank import triton as lowrank
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import DENSE, ON, Rank
 from edgc.core.policies.edgc import EdgcSettings
@@ -25,26 +24,16 @@ CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)
     ("lowest", "highest"), [(1, 1), (1, 16), (3, 40), (8, 32), (16, 64), (7, 129), (130, 300), (112, 448), (128, 128)]
 )
 def test_every_launch_is_met_that_a_rank_in_between_needs(lowest: int, highest: int) -> None:
-    """What a kernel is compiled for: whether its columns are the factor's first, or last, their number, padded, and
-    whether rows can be read four at a time. Decode takes all columns at once. Orthonormalisation has kernels up to the
-    widest block only."""
+    """What a kernel is compiled for: columns of a factor, padded, and whether rows can be read four at a time."""
 
-    def launches(rank: int) -> set[tuple[int, ...]]:
-        blocks, fours = column_blocks(rank), rank % 4 == 0
-        last = max(begin for _, begin, _ in blocks)
-        return {(begin > 0, begin < last, width, fours) for _, begin, width in blocks} | {(padded(rank), fours)}
+    def launch(rank: int) -> tuple[int, bool]:
+        return padded(rank), rank % 4 == 0
 
     rehearsed = [int(rank) for rank in ladder(Rank(lowest), Rank(highest)) if isinstance(rank, Rank)]
     assert rehearsed == sorted({*rehearsed})
     assert lowest <= rehearsed[0] <= rehearsed[-1] == highest
-    needed = set().union(*map(launches, range(lowest, highest + 1)))
-    assert set().union(*map(launches, rehearsed)) == needed, rehearsed
+    assert {*map(launch, rehearsed)} == {*map(launch, range(lowest, highest + 1))}, rehearsed
     assert len(rehearsed) <= 20
-
-
-def column_blocks(rank: int) -> list[tuple[list[int], int, int]]:
-    """As the kernels' own launches have them."""
-    return lowrank._column_blocks([torch.empty(2, rank)])
 
 
 def test_fixed_decisions_are_those_of_the_known_steps() -> None:

@@ -12,8 +12,7 @@ import torch
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.ops import backend
-from edgc.core.ops.lowrank import project
-from edgc.core.ops.lowrank import reference as lowrank
+from edgc.core.ops.orthonormalise import orthonormalise, reference
 from edgc.suite.config import Cluster, RunSpec, load
 from edgc.suite.config.experiment import load_experiment
 
@@ -27,9 +26,8 @@ def _afterwards() -> Iterator[None]:
 
 
 def test_auto_runs_torch_on_a_cpu() -> None:
-    outs = [torch.empty(4, 2)]
-    project([torch.ones(3, 4)], [torch.ones(3, 2)], outs)
-    assert outs[0].tolist() == [[3.0, 3.0]] * 4
+    (basis,) = orthonormalise([torch.full((4, 1), 3.0)])
+    assert basis.abs().tolist() == [[0.5]] * 4
 
 
 def test_triton_without_a_gpu_or_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +62,12 @@ def test_on_a_gpu_auto_takes_triton_for_one_known_precision(monkeypatch: pytest.
 
 def test_the_chosen_tensors_decide_and_the_kernel_gets_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    kernels = SimpleNamespace(project=lambda *arguments: seen.append(arguments))
+    kernels = SimpleNamespace(orthonormalise=lambda *arguments: seen.append(arguments))
     monkeypatch.setattr(backend.importlib, "import_module", lambda name: seen.append(name) or kernels)
-    monkeypatch.setattr(backend, "_on_triton", lambda tensors: tensors == ["whole"])
-    operation = backend.dispatched(lowrank.project, of=lambda wholes, *_: wholes)
-    operation(["whole"], ["basis"], ["out"])  # type: ignore[list-item]
-    assert seen == ["edgc.core.ops.lowrank.triton", (["whole"], ["basis"], ["out"])]
+    monkeypatch.setattr(backend, "_on_triton", lambda tensors: tensors == ["factor"])
+    operation = backend.dispatched(reference.orthonormalise, of=lambda factors, *_: factors)
+    operation(["factor"], "householder")  # type: ignore[list-item]
+    assert seen == ["edgc.core.ops.orthonormalise.triton", (["factor"], "householder")]
 
 
 def test_a_cluster_of_cpus_refuses_triton_before_anything_starts() -> None:

@@ -1,9 +1,7 @@
-"""The three matrix products of a PowerSGD step in Triton, each in one pass over M for all matrices of a bucket.
+"""The last product of a PowerSGD step in Triton, for all matrices of a bucket in one launch.
 
-For fp32 and r ≪ m, n: encode reads G and E and writes M; project reads M; decode reads M and writes E and G. That is
-7·4·m·n bytes, and no temporary of the size of a matrix. `tests/ops/test_traffic.py` counts them.
-
-Where a launch of encode or project would have few programs, the side that they sum over is split among more of them.
+It reads M once and writes E and G: for fp32 3·4·m·n bytes, without a temporary of the size of a matrix
+(`tests/ops/test_traffic.py` counts them). The other two products are torch's, which a kernel did not beat on an H200.
 """
 
 from __future__ import annotations
@@ -17,125 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
-from edgc.core.ops.lowrank import reference
 from edgc.core.ops.noise.reference import int32
 from edgc.core.ops.noise.triton import bits, round_bf16
-from edgc.core.ops.split_sums import triton as split_sums
 
-#: Columns of the factors that a program keeps in registers; a higher rank takes further launches, or a loop.
-WIDEST = 128
-
-#: Of `encode`, `project` and `decode`, by padded rank: tile of M (rows, columns), warps, stages of the pipeline.
-#: Chosen so that nothing spills on any target (tests/compiled).
-ENCODE = {16: (64, 64, 4, 2), 32: (64, 32, 4, 2), 64: (64, 32, 8, 2), 128: (32, 32, 8, 2)}
-PROJECT = {16: (64, 64, 4, 2), 32: (64, 64, 4, 2), 64: (32, 64, 8, 2), 128: (32, 64, 8, 2)}
+#: By padded rank: tile of M (rows, columns), warps, stages of the pipeline. Chosen so that nothing spills on any target
+#: (tests/compiled).
 DECODE = {16: (64, 64, 4, 1), 32: (64, 64, 4, 1)}
 #: Above, so many columns of the factors at a time. In three stages they are loaded asynchronously. At rank 64 a
 #: multiprocessor of sm_80 then holds three programs; with all columns at once the registers are enough for one.
 DEEP, DEEP_STAGES = 32, 3
-
-
-@triton.jit
-def encode_kernel(
-    table,
-    tiles,
-    parts,  # of P, by all pieces of the columns but the first
-    GRAD: tl.constexpr,
-    ERROR: tl.constexpr,  # precision of E, or None
-    IN_ERROR: tl.constexpr,  # M is written over E, else over G
-    RANK: tl.constexpr,
-    VECTOR: tl.constexpr,  # elements of M that its columns and addresses are a multiple of
-    ALIGN: tl.constexpr,  # bytes that they are
-    NARROW: tl.constexpr,  # as VECTOR, of the factors
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """P ← (G + E) Q for a tile of rows and a piece of the columns; G + E is written on the way."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 11
-    tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
-    pieces = tl.load(row + 8).to(tl.int32)
-    length = tl.multiple_of(tl.load(row + 9).to(tl.int32), BLOCK_N)
-    first, piece = tile // pieces * BLOCK_M, tile % pieces
-    grad = tl.multiple_of(tl.load(row).to(tl.pointer_type(GRAD)), ALIGN)
-    q = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
-    p = tl.multiple_of(tl.load(row + 3).to(tl.pointer_type(tl.float32)), 4 * NARROW)
-    m = tl.load(row + 4).to(tl.int32)
-    n = tl.multiple_of(tl.load(row + 5).to(tl.int32), VECTOR)
-    stride = tl.multiple_of(tl.load(row + 6).to(tl.int32), NARROW)
-    width = tl.multiple_of(tl.load(row + 7).to(tl.int32), NARROW)
-    rows = first + tl.arange(0, BLOCK_M)
-    ranks = tl.arange(0, RANK)
-    if ERROR is not None:
-        error = tl.multiple_of(tl.load(row + 1).to(tl.pointer_type(ERROR)), ALIGN)
-    p_tile = tl.zeros((BLOCK_M, RANK), tl.float32)
-    for begin in range(piece * length, tl.minimum((piece + 1) * length, n), BLOCK_N):
-        columns = begin + tl.arange(0, BLOCK_N)
-        at = rows[:, None].to(tl.int64) * n + columns[None, :]
-        inside = (rows[:, None] < m) & (columns[None, :] < n)
-        whole = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        if ERROR is not None:
-            whole += tl.load(error + at, mask=inside, other=0.0).to(tl.float32)
-            if IN_ERROR:
-                tl.store(error + at, whole, mask=inside)
-            else:
-                tl.store(grad + at, whole.to(GRAD), mask=inside)
-                whole = whole.to(GRAD).to(tl.float32)
-        q_at = columns[:, None] * stride + ranks[None, :]
-        q_tile = tl.load(q + q_at, mask=(columns[:, None] < n) & (ranks[None, :] < width), other=0.0)
-        p_tile = tl.dot(whole, q_tile, p_tile, input_precision=PRECISION)
-    inside = (rows[:, None] < m) & (ranks[None, :] < width)
-    if piece == 0:
-        tl.store(p + rows[:, None].to(tl.int64) * stride + ranks[None, :], p_tile, mask=inside)
-    else:
-        part = tl.multiple_of(parts + tl.load(row + 10) + (piece - 1).to(tl.int64) * m * width, 4 * NARROW)
-        tl.store(part + rows[:, None].to(tl.int64) * width + ranks[None, :], p_tile, mask=inside)
-
-
-@triton.jit
-def project_kernel(
-    table,
-    tiles,
-    parts,  # of Q, by all pieces of the rows but the first
-    WHOLE: tl.constexpr,
-    RANK: tl.constexpr,
-    VECTOR: tl.constexpr,  # elements of M that its columns and addresses are a multiple of
-    ALIGN: tl.constexpr,  # bytes that they are
-    NARROW: tl.constexpr,  # as VECTOR, of the factors
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """Q ← Mᵀ P̂ for a tile of columns and a piece of the rows of M."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 10
-    tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
-    pieces = tl.load(row + 7).to(tl.int32)
-    length = tl.multiple_of(tl.load(row + 8).to(tl.int32), BLOCK_M)
-    first, piece = tile // pieces * BLOCK_N, tile % pieces
-    whole = tl.multiple_of(tl.load(row).to(tl.pointer_type(WHOLE)), ALIGN)
-    p = tl.multiple_of(tl.load(row + 1).to(tl.pointer_type(tl.float32)), 4 * NARROW)
-    q = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
-    m = tl.load(row + 3).to(tl.int32)
-    n = tl.multiple_of(tl.load(row + 4).to(tl.int32), VECTOR)
-    stride = tl.multiple_of(tl.load(row + 5).to(tl.int32), NARROW)
-    width = tl.multiple_of(tl.load(row + 6).to(tl.int32), NARROW)
-    columns = first + tl.arange(0, BLOCK_N)
-    ranks = tl.arange(0, RANK)
-    q_tile = tl.zeros((BLOCK_N, RANK), tl.float32)
-    for begin in range(piece * length, tl.minimum((piece + 1) * length, m), BLOCK_M):
-        rows = begin + tl.arange(0, BLOCK_M)
-        at = rows[:, None].to(tl.int64) * n + columns[None, :]
-        inside = (rows[:, None] < m) & (columns[None, :] < n)
-        block = tl.load(whole + at, mask=inside, other=0.0).to(tl.float32)
-        p_at = rows[:, None].to(tl.int64) * stride + ranks[None, :]
-        p_tile = tl.load(p + p_at, mask=(rows[:, None] < m) & (ranks[None, :] < width), other=0.0)
-        q_tile = tl.dot(tl.trans(block), p_tile, q_tile, input_precision=PRECISION)
-    inside = (columns[:, None] < n) & (ranks[None, :] < width)
-    if piece == 0:
-        tl.store(q + columns[:, None] * stride + ranks[None, :], q_tile, mask=inside)
-    else:
-        part = tl.multiple_of(parts + tl.load(row + 9) + (piece - 1).to(tl.int64) * n * width, 4 * NARROW)
-        tl.store(part + columns[:, None] * width + ranks[None, :], q_tile, mask=inside)
 
 
 @triton.jit(do_not_specialize=["seed"])
@@ -206,28 +94,6 @@ def decode_kernel(
     tl.store(grad + at, sent, mask=inside)
 
 
-def encode(
-    grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
-) -> list[Tensor]:
-    """As `reference.encode`."""
-    straight, turned = _apart(grads)
-    found = dict(zip(straight, _encode(*_of(straight, grads, errors, factors, outs)), strict=True)) if straight else {}
-    for i in turned:
-        found[i] = reference.add(grads[i], errors[i], factors[i].dtype)
-    if turned:
-        _project([found[i].mT for i in turned], *_of(turned, factors, outs))
-    return [found[i] for i in range(len(grads))]
-
-
-def project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-    """As `reference.project`."""
-    straight, turned = _apart(wholes)
-    if straight:
-        _project(*_of(straight, wholes, bases, outs))
-    if turned:
-        _encode([wholes[i].mT for i in turned], [None] * len(turned), *_of(turned, bases, outs))
-
-
 def decode(
     bases: Sequence[Tensor],
     factors: Sequence[Tensor],
@@ -257,67 +123,6 @@ def _apart(matrices: Sequence[Tensor]) -> tuple[list[int], list[int]]:
 
 def _of(indices: Sequence[int], *lists: Sequence[Any]) -> list[list[Any]]:
     return [[own[i] for i in indices] for own in lists]
-
-
-def _encode(
-    grads: Sequence[Tensor], errors: Sequence[Tensor | None], factors: Sequence[Tensor], outs: Sequence[Tensor]
-) -> list[Tensor]:
-    """Of matrices that lie row by row. Above rank `WIDEST` further columns are further launches, which read M again."""
-    in_error = errors[0] is not None and errors[0].dtype == factors[0].dtype
-    wholes = [error if in_error else grad for grad, error in zip(grads, errors, strict=True)]
-    for indices, begin, rank in _column_blocks(factors):
-        block_m, block_n, warps, stages = ENCODE[rank]
-        first = begin == 0
-        sources = grads if first else wholes
-        work = _Split(outs, indices, begin, rank, [grads[i].shape[1] for i in indices], block_m, block_n)
-        rows = []
-        for i, piece in zip(indices, work.pieces, strict=True):
-            (m, n), full = grads[i].shape, factors[i].shape[1]
-            ends = (launch.address(factors[i], begin), launch.address(outs[i], begin))
-            sizes = (m, n, full, min(full - begin, rank))
-            rows.append((launch.address(sources[i]), launch.address(errors[i]), *ends, *sizes, *piece))
-        encode_kernel[(sum(work.counts),)](
-            launch.table(rows, grads[0].device),
-            launch.tiles(work.counts, grads[0].device),
-            work.parts,
-            GRAD=launch.TYPES[sources[0].dtype],
-            ERROR=None if errors[0] is None or not first else launch.TYPES[errors[0].dtype],
-            IN_ERROR=in_error,
-            RANK=rank,
-            **_widths([*grads, *errors], [*factors, *outs]),
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-            PRECISION=launch.precision(),
-            num_warps=warps,
-            num_stages=stages,
-        )
-        work.add()
-    return wholes
-
-
-def _project(wholes: Sequence[Tensor], bases: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-    for indices, begin, rank in _column_blocks(bases):
-        block_m, block_n, warps, stages = PROJECT[rank]
-        work = _Split(outs, indices, begin, rank, [wholes[i].shape[0] for i in indices], block_n, block_m)
-        rows = []
-        for i, piece in zip(indices, work.pieces, strict=True):
-            (m, n), full = wholes[i].shape, bases[i].shape[1]
-            ends = (launch.address(bases[i], begin), launch.address(outs[i], begin))
-            rows.append((launch.address(wholes[i]), *ends, m, n, full, min(full - begin, rank), *piece))
-        project_kernel[(sum(work.counts),)](
-            launch.table(rows, wholes[0].device),
-            launch.tiles(work.counts, wholes[0].device),
-            work.parts,
-            WHOLE=launch.TYPES[wholes[0].dtype],
-            RANK=rank,
-            **_widths(wholes, [*bases, *outs]),
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-            PRECISION=launch.precision(),
-            num_warps=warps,
-            num_stages=stages,
-        )
-        work.add()
 
 
 def _decode(
@@ -365,42 +170,6 @@ def _decode(
             num_warps=warps,
             num_stages=stages,
         )
-
-
-class _Split:
-    """Programs of a launch of encode or project: which tile and piece each does, and the sums of the pieces."""
-
-    def __init__(
-        self,
-        outs: Sequence[Tensor],
-        indices: Sequence[int],
-        begin: int,
-        rank: int,
-        lengths: Sequence[int],  # of the sides that are summed over
-        tile: int,  # rows of an output that a program computes
-        block: int,  # of the other side, at a time
-    ) -> None:
-        shapes = [(len(outs[i]), min(outs[i].shape[1] - begin, rank)) for i in indices]
-        self._outs = [
-            (launch.address(outs[i], begin), *shape, outs[i].shape[1]) for i, shape in zip(indices, shapes, strict=True)
-        ]
-        tiles, sizes = [triton.cdiv(height, tile) for height, _ in shapes], [height * width for height, width in shapes]
-        self.pieces = split_sums.split(tiles, lengths, sizes, rank, block)
-        self.counts = [each * piece.count for each, piece in zip(tiles, self.pieces, strict=True)]
-        self.parts = split_sums.parts(self.pieces, sizes, outs[0].device)
-
-    def add(self) -> None:
-        """When all pieces are launched."""
-        split_sums.add(self._outs, self.pieces, self.parts)
-
-
-def _column_blocks(factors: Sequence[Tensor]) -> list[tuple[list[int], int, int]]:
-    """One launch each: which matrices, the first column of their factors, and how many columns (padded)."""
-    launches: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for i, factor in enumerate(factors):
-        for begin in range(0, factor.shape[1], WIDEST):
-            launches[begin, launch.padded(min(factor.shape[1] - begin, WIDEST))].append(i)
-    return [(indices, begin, rank) for (begin, rank), indices in sorted(launches.items())]
 
 
 def _widths(wide: Sequence[Tensor | None], narrow: Sequence[Tensor]) -> dict[str, int]:
