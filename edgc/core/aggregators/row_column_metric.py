@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from edgc.core.aggregators.aggregator import StateByName, compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 
-DECAY = 0.98  #: of the mean squares from step to step
+EVERY = 8  #: exchanges from one look at averages to the next: mean squares change slowly
+DECAY = 0.85  #: of the mean squares from look to look
 DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never had a gradient are not blown up
 
 
@@ -18,21 +19,37 @@ class RowColumnMetric(StateByName):
     They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._sides: dict[str, tuple[Tensor, Tensor]] = {}  # weights, until mean squares change
+
+    def clear(self) -> None:
+        super().clear()
+        self._sides.clear()
+
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """All a (m×1) and all c (n×1) of matrices (m×n): the factors are of diag(a) M diag(c).
 
         Ones until the matrix was averaged.
         """
-        rows, columns = [*grads], [*grads]  # to be replaced
-        for (shape,), indices in _by_shape(grads).items():
-            kept = torch.stack([self._kept(names[i], sum(shape), grads[i]) for i in indices])
-            for found, side in zip((rows, columns), kept.split(shape, 1), strict=True):
-                for i, weight in zip(indices, _weight(side)[:, :, None].unbind(), strict=True):
-                    found[i] = weight
-        return rows, columns
+        new = [i for i, name in enumerate(names) if not self._weighs(name, grads[i])]
+        for ((m, n),), places in _by_shape([grads[i] for i in new]).items():
+            indices = [new[place] for place in places]
+            kept = torch.stack([self._kept(names[i], m + n, grads[i]) for i in indices])
+            sides = (_weight(side)[:, :, None].unbind() for side in kept.split((m, n), 1))
+            self._sides |= zip([names[i] for i in indices], zip(*sides, strict=True), strict=True)
+        return [self._sides[name][0] for name in names], [self._sides[name][1] for name in names]
+
+    def _weighs(self, name: str, grad: Tensor) -> bool:
+        """Whether the weights at hand are of such a matrix."""
+        row, column = self._sides.get(name, (grad, grad))
+        here = row.device == grad.device and row.dtype == compute_dtype(grad)
+        return here and (len(row), len(column)) == grad.shape and row is not grad
 
     def see(self, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
-        """Take in averages L Rᵀ (m×r, n×r). One that is not finite changes nothing."""
+        """Take in averages L Rᵀ (m×r, n×r), every `EVERY` exchanges. One that is not finite changes nothing."""
+        for name in names:
+            self._sides.pop(name, None)
         for indices in _by_shape(lefts, rights).values():
             left_bmr, right_bnr = (torch.stack([each[i] for i in indices]) for each in (lefts, rights))
             rows = ((left_bmr @ (right_bnr.mT @ right_bnr)) * left_bmr).sum(2) / right_bnr.shape[1]
