@@ -336,7 +336,7 @@ def search(
     publish: Annotated[bool, typer.Option("--publish", help="Then copy all trials to results/published")] = False,
     results: Results = Path("results"),
 ) -> None:
-    """Try settings of a method for little loss at few bytes; started again, it goes on."""
+    """Try settings of a method for the least loss within a number of bytes; started again, it goes on."""
     from edgc.tools import search as searches
 
     typer.echo(searches.run(name, cores, results))

@@ -1,4 +1,4 @@
-"""`edgc search`: settings of a method with the least loss at every number of bytes, tried by optuna's sampler.
+"""`edgc search`: settings of a method with the least loss within a number of bytes, tried by optuna's sampler.
 
 A trial is a run of an experiment with a few settings changed. All are kept, whatever came of them: what is chosen here
 is confirmed by an experiment on seeds and sizes that no trial saw.
@@ -34,7 +34,8 @@ from edgc.suite.training.data.corpus_files import corpus_id
 from edgc.suite.training.launch import launch
 
 TRIALS = "trials.parquet"  #: in a search's folder: a row a trial
-REFUSED = 10  #: trials whose settings exclude each other, as many times those that are wanted, end a search
+ASKED = 10  #: trials, as many times those that are wanted, end a search: settings exclude each other, or all were tried
+BEST = 10  #: trials that are shown in words
 ENDED = (TrialState.COMPLETE, TrialState.FAIL)  #: states of trials that were run
 
 
@@ -48,6 +49,7 @@ class Search(Named):
     experiment: str = Field(description="File in configs/experiments: its first seed's run of `method` is changed")
     method: str = Field(description="One of its methods")
     trials: PositiveInt = Field(description="Runs; of equal settings there is one")
+    share: float = Field(gt=0, description="Bytes that may be sent, of dense fp32's: any run within goes before one beyond")
     seed: int = Field(1, description="Of the sampler")
     space: dict[str, tuple[Any, ...]] = Field(
         description="By path in a run's settings, such as method.policy.rank or training.lr: values that are tried, "
@@ -98,9 +100,7 @@ def run(name: str, cores: int, results: Path) -> Path:
         subprocess.run(prepare, check=True)
     storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
     sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=search.trials // 4)
-    study = optuna.create_study(
-        storage=storage, study_name=name, sampler=sampler, directions=["minimize", "minimize"], load_if_exists=True
-    )
+    study = optuna.create_study(storage=storage, study_name=name, sampler=sampler, load_if_exists=True)
     with files.only_process(folder / "lock", f"another process works on search {name}; wait for it or stop it"):
         for left in study.get_trials(states=[TrialState.RUNNING]):  # by an earlier start: its run goes on
             study.tell(left.number, state=TrialState.PRUNED)
@@ -108,8 +108,11 @@ def run(name: str, cores: int, results: Path) -> Path:
         with ThreadPoolExecutor(cores) as pool:
             running: set[Any] = set()
             while running or ended_of(study) < search.trials:
-                if len(study.get_trials(states=[TrialState.PRUNED])) > REFUSED * search.trials:
-                    raise UserError(f"search {name}: nearly all settings exclude each other; see {folder / TRIALS}")
+                if len(study.get_trials(deepcopy=False)) > ASKED * search.trials:
+                    raise UserError(
+                        f"search {name}: {ended_of(study)} of {search.trials} trials were run, and nearly all other "
+                        f"settings exclude each other or were tried; see {folder / TRIALS}"
+                    )
                 while len(running) < min(cores, search.trials - ended_of(study)):
                     running.add(pool.submit(_try, study, study.ask(), search, base, folder, corpus))
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -120,13 +123,13 @@ def run(name: str, cores: int, results: Path) -> Path:
 
 
 def ended_of(study: optuna.Study) -> int:
-    """How many of its trials were run."""
-    return len(study.get_trials(deepcopy=False, states=ENDED))
+    """How many runs it made: equal settings are one."""
+    return len({trial.user_attrs["run_id"] for trial in study.get_trials(deepcopy=False, states=ENDED)})
 
 
 def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folder: Path, corpus: Path) -> None:
-    """Train with what the sampler suggests, and tell it loss and bytes."""
-    values = {path: values[trial.suggest_int(path, 0, len(values) - 1)] for path, values in search.space.items()}
+    """Train with what the sampler suggests, and tell it the loss, and by how much bytes are beyond the share."""
+    values = {path: values[_suggested(trial, path, values)] for path, values in search.space.items()}
     trial.set_user_attr("settings", values)
     try:
         spec = search.spec(base, values)
@@ -148,7 +151,17 @@ def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folde
     steps = files.read_jsonl(out / "steps.jsonl")
     sent, dense = (sum(step[of] for step in steps) for of in ("wire_bytes", "dense_bytes"))
     ranks = spec.parallel.data
-    study.tell(trial, [status["validation_loss"], sent / (dense * 2 * (ranks - 1) / ranks)])
+    share = sent / (dense * 2 * (ranks - 1) / ranks)
+    trial.set_user_attr("bytes", share)
+    trial.set_constraint("bytes", share - search.share)
+    study.tell(trial, status["validation_loss"])
+
+
+def _suggested(trial: Trial, path: str, values: Sequence[Any]) -> int:
+    """The place of the value to try; numbers are near to each other in their order."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return trial.suggest_int(path, 0, len(values) - 1)
+    return int(trial.suggest_categorical(path, [*map(str, range(len(values)))]))
 
 
 def _train(spec: Path, out: Path, corpus: Path) -> None:
@@ -164,26 +177,27 @@ def write(study: optuna.Study, path: Path) -> None:
 
 
 def _row(trial: FrozenTrial) -> dict[str, Any]:
-    loss, share = trial.values or (None, None)
-    known = {key: trial.user_attrs.get(key) for key in ("run_id", "message")}
+    known = {key: trial.user_attrs.get(key) for key in ("bytes", "run_id", "message")}
     if trial.state == TrialState.PRUNED and known["run_id"]:
         known["message"] = "stopped, and tried again"
     settings = {path: str(value) for path, value in trial.user_attrs.get("settings", {}).items()}
-    return {"trial": trial.number, "state": trial.state.name.lower(), "loss": loss, "bytes": share} | known | settings
+    return {"trial": trial.number, "state": trial.state.name.lower(), "loss": trial.value} | known | settings
 
 
 def publish(name: str, results: Path) -> Path:
-    """Replace `results/published/<name>/` by all trials, those that no other beats, and the runs' manifests.
+    """Replace `results/published/<name>/` by all trials, the best of them in words, and the runs' manifests.
 
     Raises `UserError` if trials are missing, or a run was made from code that is in no commit.
     """
     search, base = load_search(name)
     folder, target = results / "searches" / name, results / "published" / name
-    trials = pd.read_parquet(folder / TRIALS) if (folder / TRIALS).is_file() else pd.DataFrame(columns=["state"])
-    run = trials[trials["state"].isin([state.name.lower() for state in ENDED])]
-    if len(run) < search.trials:
-        raise UserError(f"search {name}: {len(run)} of {search.trials} trials were run; run `edgc search {name}` first")
-    runs = [folder / "runs" / run_id for run_id in sorted({*run["run_id"]})]
+    trials = pd.read_parquet(folder / TRIALS) if (folder / TRIALS).is_file() else pd.DataFrame(columns=["state", "run_id"])
+    run_ids = sorted({*trials.loc[trials["state"].isin([state.name.lower() for state in ENDED]), "run_id"]})
+    if len(run_ids) < search.trials:
+        raise UserError(
+            f"search {name}: {len(run_ids)} of {search.trials} trials were run; run `edgc search {name}` first"
+        )
+    runs = [folder / "runs" / run_id for run_id in run_ids]
     for each in runs:
         check(each)
     partial = target.with_name(f".partial-{name}")
@@ -197,26 +211,26 @@ def publish(name: str, results: Path) -> Path:
 
 
 def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
-    """How many were tried, of what, and the front: those than which no other has both less loss and fewer bytes."""
-    done = trials[trials["state"] == "complete"].sort_values(["bytes", "loss"])
-    front = done[done["loss"] < done["loss"].cummin().shift(fill_value=float("inf"))]
-    failed = (trials["state"] == "fail").sum()
+    """How many were tried, of what, and the best of those within the share."""
+    done = trials[trials["state"] == "complete"].drop_duplicates("run_id")
+    within = done[done["bytes"] <= search.share].sort_values("loss")
+    best, failed = within[:BEST], trials.loc[trials["state"] == "fail", "run_id"].nunique()
     refused = ((trials["state"] == "pruned") & trials["run_id"].isna()).sum()  # others were stopped, and tried again
     regime = regime_of(base)
     shown = pd.DataFrame(
-        {"Trial": front["trial"], "Bytes (%)": (100 * front["bytes"]).map(cell), "Loss (nats)": front["loss"].map(loss)}
-        | {path.partition(".")[2]: front[path] for path in search.space}
+        {"Trial": best["trial"], "Bytes (%)": (100 * best["bytes"]).map(cell), "Loss (nats)": best["loss"].map(loss)}
+        | {path.partition(".")[2]: best[path] for path in search.space}
     )
     return f"""# {search.title}
 
 - {len(done) + failed} trials were run, {failed} of them did not end well. {refused} more were refused: their settings
-  exclude each other.
+  exclude each other. {len(within)} send at most {100 * search.share:.3g} % of dense fp32's bytes.
 - Each is a run of method {search.method} in experiment {search.experiment} with other settings: {base.model.name},
   {regime.tokens_a_parameter:.2g} tokens a parameter, {base.training.iterations} steps, seed {base.seed}.
 - What is chosen here is confirmed on other seeds by other experiments.
 
 {markdown(shown)}
-- **Shown**: trials than which no other has both less loss and fewer bytes; all are in `{TRIALS}`.
+- **Shown**: the {BEST} of these with the least loss; all trials are in `{TRIALS}`.
 - **Bytes**: of gradients on the wire, in percent of dense fp32's in a ring.
 - **Loss**: final, of validation.
 """

@@ -18,7 +18,8 @@ name: small
 title: Small
 experiment: ladder
 method: powersgd_8_4
-trials: 8
+trials: 7
+share: 0.1
 space:
   method.policy.rank: [4, 8, 16]
   method.aggregator.rotation: [false, true]
@@ -50,7 +51,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_trials_are_kept_with_what_came_of_them(place: Path) -> None:
     found = pd.read_parquet(search.run("small", 2, place / "results"))
     done, refused = (found[found["state"] == state] for state in ("complete", "pruned"))
-    assert len(found[found["state"].isin(("complete", "fail"))]) == 8
+    assert found.loc[found["state"].isin(("complete", "fail")), "run_id"].nunique() == 7
     ranks = done["method.policy.rank"].astype(int)
     assert done["loss"].tolist() == pytest.approx([5 - rank / 100 for rank in ranks])
     assert done["bytes"].tolist() == pytest.approx([rank / 100 for rank in ranks]), "1.5 times dense bytes are sent"
@@ -60,8 +61,8 @@ def test_all_trials_are_kept_with_what_came_of_them(place: Path) -> None:
     assert len(again) == len(found), "there are enough"
 
 
-def test_published_are_all_trials_and_those_that_none_beats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="search small: 0 of 8 trials were run"):
+def test_published_are_all_trials_and_the_best_within_the_share(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="search small: 0 of 7 trials were run"):
         search.publish("small", place / "results")
     trials = pd.read_parquet(search.run("small", 2, place / "results"))
     with pytest.raises(UserError, match=r"no spec\.json, manifest\.json"):
@@ -74,10 +75,13 @@ def test_published_are_all_trials_and_those_that_none_beats(place: Path, monkeyp
     assert {run.name for run in checked} == {*ran["run_id"]}
     assert len(pd.read_parquet(target / "trials.parquet")) == len(trials)
     said = (target / "trials.md").read_text()
-    failed, refused = ((trials["state"] == state).sum() for state in ("fail", "pruned"))
-    assert f"8 trials were run, {failed} of them did not end well. {refused} more were refused" in said
+    failed, refused = (trials.loc[trials["state"] == state] for state in ("fail", "pruned"))
+    told = f"7 trials were run, {failed['run_id'].nunique()} of them did not end well. {len(refused)} more were refused"
+    assert told in said
+    within = trials[(trials["state"] == "complete") & (trials["bytes"] <= 0.1)].drop_duplicates("run_id")
     rows = [line.split(" | ")[1:3] for line in said.splitlines() if line[:1] == "|"]
-    assert rows[2:] == [["8.00", "4.9200"], ["16.0", "4.8400"]], "one of those that are equal"
+    assert rows[2:] == [["8.00", "4.9200"]] * len(within), "others send 16 %"
+    assert len(within) > 0
 
 
 def test_a_trial_that_was_stopped_is_tried_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
