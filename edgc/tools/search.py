@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,7 +49,9 @@ class Search(Named):
     experiment: str = Field(description="File in configs/experiments: its first seed's run of `method` is changed")
     method: str = Field(description="One of its methods")
     trials: PositiveInt = Field(description="Runs; of equal settings there is one")
-    share: float = Field(gt=0, description="Bytes that may be sent, of dense fp32's: any run within goes before one beyond")
+    share: float = Field(
+        gt=0, description="Bytes that may be sent, of dense fp32's: any run within goes before one beyond"
+    )
     seed: int = Field(1, description="Of the sampler")
     space: dict[str, tuple[Any, ...]] = Field(
         description="By path in a run's settings, such as method.policy.rank or training.lr: values that are tried, "
@@ -191,7 +193,8 @@ def publish(name: str, results: Path) -> Path:
     """
     search, base = load_search(name)
     folder, target = results / "searches" / name, results / "published" / name
-    trials = pd.read_parquet(folder / TRIALS) if (folder / TRIALS).is_file() else pd.DataFrame(columns=["state", "run_id"])
+    there = (folder / TRIALS).is_file()
+    trials = pd.read_parquet(folder / TRIALS) if there else pd.DataFrame(columns=["state", "run_id"])
     run_ids = sorted({*trials.loc[trials["state"].isin([state.name.lower() for state in ENDED]), "run_id"]})
     if len(run_ids) < search.trials:
         raise UserError(
