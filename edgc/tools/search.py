@@ -187,12 +187,12 @@ def _row(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def publish(name: str, results: Path) -> Path:
-    """Replace `results/published/<name>/` by all trials, the best of them in words, and the runs' manifests.
+    """Replace `results/published/searches/<name>/` by all trials, the best of them in words, and the runs' manifests.
 
     Raises `UserError` if trials are missing, or a run was made from code that is in no commit.
     """
     search, base = load_search(name)
-    folder, target = results / "searches" / name, results / "published" / name
+    folder, target = results / "searches" / name, results / "published" / "searches" / name
     there = (folder / TRIALS).is_file()
     trials = pd.read_parquet(folder / TRIALS) if there else pd.DataFrame(columns=["state", "run_id"])
     run_ids = sorted({*trials.loc[trials["state"].isin([state.name.lower() for state in ENDED]), "run_id"]})
