@@ -21,7 +21,7 @@ from edgc.core.aggregators.aggregator import (
 from edgc.core.aggregators.factor_means import BESIDE, FactorMean, FactorWire
 from edgc.core.aggregators.ranked import FactorBucket, Ranked, RankedSettings
 from edgc.core.aggregators.right_factors import WarmFactors, singular_values
-from edgc.core.aggregators.row_column_metric import EVERY, RowColumnMetric, weigh, weighted
+from edgc.core.aggregators.row_column_metric import RowColumnMetric, weigh, weighted
 from edgc.core.aggregators.shots import padded
 from edgc.core.aggregators.workload import Shape, Workload, elements, matmuls, memory_passes, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
@@ -196,8 +196,8 @@ class LowRank(Ranked):
         seed, *streams = map(_crc, (f"{self.seed}/{step}", *names))
         own = (bases, told) if told else None
         decode(bases, rights, wholes, grads, errors, seed, streams, own)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
-        if self._metric is not None and step % EVERY == 0:
-            self._metric.see(names, bases, rights)
+        if self._metric is not None:
+            self._metric.see(step, names, bases, rights)
         if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from edgc.core.aggregators.aggregator import StateByName, compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 
-EVERY = 8  #: exchanges from one look at averages to the next: mean squares change slowly
+EVERY = 8  #: exchanges from one look at the averages to the next: mean squares change slowly
 DECAY = 0.85  #: of the mean squares from look to look
 DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never had a gradient are not blown up
 
@@ -16,41 +16,45 @@ DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never h
 class RowColumnMetric(StateByName):
     """Mean squares of rows and columns (m+n,) of a matrix: Adafactor's second moments (arXiv 1804.04235).
 
-    They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see.
+    They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see. The
+    weights that follow from them are kept, too, but are no state.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._sides: dict[str, tuple[Tensor, Tensor]] = {}  # weights, until mean squares change
-
-    def clear(self) -> None:
-        super().clear()
-        self._sides.clear()
+        self._weights: dict[str, tuple[Tensor | None, Tensor, Tensor]] = {}  # of these mean squares: a, c
 
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """All a (m×1) and all c (n×1) of matrices (m×n): the factors are of diag(a) M diag(c).
 
-        Ones until the matrix was averaged.
+        Equal until the matrix was averaged.
         """
-        new = [i for i, name in enumerate(names) if not self._weighs(name, grads[i])]
+        new = [i for i, name in enumerate(names) if not self._hold(name, grads[i])]
         for ((m, n),), places in _by_shape([grads[i] for i in new]).items():
             indices = [new[place] for place in places]
             kept = torch.stack([self._kept(names[i], m + n, grads[i]) for i in indices])
-            sides = (_weight(side)[:, :, None].unbind() for side in kept.split((m, n), 1))
-            self._sides |= zip([names[i] for i in indices], zip(*sides, strict=True), strict=True)
-        return [self._sides[name][0] for name in names], [self._sides[name][1] for name in names]
+            rows, columns = (_weight(side)[:, :, None].unbind() for side in kept.split((m, n), 1))
+            for i, row, column in zip(indices, rows, columns, strict=True):
+                self._weights[names[i]] = self.get(names[i]), row, column
+        found = [self._weights[name] for name in names]
+        return [row for _, row, _ in found], [column for _, _, column in found]
 
-    def _weighs(self, name: str, grad: Tensor) -> bool:
-        """Whether the weights at hand are of such a matrix."""
-        row, column = self._sides.get(name, (grad, grad))
+    def _hold(self, name: str, grad: Tensor) -> bool:
+        """Whether the weights of a matrix still follow from its mean squares, and are where its gradient is."""
+        if name not in self._weights:
+            return False
+        squares, row, column = self._weights[name]
         here = row.device == grad.device and row.dtype == compute_dtype(grad)
-        return here and (len(row), len(column)) == grad.shape and row is not grad
+        return here and squares is self.get(name) and (len(row), len(column)) == grad.shape
 
-    def see(self, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
-        """Take in averages L Rᵀ (m×r, n×r), every `EVERY` exchanges. One that is not finite changes nothing."""
-        for name in names:
-            self._sides.pop(name, None)
-        for indices in _by_shape(lefts, rights).values():
+    def see(self, step: int, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
+        """Take in averages L Rᵀ (m×r, n×r) of exchange `step`: a matrix's first, then all of every `EVERY`th exchange.
+
+        One that is not finite changes nothing.
+        """
+        due = [i for i, name in enumerate(names) if step % EVERY == 0 or name not in self]
+        for places in _by_shape([lefts[i] for i in due], [rights[i] for i in due]).values():
+            indices = [due[place] for place in places]
             left_bmr, right_bnr = (torch.stack([each[i] for i in indices]) for each in (lefts, rights))
             rows = ((left_bmr @ (right_bnr.mT @ right_bnr)) * left_bmr).sum(2) / right_bnr.shape[1]
             columns = ((right_bnr @ (left_bmr.mT @ left_bmr)) * right_bnr).sum(2) / left_bmr.shape[1]
@@ -88,7 +92,7 @@ def weigh(factors: Sequence[Tensor], sides: Sequence[Tensor], back: bool = False
 
 
 def _weight(squares: Tensor) -> Tensor:
-    """Of rows of mean squares (b×n), whose scale does not matter; ones where all of a row are 0."""
+    """Of rows of mean squares (b×n), whose scale does not matter; equal where all of a row are 0."""
     mean = squares.mean(1, keepdim=True)
     shares = torch.where(mean > 0, squares / mean, 1.0)
     return (shares + DAMPING).rsqrt()
