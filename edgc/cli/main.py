@@ -333,7 +333,9 @@ def gpu_queue(
 def search(
     name: Annotated[str, typer.Argument(help="Name of a search in configs/searches")],
     cores: Annotated[int, typer.Option(min=1, help="Runs at once")] = 1,
-    publish: Annotated[bool, typer.Option("--publish", help="Then copy all trials to results/published")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Then copy all trials to results/published/searches")
+    ] = False,
     results: Results = Path("results"),
 ) -> None:
     """Try settings of a method for the least loss within a number of bytes; started again, it goes on."""

@@ -34,7 +34,7 @@ from edgc.suite.training.data.corpus_files import corpus_id
 from edgc.suite.training.launch import launch
 
 TRIALS = "trials.parquet"  #: in a search's folder: a row a trial
-ASKED = 10  #: trials, as many times those that are wanted, end a search: settings exclude each other, or all were tried
+ASKED = 10  #: suggestions for each run that is wanted; after these a search gives up
 BEST = 10  #: trials that are shown in words
 ENDED = (TrialState.COMPLETE, TrialState.FAIL)  #: states of trials that were run
 
@@ -49,9 +49,7 @@ class Search(Named):
     experiment: str = Field(description="File in configs/experiments: its first seed's run of `method` is changed")
     method: str = Field(description="One of its methods")
     trials: PositiveInt = Field(description="Runs; of equal settings there is one")
-    share: float = Field(
-        gt=0, description="Bytes that may be sent, of dense fp32's: any run within goes before one beyond"
-    )
+    share: float = Field(gt=0, description="Most bytes, as a share of dense fp32's; whoever sends more comes last")
     seed: int = Field(1, description="Of the sampler")
     space: dict[str, tuple[Any, ...]] = Field(
         description="By path in a run's settings, such as method.policy.rank or training.lr: values that are tried, "
@@ -112,8 +110,9 @@ def run(name: str, cores: int, results: Path) -> Path:
             while running or ended_of(study) < search.trials:
                 if len(study.get_trials(deepcopy=False)) > ASKED * search.trials:
                     raise UserError(
-                        f"search {name}: {ended_of(study)} of {search.trials} trials were run, and nearly all other "
-                        f"settings exclude each other or were tried; see {folder / TRIALS}"
+                        f"search {name}: {ended_of(study)} of {search.trials} trials were run, and nearly all that is "
+                        f"suggested now was run already or excludes itself (see {folder / TRIALS}): lower trials, or "
+                        "give space more values"
                     )
                 while len(running) < min(cores, search.trials - ended_of(study)):
                     running.add(pool.submit(_try, study, study.ask(), search, base, folder, corpus))
@@ -233,7 +232,8 @@ def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
 - What is chosen here is confirmed on other seeds by other experiments.
 
 {markdown(shown)}
-- **Shown**: the {BEST} of these with the least loss; all trials are in `{TRIALS}`.
+- **Shown**: the {BEST} of these with the least loss. All are in `{TRIALS}`, where settings that were suggested again
+  have a row each time.
 - **Bytes**: of gradients on the wire, in percent of dense fp32's in a ring.
 - **Loss**: final, of validation.
 """
