@@ -86,7 +86,7 @@ def test_published_are_all_trials_and_the_best_within_the_share(place: Path, mon
 
 def test_a_search_that_wants_more_than_there_is_ends(place: Path) -> None:
     (place / "configs/searches/small.yaml").write_text(FILE.replace("trials: 7", "trials: 10"))
-    with pytest.raises(UserError, match=r"search small: \d of 10 trials were run, .* lower trials, or give space more values"):
+    with pytest.raises(UserError, match=r"\d of 10 trials were run, .* lower trials, or give space more values"):
         search.run("small", 2, place / "results")
 
 
