@@ -180,12 +180,12 @@ def test_a_cut_run_goes_on_bit_for_bit_while_amounts_change(name: str) -> None:
 
 
 def behind(policy: dict[str, Any]) -> tuple[float, float, float]:
-    """Bytes of exchanges as a share of fp32's, and the norms of both residuals, after 40 of noisy gradients.
+    """Bytes as a share of fp32's and both residuals' mean square norms, over the later 60 of 80 exchanges of noise.
 
     Of an embedding a few of whose rows are large and whose spectrum is flat, and of a matrix of low rank.
     """
     method = Method.model_validate(load(Method, "ramp").model_dump() | {"policy": policy})
-    shapes, steps = {"embedding": (256, 32), "mlp": (128, 32)}, 40
+    shapes, steps, counted = {"embedding": (256, 32), "mlp": (128, 32)}, 80, 60
     drawn = torch.Generator().manual_seed(0)
     embedding = torch.randn(256, 32, generator=drawn) * torch.logspace(1, -1, 256)[:, None]
     mlp = torch.randn(128, 2, generator=drawn) @ torch.randn(2, 32, generator=drawn)
@@ -195,15 +195,18 @@ def behind(policy: dict[str, Any]) -> tuple[float, float, float]:
         aggregator = AGGREGATORS["lowrank"](method.aggregator, seed=1)
         decides = POLICIES[method.policy.name](method.policy, Context(0, 1, steps, shapes))
         exchange = GradientExchange(aggregator, decides, comm, comm, shapes)
+        norms = torch.zeros(2)
         for step in range(steps):
             exchange.begin_round(step)
             own = torch.Generator().manual_seed(2 * step + comm.rank)
             noisy = {n: s + 0.5 * torch.randn(s.shape, generator=own) / s.numel() ** 0.5 for n, s in signals.items()}
             exchange.start([NamedTensor(n, noisy[n]) for n in shapes]).wait()
             exchange.end_round(torch.tensor(0.0))
+            if step >= steps - counted:
+                norms += torch.stack([aggregator.residual(n).square().sum() for n in shapes])  # type: ignore[union-attr]
         sent = comm.ledger.take()["gradient"].payload_bytes / steps / (4 * 32 * (256 + 128))
-        norms = [float(aggregator.residual(n).norm()) for n in shapes]  # type: ignore[union-attr]
-        return sent, norms[0], norms[1]
+        embedding, mlp = (norms / counted).tolist()
+        return sent, embedding, mlp
 
     return run_ranks(2, body)[0]
 
@@ -213,5 +216,6 @@ def test_an_embedding_is_less_behind_than_at_one_rank_for_all_with_as_many_bytes
     sent, embedding, mlp = behind({"name": "ramp", "share": 0.036, "window": 5})
     sent_at_one, embedding_at_one, mlp_at_one = behind({"name": "fixed", "rank": 8})
     assert sent <= sent_at_one
+    # Seen, over six draws of the signals and both of a CPU's ways to multiply: .76 to .87, and .86 to .94 of the whole.
     assert embedding < 0.95 * embedding_at_one
-    assert 2 * embedding**2 + mlp**2 < 0.95 * (2 * embedding_at_one**2 + mlp_at_one**2)  # it has twice the elements
+    assert 2 * embedding + mlp < 0.98 * (2 * embedding_at_one + mlp_at_one)  # it has twice the elements
