@@ -219,3 +219,18 @@ def test_an_embedding_is_less_behind_than_at_one_rank_for_all_with_as_many_bytes
     # Seen, over six draws of the signals and both of a CPU's ways to multiply: .76 to .87, and .86 to .94 of the whole.
     assert embedding < 0.95 * embedding_at_one
     assert 2 * embedding + mlp < 0.98 * (2 * embedding_at_one + mlp_at_one)  # it has twice the elements
+
+
+def test_what_does_not_change_is_not_spent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forecast has thousands of windows. One that was saved and goes on decides as if it had not been."""
+    calls: list[str] = []
+    spend = Ramp._spend
+    monkeypatch.setattr(Ramp, "_spend", lambda self: calls.append("") or spend(self))
+    target = policy(share=0.05)
+    exponents = {"embedding": 0.5, "qkv": 1.0, "mlp": 2.0}
+    settled = observe(target, exponents, windows=200)
+    assert 2 < len(calls) < 100
+    resumed = policy(share=0.05)
+    resumed.load_state_dict(copy.deepcopy(target.state_dict()))
+    changed = {"embedding": 2.0, "qkv": 0.5, "mlp": 0.5}
+    assert observe(resumed, exponents, windows=3) == settled != observe(resumed, changed) == observe(target, changed)

@@ -28,7 +28,7 @@ Nothing is exchanged for it beside the observation, which is equal on all ranks,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
 from math import nan, prod
@@ -103,6 +103,7 @@ class Ramp(Policy):
         self.window = settings.window
         self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
         self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
+        self._settled = False  # spending these curves again would change nothing
 
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""
@@ -136,27 +137,39 @@ class Ramp(Policy):
 
     def observe(self, observation: Observation) -> None:
         """Take in spectra, and choose anew for all matrices that ever had one."""
-        fresh = [name for name in self._shapes if self._measured(name, observation)]
-        if fresh:
-            self._chosen |= self._spend()
+        # Of a forecast's gradients all of a shape are alike, and soon the same from window to window. Identities tell:
+        # what they are of is held until all were looked up.
+        curves, made = dict(self._curves), dict[Hashable, list[float] | None]()
+        for name, shape in self._shapes.items():
+            spectrum, error = observation.spectrum.get(name, ()), observation.relative_error.get(name, nan)
+            known = shape, id(spectrum), error, *self._chosen[name], id(curves.get(name))
+            if known not in made:
+                made[known] = self._measured(name, spectrum, error)
+            if curve := made[known]:
+                self._settled &= curve == curves.get(name)
+                self._curves[name] = curve
+        if any(made.values()) and not self._settled:
+            before, self._chosen = self._chosen, self._chosen | self._spend()
+            self._settled = before == self._chosen
 
-    def _measured(self, name: str, observation: Observation) -> bool:
-        """Take in T of a matrix; whether there was anything that is finite."""
-        squares = np.square(np.asarray(observation.spectrum.get(name, ()), dtype=np.float64))
-        error, (_, *bits) = observation.relative_error.get(name, nan), self._chosen[name]
+    def _measured(self, name: str, spectrum: Sequence[float], error: float) -> list[float] | None:
+        """T of a matrix, smoothed; the last one if it is the same; None: what was measured is not finite."""
+        squares, bits = np.square(np.asarray(spectrum, dtype=np.float64)), self._chosen[name][1:]
         if not (0 <= error < 1 and 0 < squares.sum() < np.inf):
-            return False
+            return None
         kept = prod(1 - rounding(b) for b in bits)
         left = max(0.0, 1 - (1 - error**2) / kept)
         curve = energy_left(squares, left**0.5, self._shapes[name], self._limits(name)[1])
         past, last = self._settings.smoothing, self._curves.get(name)
-        self._curves[name] = (curve if last is None else past * np.array(last) + (1 - past) * curve).tolist()
-        return True
+        smoothed = (curve if last is None else past * np.array(last) + (1 - past) * curve).tolist()
+        return last if smoothed == last else smoothed
 
     def _spend(self) -> dict[str, list[int]]:
         """Amounts of all matrices with a curve; those without keep theirs, and what they cost."""
         s = self._settings
-        hulls = {name: self._hull(name) for name in sorted(self._curves)}
+        alike = {n: (self._shapes[n], id(curve), self._chosen[n][0]) for n, curve in sorted(self._curves.items())}
+        made = {key: self._hull(name) for key, name in {key: name for name, key in alike.items()}.items()}
+        hulls = {name: made[key] for name, key in alike.items()}
         elements = sum(m * n for m, n in self._shapes.values())
         weights = {name: self._shapes[name][0] * self._shapes[name][1] / elements for name in hulls}
         budget = np.inf if s.share is None else 4 * s.share * elements

@@ -322,7 +322,7 @@ class StepModel:
         return Step(
             seconds=total,
             compute=compute,
-            bubble=0.0 if self.sharding.kind == "full" else max(0.0, ends[last] - compute),
+            bubble=0.0 if self.sharding.kind == "full" else round(max(0.0, ends[last] - compute), 12),  # or 1e-16
             encode=timeline.total("encode") / period,
             wire=timeline.total("wire") / period,
             decode=timeline.total("decode") / period,

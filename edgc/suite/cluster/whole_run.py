@@ -62,17 +62,18 @@ class WholeRun:
         sampled = (sampling.rate / sampling.every if sampling else 0.0) + policies[0].norms
         candidates = policies[0].candidates
         looks = [model.look_seconds(stage, candidates) / length for stage in range(count)] if candidates else None
-        known: dict[tuple[tuple[Any, ...], ...], Step] = {}
+        known: dict[tuple[tuple[Any, ...], ...], tuple[tuple[float | None, ...], bool, Step]] = {}
         windows = []
         for begin, end in zip(begins, [*begins[1:], exchanges], strict=True):
             decisions = tuple(policy.decide(begin) for policy in policies)
             key = tuple((decision.default, *decision.by_parameter.items()) for decision in decisions)
             if key not in known:
-                known[key] = model.step(decisions, sampled, looks)
-            amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
-            compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
+                amounts = tuple(_mean(model, stage, decision) for stage, decision in enumerate(decisions))
+                compresses = any(model.compresses(stage, decision) for stage, decision in enumerate(decisions))
+                known[key] = amounts, compresses, model.step(decisions, sampled, looks)
+            amounts, compresses, step = known[key]
             first, last = begin * period, min(end * period, iterations)
-            windows.append(Window(first, last - first, amounts, compresses, decisions, known[key]))
+            windows.append(Window(first, last - first, amounts, compresses, decisions, step))
             if policies[0].window and end % length == 0:
                 for stage, policy in enumerate(policies):
                     policy.observe(_observation(model, trajectory, end, stage, shapes[stage], decisions[stage], policy))
