@@ -216,9 +216,9 @@ def test_an_embedding_is_less_behind_than_at_one_rank_for_all_with_as_many_bytes
     sent, embedding, mlp = behind({"name": "ramp", "share": 0.036, "window": 5})
     sent_at_one, embedding_at_one, mlp_at_one = behind({"name": "fixed", "rank": 8})
     assert sent <= sent_at_one
-    # Seen, over six draws of the signals and both of a CPU's ways to multiply: .76 to .87, and .86 to .94 of the whole.
-    assert embedding < 0.95 * embedding_at_one
-    assert 2 * embedding + mlp < 0.98 * (2 * embedding_at_one + mlp_at_one)  # it has twice the elements
+    # Of six draws of the signals, with and without AVX-512 products: .76 to .87, and .86 to .94 of both together.
+    assert embedding < 0.9 * embedding_at_one
+    assert 2 * embedding + mlp < 0.95 * (2 * embedding_at_one + mlp_at_one)  # it has twice the elements
 
 
 def test_what_does_not_change_is_not_spent_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,8 @@ class Ramp(Policy):
         """Amounts of all matrices with a curve; those without keep theirs, and what they cost."""
         s = self._settings
         alike = {n: (self._shapes[n], id(curve), self._chosen[n][0]) for n, curve in sorted(self._curves.items())}
-        made = {key: self._hull(name) for key, name in {key: name for name, key in alike.items()}.items()}
+        one = {key: name for name, key in alike.items()}  # of all matrices that are alike
+        made = {key: self._hull(name) for key, name in one.items()}
         hulls = {name: made[key] for name, key in alike.items()}
         elements = sum(m * n for m, n in self._shapes.values())
         weights = {name: self._shapes[name][0] * self._shapes[name][1] / elements for name in hulls}

@@ -322,7 +322,7 @@ class StepModel:
         return Step(
             seconds=total,
             compute=compute,
-            bubble=0.0 if self.sharding.kind == "full" else round(max(0.0, ends[last] - compute), 12),  # or 1e-16
+            bubble=0.0 if self.sharding.kind == "full" else round(max(0.0, ends[last] - compute), 12),  # to picoseconds
             encode=timeline.total("encode") / period,
             wire=timeline.total("wire") / period,
             decode=timeline.total("decode") / period,
