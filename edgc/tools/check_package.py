@@ -11,13 +11,6 @@ from pathlib import Path
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.core.settings import outside
 
-#: By the word for a part: modules of its laws.
-LAWS = {
-    "aggregator": ("average_laws", "cost_laws", "shard_laws", "state_laws"),
-    "policy": ("policy_laws",),
-    "synchronisation": ("synchronisation_laws",),
-}
-
 
 def check(name: str) -> int:
     """The exit code: 0 if all laws are kept, 1 if one is broken. In a process of its own, which imports it first.
@@ -46,8 +39,7 @@ def _main() -> int:
     brought = {f"{word}s": sorted(kinds) for word, kinds in ONLY.parts.items()} | {"methods": sorted(ONLY.methods)}
     print(f"{ONLY.name} {ONLY.version}:", "; ".join(f"{what} {', '.join(n)}" for what, n in brought.items() if n))
     folder = Path(__file__).parent / "laws"
-    asked = [word for word in LAWS if ONLY.parts[word] or ONLY.methods]
-    files = [str(folder / f"{module}.py") for word in asked for module in LAWS[word]]
+    files = [str(folder / f"{word}_laws.py") for word, kinds in ONLY.parts.items() if kinds or ONLY.methods]
     options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder), "-W", "ignore"]
     return int(pytest.main([*options, *files]))
 
