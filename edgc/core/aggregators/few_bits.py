@@ -9,12 +9,12 @@ with 2-norms and random rounding, it is QSGD (arXiv 1610.02132, §3.1).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, compute_dtype, shapes_of
 from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
@@ -84,15 +84,13 @@ class FewBitsSettings(AggregatorSettings):
         unbiased = self.rounding == "stochastic" and self.second_shot != "bf16"
         return super().laws | {Law.EXACT_AT_FULL_AMOUNT} | ({Law.UNBIASED} if unbiased else set())
 
-    @model_validator(mode="after")
-    def _rounds(self) -> FewBitsSettings:
+    def refusals(self) -> Iterator[str]:
         if self.rounding == "stochastic" and self.format != "int":
-            raise ValueError(f"rounding stochastic is for format int, not {self.format}; use rounding: nearest")
+            yield f"rounding stochastic is for format int, not {self.format}; use rounding: nearest"
         if self.norm == "l2" and self.format != "int":
-            raise ValueError(f"norm l2 is for format int, not {self.format}; use norm: max")
+            yield f"norm l2 is for format int, not {self.format}; use norm: max"
         if self.shots == "one" and self.second_shot != "same":
-            raise ValueError(f"second_shot {self.second_shot}: with shots: one there is none; use second_shot: same")
-        return self
+            yield f"second_shot {self.second_shot}: with shots: one there is none; use second_shot: same"
 
     def refuses(self, amount: Amount) -> str | None:
         allowed = BITS[self.format]

@@ -10,11 +10,11 @@ them. What is beyond it is cut off, which error feedback makes up for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.aggregator import (
     AggregatorSettings,
@@ -52,11 +52,9 @@ class GlobalQSGDSettings(AggregatorSettings):
         """Right on average; with error feedback nothing is lost."""
         return {Law.CONSERVES if self.error_feedback else Law.UNBIASED, Law.EXACT_AT_FULL_AMOUNT}
 
-    @model_validator(mode="after")
-    def _nothing_is_lost(self) -> GlobalQSGDSettings:
+    def refusals(self) -> Iterator[str]:
         if self.scale == "delayed" and not self.error_feedback:
-            raise ValueError("scale delayed cuts off what grew since; use error_feedback: true, or scale: now")
-        return self
+            yield "scale delayed cuts off what grew since; use error_feedback: true, or scale: now"
 
     def refuses(self, amount: Amount) -> str | None:
         if isinstance(amount, Bits) and amount < 32 and amount not in LARGEST:

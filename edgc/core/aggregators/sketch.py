@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from typing import ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.aggregator import (
     AggregatorSettings,
@@ -86,14 +86,12 @@ class SketchSettings(AggregatorSettings):
         holds = {Law.CONSERVES: conserves, Law.EXACT_AT_FULL_AMOUNT: exact}
         return {law for law, kept in holds.items() if kept}
 
-    @model_validator(mode="after")
-    def _table_fits(self) -> SketchSettings:
+    def refusals(self) -> Iterator[str]:
         if self.threshold == "table" and self.elements_per_cell is None:
-            raise ValueError(
+            yield (
                 "threshold: table keeps more elements than the ratio says, nobody knows how many, so no sketch can be "
                 "sized for them; give elements_per_cell (TAGC: 2), or leave threshold out"
             )
-        return self
 
 
 class Sketch(Coded):

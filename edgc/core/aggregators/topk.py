@@ -6,13 +6,13 @@ How places and values travel is in `edgc.core.aggregators.sparse_code`. Who find
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.aggregator import (
     AggregatorSettings,
@@ -92,20 +92,14 @@ class TopKSettings(SparseSettings):
     def leaves(self) -> float:
         return self.decay
 
-    @model_validator(mode="after")
-    def _something_decays(self) -> TopKSettings:
+    def refusals(self) -> Iterator[str]:
         if self.decay < 1 and not self.error_feedback:
-            raise ValueError(f"decay {self.decay:g}: nothing is kept that could decay; use error_feedback: true")
-        return self
-
-    @model_validator(mode="after")
-    def _scales_are_of_tensors(self) -> TopKSettings:
+            yield f"decay {self.decay:g}: nothing is kept that could decay; use error_feedback: true"
         if self.pooled and self.values not in ("fp32", "bf16"):
-            raise ValueError(
+            yield (
                 f"values {self.values}: tensors of a bucket would share scales, so that a large one rounds away a "
                 "small one; use granularity: tensor, or values: fp32 or bf16"
             )
-        return self
 
     @property
     def tells_errors(self) -> bool:

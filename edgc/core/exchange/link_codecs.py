@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import compute_dtype
 from edgc.core.aggregators.right_factors import WarmFactors
@@ -45,13 +45,11 @@ class LinkCodecSettings(Settings):
         True, description="lowrank: start from the last message's right factor Q; false: a random Q for each"
     )
 
-    @model_validator(mode="after")
-    def _fields_fit(self) -> LinkCodecSettings:
+    def refusals(self) -> Iterator[str]:
         if (self.name == "lowrank") != (self.rank is not None):
-            raise ValueError(f"rank: give one for name lowrank, and for no other codec; name is {self.name}")
+            yield f"rank: give one for name lowrank, and for no other codec; name is {self.name}"
         if self.name != "lowrank" and self.error_feedback is not None:
-            raise ValueError(f"error_feedback is for name lowrank, but name is {self.name}; leave it out")
-        return self
+            yield f"error_feedback is for name lowrank, but name is {self.name}; leave it out"
 
     def check_shape(self, rows: int, columns: int) -> None:
         """Raises ValueError if low rank does not make a message of `rows` × `columns` smaller."""

@@ -16,11 +16,11 @@ that (ours: the paper leaves open what an assumption that is wrong early costs).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.settings import younger
 from edgc.core.policies.amounts import Amount, Rank
@@ -59,18 +59,15 @@ class EdgcSettings(AlignedSettings):
         """Whether warm-up waits for an error."""
         return self.steady_within is not None
 
-    @model_validator(mode="after")
-    def _stages_align(self) -> EdgcSettings:
+    def refusals(self) -> Iterator[str]:
+        yield from super().refusals()
         if self.alignment and self.granularity != "stage":
-            raise ValueError(
-                f"alignment true needs granularity stage, not {self.granularity}: it aligns one rank a stage"
-            )
+            yield f"alignment true needs granularity stage, not {self.granularity}: it aligns one rank a stage"
         if self.alignment and self.reads_errors:
-            raise ValueError(
+            yield (
                 f"steady_within {self.steady_within} looks at a stage's own matrices, but with alignment true all "
                 "stages follow the first one; set alignment: false, or steady_within: null"
             )
-        return self
 
 
 class Edgc(Windowed):

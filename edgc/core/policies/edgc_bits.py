@@ -20,11 +20,11 @@ own does. Adam divides by the gradient's scale, so whether that is harmless is f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.policies.amounts import Amount, Bits
 from edgc.core.policies.ladder import AmountListSettings
@@ -49,17 +49,15 @@ class EdgcBitsSettings(AmountListSettings):
         "stage", description="The same bits for all of a stage, or for every parameter its own"
     )
 
-    @model_validator(mode="after")
-    def _fits(self) -> EdgcBitsSettings:
+    def refusals(self) -> Iterator[str]:
         if list(self.widths) != sorted({*self.widths}) or self.widths[0] < 1:
-            raise ValueError(f"widths {list(self.widths)}: give rising whole numbers from 1")
+            yield f"widths {list(self.widths)}: give rising whole numbers from 1"
         if self.bits not in self.widths:
-            raise ValueError(f"bits {self.bits} must be one of widths {list(self.widths)}")
+            yield f"bits {self.bits} must be one of widths {list(self.widths)}"
         if self.estimator == "histogram":
-            raise ValueError("estimator histogram does not see the gradient's scale, which the rule follows")
+            yield "estimator histogram does not see the gradient's scale, which the rule follows"
         if round(1 / self.alpha) > self.window:
-            raise ValueError(f"window {self.window} holds no sample; raise alpha to {1 / self.window:g}")
-        return self
+            yield f"window {self.window} holds no sample; raise alpha to {1 / self.window:g}"
 
     @property
     def amounts(self) -> tuple[Amount, ...]:

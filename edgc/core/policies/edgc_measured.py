@@ -20,12 +20,12 @@ A rank stays below the one at which a matrix would be no smaller than uncompress
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.policies.policy import Context, Observation
 from edgc.core.policies.rank_model import Array, error_curve
@@ -59,15 +59,12 @@ class EdgcMeasuredSettings(SampledSettings):
 
     reads_spectrum: ClassVar[bool] = True
 
-    @model_validator(mode="after")
-    def _one_aim(self) -> EdgcMeasuredSettings:
+    def refusals(self) -> Iterator[str]:
+        yield from super().refusals()
         if (self.target_error is None) == (self.mean_rank is None):
-            raise ValueError("give exactly one of target_error and mean_rank")
+            yield "give exactly one of target_error and mean_rank"
         if self.mean_rank and not (self.lowest or 1) <= self.mean_rank <= (self.max_rank or self.mean_rank):
-            raise ValueError(
-                f"mean_rank {self.mean_rank} must be within min_rank {self.lowest} and max_rank {self.max_rank}"
-            )
-        return self
+            yield f"mean_rank {self.mean_rank} must be within min_rank {self.lowest} and max_rank {self.max_rank}"
 
 
 class EdgcMeasured(Windowed):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.errors import UserError
 from edgc.core.policies.amounts import Amount, AmountKind, Ratio
@@ -22,11 +22,9 @@ class FallingRatioSettings(PolicySettings):
     decides: ClassVar[AmountKind] = Ratio
     adapts: ClassVar[bool] = False
 
-    @model_validator(mode="after")
-    def _falls(self) -> FallingRatioSettings:
+    def refusals(self) -> Iterator[str]:
         if self.first <= self.ratio:
-            raise ValueError(f"first {self.first}: the ratio falls, so it must be above ratio {self.ratio}")
-        return self
+            yield f"first {self.first}: the ratio falls, so it must be above ratio {self.ratio}"
 
     @property
     def amounts(self) -> Sequence[Ratio]:

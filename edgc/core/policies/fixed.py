@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.settings import younger
 from edgc.core.policies.amounts import ON, AmountKind, Bits, On, Rank, Ratio
@@ -21,12 +22,10 @@ class FixedSettings(PolicySettings):
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
     adapts: ClassVar[bool] = False
 
-    @model_validator(mode="after")
-    def _one_amount(self) -> FixedSettings:
+    def refusals(self) -> Iterator[str]:
         given = [name for name in ("rank", "ratio", "bits") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"give one of rank, ratio and bits, not {' and '.join(given)}")
-        return self
+            yield f"give one of rank, ratio and bits, not {' and '.join(given)}"
 
     @property
     def largest(self) -> Rank | Ratio | Bits | On:

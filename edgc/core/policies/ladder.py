@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.errors import UserError
 from edgc.core.policies.amounts import Amount, AmountKind, Bits, Rank, Ratio
@@ -36,13 +36,11 @@ class LadderSettings(AmountListSettings):
     bits: tuple[Whole, ...] | None = None
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
 
-    @model_validator(mode="after")
-    def _one_ladder(self) -> LadderSettings:
+    def refusals(self) -> Iterator[str]:
         name = given(self, "ranks", "ratios", "bits")
         ladder = list(getattr(self, name))
         if ladder != sorted(set(ladder)):
-            raise ValueError(f"{name} {ladder}: the lower amount comes first, and they must differ: it must rise")
-        return self
+            yield f"{name} {ladder}: the lower amount comes first, and they must differ: it must rise"
 
     @property
     def amounts(self) -> Sequence[Amount]:

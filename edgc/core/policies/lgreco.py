@@ -18,12 +18,12 @@ errors are added as squares and α = 1 are unconfirmed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.policies.amounts import Amount, Bits, Rank, Ratio, plain
 from edgc.core.policies.ladder import AmountListSettings, LadderPolicy, given
@@ -60,17 +60,15 @@ class LGrecoSettings(AmountListSettings):
     bins: int = Field(10_000, ge=1, description="Steps that the budget is split in")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
 
-    @model_validator(mode="after")
-    def _amounts_exist(self) -> LGrecoSettings:
+    def refusals(self) -> Iterator[str]:
         name = given(self, "rank", "ratio", "bits")
         if self.bits and self.candidates is None and self.bits not in WIDTHS:
-            raise ValueError(f"bits {self.bits}: without candidates it must be one of {', '.join(map(str, WIDTHS))}")
+            yield f"bits {self.bits}: without candidates it must be one of {', '.join(map(str, WIDTHS))}"
         for value in self.candidates or ():
             if self.ratio is None and value != int(value):
-                raise ValueError(f"candidates: {value:g} is no whole number, as a {name} must be")
+                yield f"candidates: {value:g} is no whole number, as a {name} must be"
         if len(self.amounts) < 2:  # which also makes every amount, and so refuses what is none
-            raise ValueError(f"there is nothing to choose: the only candidate is the default, {name}")
-        return self
+            yield f"there is nothing to choose: the only candidate is the default, {name}"
 
     @property
     def default(self) -> Amount:

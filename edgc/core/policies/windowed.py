@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import fmean, median
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.errors import UserError
 from edgc.core.policies.amounts import DENSE, Amount, AmountKind, Rank
@@ -73,15 +73,11 @@ class WindowedSettings(PolicySettings):
         None, gt=0, lt=1, description="Weight of the past in a moving average of what is observed; null: none"
     )
 
-    @model_validator(mode="after")
-    def _limits_fit(self) -> WindowedSettings:
+    def refusals(self) -> Iterator[str]:
         if self.min_rank and self.max_rank and self.min_rank > self.max_rank:
-            raise ValueError(f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}")
+            yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
         if self.warmup_limit < self.warmup_fraction:
-            raise ValueError(
-                f"warmup_limit {self.warmup_limit} must not be below warmup_fraction {self.warmup_fraction}"
-            )
-        return self
+            yield f"warmup_limit {self.warmup_limit} must not be below warmup_fraction {self.warmup_fraction}"
 
     decides: ClassVar[AmountKind] = Rank
 
@@ -116,14 +112,13 @@ class SampledSettings(WindowedSettings):
     beta: float = Field(0.25, gt=0, le=1, description="β: share of a gradient's elements in a sample, at most")
     estimator: Estimator = "gaussian"
 
-    @model_validator(mode="after")
-    def _window_has_samples(self) -> SampledSettings:
+    def refusals(self) -> Iterator[str]:
+        yield from super().refusals()
         if self.every > self.window:
-            raise ValueError(
+            yield (
                 f"window {self.window} holds no sample: with alpha {self.alpha} entropy is sampled every "
                 f"{self.every} steps; raise alpha to {1 / self.window:g} or the window to {self.every}"
             )
-        return self
 
     @property
     def every(self) -> int:

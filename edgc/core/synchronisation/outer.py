@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.workload import Kernel, Shape, elements, memory_passes
@@ -71,25 +71,24 @@ class OuterSettings(SynchronisationSettings):
     local: ClassVar[bool] = True
     no_hook: ClassVar[str] = "changes parameters after the optimizer, and a hook sees gradients only"
 
-    @model_validator(mode="after")
-    def _one_fragment_crosses_at_a_time(self) -> OuterSettings:
+    def refusals(self) -> Iterator[str]:
+        """One fragment crosses at a time."""
         if self.fragments > self.every:
-            raise ValueError(
+            yield (
                 f"fragments {self.fragments}: only {self.every} steps lie between two exchanges of one (every); use "
                 "at most as many fragments"
             )
         between = self.every // self.fragments
         if self.delay >= between:
-            raise ValueError(
+            yield (
                 f"delay {self.delay}: {between} steps lie between the exchanges of two fragments (every / fragments), "
                 f"and one is under way at a time; use at most {between - 1}"
             )
         if self.delay and not self.mixing:
-            raise ValueError(
+            yield (
                 f"delay {self.delay} with mixing 0 throws away what a replica learns in the {self.delay} steps of an "
                 "exchange; use mixing of more than 0, e.g. 0.5, or delay: 0"
             )
-        return self
 
     @property
     def period(self) -> int:

@@ -8,10 +8,10 @@ ours; that an exchange's cost is spread over H steps is DiLoCo's own (arXiv 2311
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.aggregators.aggregator import AggregatorSettings
 from edgc.core.base.lazy import Tensor
@@ -30,16 +30,15 @@ class PacedSettings(OuterSettings):
     highest: int = Field(500, ge=1, description="Largest H: the more local steps, the more replicas drift apart")
     paced: ClassVar[bool] = True
 
-    @model_validator(mode="after")
-    def _h_within(self) -> PacedSettings:
+    def refusals(self) -> Iterator[str]:
+        yield from super().refusals()
         if not self.lowest <= self.every <= self.highest:
-            raise ValueError(f"every {self.every} must be from lowest {self.lowest} to highest {self.highest}")
+            yield f"every {self.every} must be from lowest {self.lowest} to highest {self.highest}"
         if self.fragments > 1 or self.delay:
-            raise ValueError(
+            yield (
                 f"fragments {self.fragments}, delay {self.delay}: what times its exchanges sends all at once and waits "
                 "for it; use fragments: 1 and delay: 0, or synchronisation: {name: outer}"
             )
-        return self
 
     def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         if policy.adapts:
