@@ -3,19 +3,3 @@
 from edgc.core.comm.communicator import GRADIENT, Communicator, ReduceOp, Work, reduced, wire_factor
 from edgc.core.comm.layout import Layout, Piece, Replicated, Sharded, cut_evenly, cut_rows
 from edgc.core.comm.torch_group import TorchCommunicator
-
-__all__ = [
-    "GRADIENT",
-    "Communicator",
-    "Layout",
-    "Piece",
-    "ReduceOp",
-    "Replicated",
-    "Sharded",
-    "TorchCommunicator",
-    "Work",
-    "cut_evenly",
-    "cut_rows",
-    "reduced",
-    "wire_factor",
-]

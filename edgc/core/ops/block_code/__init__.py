@@ -4,5 +4,3 @@ from edgc.core.ops.backend import dispatched
 from edgc.core.ops.block_code import reference
 
 encode = dispatched(reference.encode, of=lambda values, *_: [values])
-
-__all__ = ["encode"]

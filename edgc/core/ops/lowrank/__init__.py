@@ -5,5 +5,3 @@ from edgc.core.ops.lowrank import reference
 from edgc.core.ops.lowrank.reference import encode, project
 
 decode = dispatched(reference.decode, of=lambda bases, factors, wholes, grads, *_, **__: grads)
-
-__all__ = ["decode", "encode", "project"]

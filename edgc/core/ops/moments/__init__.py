@@ -6,5 +6,3 @@ from edgc.core.ops.moments.reference import RUN, Moments, sample_size
 
 histogram = dispatched(reference.histogram, of=lambda tensors, *_, **__: tensors)
 moments = dispatched(reference.moments, of=lambda tensors, *_: tensors)
-
-__all__ = ["RUN", "Moments", "histogram", "moments", "sample_size"]

@@ -4,5 +4,3 @@ from edgc.core.ops.backend import dispatched
 from edgc.core.ops.orthonormalise import reference
 
 orthonormalise = dispatched(reference.orthonormalise, of=lambda matrices, *_: matrices)
-
-__all__ = ["orthonormalise"]

@@ -5,5 +5,3 @@ from edgc.core.ops.select import reference
 from edgc.core.ops.select.reference import Pool, Selection, above, chosen_by, largest
 
 select = dispatched(reference.select, of=lambda pools: [grad for pool in pools for grad in pool.grads])
-
-__all__ = ["Pool", "Selection", "above", "chosen_by", "largest", "select"]
