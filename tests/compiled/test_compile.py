@@ -20,9 +20,9 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.ops import kernel_launch as launch
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.block_code import triton as block_code
 from edgc.core.ops.lowrank import triton as lowrank
 from edgc.core.ops.moments import triton as moments

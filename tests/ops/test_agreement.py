@@ -8,8 +8,8 @@ import pytest
 import torch
 from implementation import TRITON, normal
 
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.factor_means import Rotation
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.block_code import reference as block_code_reference
 from edgc.core.ops.noise import bits as noise_bits
 from edgc.core.ops.noise import round_bf16

@@ -12,8 +12,8 @@ import pytest
 import torch
 from implementation import DEVICE, TRITON, normal
 
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.factor_means import Rotation
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.select import Pool
 from edgc.tools.dry.traffic import FORMULAS, Traffic, traffic
 

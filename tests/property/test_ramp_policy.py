@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.alternating import AlternatingSettings
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.gradient_exchange import GradientExchange
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import CodedRank, Rank
 from edgc.core.policies.policy import Context, Observation

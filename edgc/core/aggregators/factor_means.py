@@ -13,7 +13,6 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from edgc.core.aggregators.aggregator import Pending, WireDtype
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.dense import average
 from edgc.core.aggregators.right_factors import Buffers
 from edgc.core.aggregators.shots import (
@@ -27,6 +26,7 @@ from edgc.core.aggregators.shots import (
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, matmuls
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Work
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.copies import copy_all
 
 FactorWire = Literal["int8", "int4", "int2"]

@@ -17,7 +17,6 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from edgc.core.aggregators.aggregator import AggregatorSettings, Exchange, Law, NamedTensor, compute_dtype, shapes_of
-from edgc.core.aggregators.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.core.aggregators.coded import Coded, stream, write
 from edgc.core.aggregators.shots import (
     Group,
@@ -36,6 +35,7 @@ from edgc.core.aggregators.shots import (
 from edgc.core.aggregators.workload import Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded, Work
+from edgc.core.ops.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.core.ops.noise import uniform
 from edgc.core.policies.amounts import DENSE, Amount, Bits, plain
 from edgc.core.policies.policy import Decision

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Exchange, Law, NamedTensor, StateByName, compute_dtype
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.shots import padded
 from edgc.core.aggregators.workload import Shape
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import Amount
 from edgc.core.policies.policy import Decision
 

@@ -16,12 +16,10 @@ from math import prod
 from typing import Any
 
 from edgc.core.aggregators.aggregator import LastPending, Pending
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Piece, Sharded, Work
-from edgc.core.ops.block_code import encode
-from edgc.core.ops.block_code.reference import Turn
+from edgc.core.ops.block_code import BlockCode, Turn, encode
 
 
 @dataclass(frozen=True)

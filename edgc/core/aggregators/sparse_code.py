@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, cast
 
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.packing import pack, unpack
 from edgc.core.ops.select import Selection
 

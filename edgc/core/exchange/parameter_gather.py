@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.workload import Kernel, Message, Phase, Workload, memory_passes
 from edgc.core.base.lazy import torch
 from edgc.core.comm import Communicator
+from edgc.core.ops.block_code import BlockCode
 
 if TYPE_CHECKING:
     from torch import Tensor, dtype

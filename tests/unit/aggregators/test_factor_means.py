@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.block_code import BITS, E2M1, BlockCode, lloyd_levels
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
+from edgc.core.ops.block_code import BITS, E2M1, BlockCode, lloyd_levels
 from edgc.core.policies.amounts import Bits
 from edgc.core.policies.policy import Decision
 

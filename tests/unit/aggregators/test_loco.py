@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor
-from edgc.core.aggregators.block_code import BlockCode
 from edgc.core.aggregators.loco import LoCo, LoCoSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
+from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import DENSE, Amount, Bits
 from edgc.core.policies.policy import Decision
 

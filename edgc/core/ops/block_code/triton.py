@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
 from edgc.core.ops.block_code import reference
-from edgc.core.ops.block_code.reference import Code, Turn
+from edgc.core.ops.block_code.reference import BlockCode, Turn
 
 WIDTHS, WIDEST = (2, 4, 8), 256  #: bits of a level, and elements of a block, that the kernel knows
 ROWS, DEPTH = 32, 32  #: blocks of a program, and rows of the rotation that it multiplies with at a time
@@ -76,7 +76,7 @@ def code_kernel(
     tl.store(to + 1, ((up >> 24) & 0xFF).to(tl.uint8), mask=numbers < total)
 
 
-def encode(values: Tensor, code: Code, turn: Turn | None = None) -> Tensor:
+def encode(values: Tensor, code: BlockCode, turn: Turn | None = None) -> Tensor:
     """As `reference.encode`, which it leaves all codes to but integers of largest magnitude with scales in bf16."""
     known = (code.format, code.scale, code.norm) == ("int", "bf16", "max") and code.bits in WIDTHS
     power = 16 <= code.block <= WIDEST and code.block & (code.block - 1) == 0
