@@ -176,10 +176,7 @@ class Communicator:
         raise NotImplementedError
 
     def _swap(self, peer: int, output: Tensor, tensor: Tensor) -> Callable[[], object]:
-        """Send `tensor` to `peer`, receive `output` from it, both contiguous; return what blocks until both is done.
-
-        What has no element is not sent.
-        """
+        """Send `tensor` to `peer`, receive `output` from it, both contiguous; return what blocks until both is done."""
         raise NotImplementedError(f"{type(self).__name__} sends no messages to one rank")
 
     def _charged(
@@ -201,10 +198,11 @@ class Communicator:
 
 
 class _Pair(Communicator):
-    """What a group's `pair` gives. Rank 0 is the one with the lower number in the group.
+    """What a group's `pair` gives: sums and maxima, which is all that linear codes send. Rank 0 is the one with the
+    lower number in the group.
 
-    Of every collective two ranks send each other just the bytes that `wire_factor` says for a group of two. Sums are
-    in rank order, so both get the same bits.
+    Two ranks send each other just the bytes that `wire_factor` says for a group of two. Sums are in rank order, so
+    both get the same bits.
     """
 
     def __init__(self, group: Communicator, peer: int) -> None:
@@ -213,39 +211,14 @@ class _Pair(Communicator):
         self._swap_tensors = partial(group._swap, peer)
 
     def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
-        return getattr(self, f"_{collective}")(*(tensor.view(-1) for tensor in tensors), **options)
-
-    def _all_reduce(self, tensor: Tensor, op: Any) -> Callable[[], object]:
+        if collective != "all_reduce":
+            raise NotImplementedError(f"a pair has no {collective}: linear codes need none")
+        tensor = tensors[0].view(-1)
         other = tensor.new_empty(tensor.shape)
-        return self._then_reduced(tensor, tensor, other, self._swap_tensors(other, tensor), op)
+        wait = self._swap_tensors(other, tensor)
 
-    def _reduce_scatter(self, output: Tensor, tensor: Tensor, sizes: list[int], op: Any) -> Callable[[], object]:
-        parts = tensor.split(sizes)
-        other = tensor.new_empty(sizes[self.rank])
-        return self._then_reduced(output, parts[self.rank], other, self._swap_tensors(other, parts[1 - self.rank]), op)
-
-    def _then_reduced(
-        self, output: Tensor, own: Tensor, other: Tensor, wait: Callable[[], object], op: Any
-    ) -> Callable[[], object]:
         def reduce() -> None:
             wait()
-            output.copy_(reduced([other, own] if self.rank else [own, other], op))
+            tensor.copy_(reduced([other, tensor] if self.rank else [tensor, other], options["op"]))
 
         return reduce
-
-    def _all_gather(self, output: Tensor, tensor: Tensor) -> Callable[[], object]:
-        parts = output.view(2, -1)
-        parts[self.rank].copy_(tensor)
-        return self._swap_tensors(parts[1 - self.rank], tensor)
-
-    def _all_to_all(
-        self, output: Tensor, tensor: Tensor, sent: list[int] | None = None, received: list[int] | None = None
-    ) -> Callable[[], object]:
-        half = [tensor.numel() // 2] * 2
-        into, out = output.split(received or half), tensor.split(sent or half)
-        into[self.rank].copy_(out[self.rank])
-        return self._swap_tensors(into[1 - self.rank], out[1 - self.rank])
-
-    def _broadcast(self, tensor: Tensor, source: int) -> Callable[[], object]:
-        nothing = tensor.new_empty(0)
-        return self._swap_tensors(*((nothing, tensor) if self.rank == source else (tensor, nothing)))

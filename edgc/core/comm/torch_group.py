@@ -26,8 +26,7 @@ class TorchCommunicator(Communicator):
         staged = tensor.is_cuda and self._backends.get("cuda") == "gloo"  # which sends from the host's memory only
         sent, received = (tensor.cpu(), torch.empty_like(output, device="cpu")) if staged else (tensor, output)
         both = ((dist.isend, sent), (dist.irecv, received))
-        messages = [dist.P2POp(op, t, group=self.group, group_peer=peer) for op, t in both if t.numel()]
-        works = dist.batch_isend_irecv(messages) if messages else []
+        works = dist.batch_isend_irecv([dist.P2POp(op, t, group=self.group, group_peer=peer) for op, t in both])
 
         def wait() -> None:
             for work in works:
