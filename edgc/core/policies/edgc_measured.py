@@ -3,16 +3,12 @@
 Real gradients are far from i.i.d. noise, and matrices differ, but after every exchange the singular values s_k of
 what was sent and the relative error e = ‖Ē‖/‖M̄‖ are known. So is then the share of a matrix's energy that rank k
 would leave behind, e² + (1 − e²)·Σ_{i>k} s_i² / Σ s_i², up to the rank r that was sent. Beyond it only the sum e² is
-known. By default the spectrum goes on as a power law from s_r, with the exponent that gives it this sum; `tail: iid`
-takes its fall from random matrices instead, e²·(g(k)/g(r))² (edgc/core/policies/rank_model.py), which makes any rank
-beyond r seem to win next to nothing: on recorded gradients a budget of rank 8 then leaves more error than a fixed rank
-8.
+known: the spectrum goes on as a power law from s_r, with the exponent that gives it this sum. (With the fall of random
+matrices any rank beyond r seems to win next to nothing: on recorded gradients a budget of rank 8 then leaves more error
+than a fixed rank 8.)
 
-The ranks follow from these curves in one of two ways:
-
-- `target_error`: every matrix has the lowest rank that leaves at most this relative error.
-- `mean_rank`: a stage's matrices together cost no more than at this common rank, Σ r_i(m_i + n_i) ≤ budget, and
-  share it so that Σ w_i·(relative error)² is lowest: the next unit of rank goes where it lowers the sum most per byte.
+A stage's matrices together cost no more than at the common rank `mean_rank`, Σ r_i(m_i + n_i) ≤ budget, and share it
+so that Σ m_i·n_i·(relative error)² is lowest: the next unit of rank goes where it lowers the sum most per byte.
 
 A rank stays below the one at which a matrix would be no smaller than uncompressed, m·n/(m + n).
 """
@@ -20,7 +16,7 @@ A rank stays below the one at which a matrix would be no smaller than uncompress
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -28,42 +24,28 @@ import numpy as np
 from pydantic import Field
 
 from edgc.core.policies.policy import Context, Observation
-from edgc.core.policies.rank_model import Array, error_curve
+from edgc.core.policies.rank_model import Array
 from edgc.core.policies.windowed import Clamp, SampledSettings, Windowed
 
 
 class EdgcMeasuredSettings(SampledSettings):
-    """A target for the error, or a budget. Entropy only ends warm-up."""
+    """A budget. Entropy only ends warm-up."""
 
     name: Literal["edgc_measured"]
     min_rank: int | None = Field(1, ge=1, description="r_min: lowest rank; null: min_rank_share of r_max")
     smoothing: float | None = Field(
         0.5, gt=0, lt=1, description="Weight of the past in a moving average of what is observed; null: none"
     )
-    target_error: float | None = Field(
-        None, gt=0, lt=1, description="Hold every matrix's relative error ‖E‖/‖M‖ at this; or give mean_rank"
-    )
-    mean_rank: int | None = Field(
-        None, ge=1, description="Spend what this rank would cost on every matrix of a stage; or give target_error"
-    )
-    weight: Literal["elements", "energy"] = Field(
-        "elements",
-        description="What a matrix's squared relative error counts under mean_rank. elements: m·n, its parameters; "
-        "energy: ‖M‖², so that the sum is the absolute error",
-    )
-    tail: Literal["power_law", "iid"] = Field(
-        "power_law",
-        description="How singular values go on beyond those that were sent. power_law: from the last of them, with the "
-        "exponent that leaves the measured error; iid: as in a random matrix",
-    )
+    mean_rank: int = Field(ge=1, description="Spend what this rank would cost on every matrix of a stage")
+    target_error: None = Field(None, description="None: policy ramp holds an error")
+    weight: Literal["elements"] = Field("elements", description="A matrix's error counts by its elements")
+    tail: Literal["power_law"] = Field("power_law", description="How singular values go on beyond those that were sent")
 
     reads_spectrum: ClassVar[bool] = True
 
     def refusals(self) -> Iterator[str]:
         yield from super().refusals()
-        if (self.target_error is None) == (self.mean_rank is None):
-            yield "give exactly one of target_error and mean_rank"
-        if self.mean_rank and not (self.lowest or 1) <= self.mean_rank <= (self.max_rank or self.mean_rank):
+        if not (self.lowest or 1) <= self.mean_rank <= (self.max_rank or self.mean_rank):
             yield f"mean_rank {self.mean_rank} must be within min_rank {self.lowest} and max_rank {self.max_rank}"
 
 
@@ -71,15 +53,13 @@ class EdgcMeasured(Windowed):
     """Per-matrix ranks from measured spectra."""
 
     Settings = EdgcMeasuredSettings
-    kept = (*Windowed.kept, "curves", "energy")
+    kept = (*Windowed.kept, "curves")
 
     def __init__(self, settings: EdgcMeasuredSettings, context: Context) -> None:
         super().__init__(settings, context, by_matrix=True)
-        self._target, self._mean_rank = settings.target_error, settings.mean_rank
-        self._weight, self._tail = settings.weight, TAILS[settings.tail]
+        self._mean_rank = settings.mean_rank
         self._allowed = {name: self._limits_within(shape) for name, shape in context.shapes.items() if self._limits}
         self._curves: dict[str, Array] = {}  # energy left at rank 0, 1, … its highest, as a share; smoothed
-        self._energy: dict[str, float] = {}  # ‖M̄‖²; smoothed
 
     def _take(self, observation: Observation) -> bool:
         """Entropy, for warm-up; then spectra. Whether anything was new."""
@@ -88,26 +68,24 @@ class EdgcMeasured(Windowed):
             return fresh
         # Matrices may share all that a curve is made of. Identities tell that apart: whatever is looked up was there
         # before the loop, so that no id of what the loop replaces can come up again.
-        made: dict[Hashable, tuple[Array, float] | None] = {}
+        made: dict[Hashable, Array | None] = {}
         for name in self._ranks:
             spectrum, error = observation.spectrum.get(name, ()), observation.relative_error.get(name, math.nan)
             known = self._context.shapes[name], id(spectrum), error, id(self._curves.get(name))
             if known not in made:
                 made[known] = self._measured(name, spectrum, error)
-            if now := made[known]:
-                self._curves[name], energy = now
-                self._energy[name] = self._smoothed(self._energy.get(name), energy)
-        return any(made.values())
+            if (now := made[known]) is not None:
+                self._curves[name] = now
+        return any(curve is not None for curve in made.values())
 
-    def _measured(self, name: str, spectrum: Sequence[float], error: float) -> tuple[Array, float] | None:
-        """The curve, smoothed, and the energy of what a window measured; None: not finite, or nothing was sent."""
+    def _measured(self, name: str, spectrum: Sequence[float], error: float) -> Array | None:
+        """The curve, smoothed, of what a window measured; None: not finite, or nothing was sent."""
         squares = np.square(np.asarray(spectrum, dtype=np.float64))
         if not (0 <= error < 1 and 0 < squares.sum() < math.inf):
             return None
-        curve = energy_left(squares, error, self._context.shapes[name], self._bounds(name)[1], self._tail)
+        curve = energy_left(squares, error, self._context.shapes[name], self._bounds(name)[1])
         past = self._settings.smoothing or 0.0
-        smoothed = past * self._curves[name] + (1 - past) * curve if name in self._curves else curve
-        return smoothed, float(squares.sum()) / (1 - error**2)
+        return past * self._curves[name] + (1 - past) * curve if name in self._curves else curve
 
     def _bounds(self, name: str) -> tuple[int, int]:
         """(r_min, r_max) of a matrix."""
@@ -118,28 +96,16 @@ class EdgcMeasured(Windowed):
         assert self._limits is not None
         (low, high), (m, n) = self._limits, shape
         highest = min(high, max(1, (m * n - 1) // (m + n)))
-        return min(low, highest, self._mean_rank or highest), highest
+        return min(low, highest, self._mean_rank), highest
 
     def _begin(self) -> None:
-        """r_max, or the mean rank, until something is measured."""
+        """The mean rank, until something is measured."""
         for name in self._groups:
             highest = self._bounds(name)[1]
-            self._ranks[name], self._clamps[name] = min(self._mean_rank or highest, highest), None
+            self._ranks[name], self._clamps[name] = min(self._mean_rank, highest), None
 
     def _apply_rule(self) -> None:
-        if self._target is not None:
-            self._hold_error(self._target)
-        else:
-            self._spend_budget()
-
-    def _hold_error(self, target: float) -> None:
-        for name, curve in self._curves.items():
-            enough = np.flatnonzero(curve <= target**2)
-            self._move(name, int(enough[0]) if len(enough) else len(curve))
-
-    def _spend_budget(self) -> None:
-        """A matrix that was never measured keeps its rank."""
-        assert self._mean_rank is not None
+        """Spend the budget. A matrix that was never measured keeps its rank."""
         shapes, limit = self._context.shapes, self._settings.step_limit
         lowest, highest = dict(self._ranks), dict(self._ranks)
         for name in self._curves:
@@ -151,10 +117,9 @@ class EdgcMeasured(Windowed):
         gains = {}
         for name, curve in self._curves.items():
             m, n = shapes[name]
-            weight = m * n if self._weight == "elements" else self._energy[name]
-            known = id(curve), weight
+            known = id(curve), m * n
             if known not in made:  # by how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …
-                made[known] = falling(weight * -np.diff(curve))
+                made[known] = falling(m * n * -np.diff(curve))
             gains[name] = made[known]
         self._ranks = allocate(gains, costs, lowest, highest, budget)
         self._clamps = {name: self._clamp(name, lowest, highest) for name in self._ranks}
@@ -170,12 +135,11 @@ class EdgcMeasured(Windowed):
         return super().state_dict() | {"curves": {name: curve.tolist() for name, curve in self._curves.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
+        super().load_state_dict({name: state[name] for name in self.kept})  # older ones have more
         self._curves = {name: np.array(curve) for name, curve in state["curves"].items()}
 
 
 MAX_EXPONENT = 50.0  #: of a power law: nothing beyond what was sent
-Tail = Callable[[float, float, int, tuple[int, ...]], Array]
 
 
 @lru_cache(maxsize=1024)  # matrices of one shape and spectrum: of a simulated gradient, many
@@ -193,25 +157,14 @@ def power_law_tail(left: float, last: float, rank: int, shape: tuple[int, ...]) 
     return left * (1 - np.cumsum(energies) / energies.sum())
 
 
-def iid_tail(left: float, last: float, rank: int, shape: tuple[int, ...]) -> Array:
-    """The same in a matrix of i.i.d. normal entries."""
-    g = error_curve(*shape)[rank:]
-    return left * np.square(g[1:] / g[0])
-
-
-TAILS: dict[str, Tail] = {"power_law": power_law_tail, "iid": iid_tail}
-
-
-def energy_left(
-    squares: Array, error: float, shape: tuple[int, ...], highest: int, tail: Tail = power_law_tail
-) -> Array:
+def energy_left(squares: Array, error: float, shape: tuple[int, ...], highest: int) -> Array:
     """Share of an m×n matrix's energy that ranks 0, 1, … `highest` leave behind, falling from 1.
 
     `squares`: of the singular values of what was sent, falling; `error`: relative error of sending it.
     """
     shares, rank = (1 - error**2) * squares / squares.sum(), len(squares)
     measured = error**2 + np.append(np.cumsum(shares[::-1])[::-1], 0.0)
-    beyond = tail(error**2, shares[-1], rank, shape) if rank < min(shape) else np.empty(0)
+    beyond = power_law_tail(error**2, shares[-1], rank, shape) if rank < min(shape) else np.empty(0)
     return np.maximum(np.concatenate([measured, beyond])[: highest + 1], 0.0)
 
 

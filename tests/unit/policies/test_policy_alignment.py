@@ -144,7 +144,7 @@ def test_r_max_is_where_compression_stops_paying_and_r_min_a_share_of_it() -> No
 
 @pytest.mark.parametrize("name", ["edgc", "edgc_released", "edgc_measured", "edgc_loss"])
 def test_where_compression_never_pays_all_is_dense_and_one_line_says_so(name: str) -> None:
-    options: dict[str, Any] = {"target_error": 0.1} if name == "edgc_measured" else {}
+    options: dict[str, Any] = {"mean_rank": 8} if name == "edgc_measured" else {}
     kind = POLICIES[name]
     settings = kind.Settings(name=name, window=10, warmup_fraction=0.01, **options)
     policy = kind(settings, Context(1, 2, 1000, SHAPES, LEAD, [EQUAL, NEVER]))
