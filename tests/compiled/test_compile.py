@@ -73,8 +73,7 @@ def decode(rank: int, grad: torch.dtype, error: torch.dtype | None, told: bool =
 
 
 def top(grad: torch.dtype, feedback: bool) -> None:
-    errors = [torch.zeros(9000)] if feedback else None
-    select.select([Pool([torch.zeros(9000, dtype=grad)], errors, 10)])
+    select.select([Pool(torch.zeros(9000, dtype=grad), torch.zeros(9000) if feedback else None, 10)])
 
 
 def entropies(dtype: torch.dtype, stride: int) -> None:

@@ -45,15 +45,14 @@ def test_nan_is_largest(nans: int) -> None:
 
 
 def test_takes_from_gradient_plus_error_and_leaves_the_rest() -> None:
-    grads = [torch.tensor([[1.0, -5.0], [0.5, 2.0]]), torch.tensor([3.0])]
-    errors = [torch.tensor([[0.0, 1.0], [0.0, 7.0]]), torch.tensor([-1.0])]
-    (chosen,) = select([Pool(grads, errors, 2)])
+    grad, error = torch.tensor([[1.0, -5.0], [0.5, 2.0]]), torch.tensor([[0.0, 1.0], [0.0, 7.0]])
+    (chosen,) = select([Pool(grad, error, 2)])
     assert dict(zip(chosen.indices.tolist(), chosen.values.tolist(), strict=True)) == {1: -4.0, 3: 9.0}
-    assert [error.tolist() for error in errors] == [[[1.0, 0.0], [0.5, 0.0]], [2.0]]
+    assert error.tolist() == [[1.0, 0.0], [0.5, 0.0]]
 
 
 def test_without_errors_nothing_changes() -> None:
-    grads = [torch.tensor([1.0, -3.0], dtype=torch.bfloat16)]
-    (chosen,) = select([Pool(grads, None, 1)])
+    grad = torch.tensor([1.0, -3.0], dtype=torch.bfloat16)
+    (chosen,) = select([Pool(grad, None, 1)])
     assert (chosen.indices.tolist(), chosen.values.tolist(), chosen.values.dtype) == ([1], [-3.0], torch.float32)
-    assert grads[0].tolist() == [1.0, -3.0]
+    assert grad.tolist() == [1.0, -3.0]

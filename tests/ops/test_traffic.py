@@ -101,9 +101,9 @@ def test_closed_forms_of_the_other_kernels() -> None:
         for stride in (1, 5):
             tensors = [normal(90, 100), normal(33)]
             moments.histogram(tensors, [stride] * 2, moments.moments(tensors, [stride] * 2))
-        pools = [([normal(50, 100), normal(70)], 40), ([normal(3000)], 7)]
-        select.select([Pool(grads, None, k) for grads, k in pools])
-        select.select([Pool(grads, [torch.zeros_like(g) for g in grads], k) for grads, k in pools])
+        pools = [(normal(50, 100), 40), (normal(70), 5), (normal(3000), 7)]
+        select.select([Pool(grad, None, k) for grad, k in pools])
+        select.select([Pool(grad, torch.zeros_like(grad), k) for grad, k in pools])
 
         for turn in (None, Rotation(32)):
             block_code.encode(normal(2, 70 * 32), BlockCode(4, 32), turn)

@@ -170,7 +170,7 @@ def test_a_run_that_would_never_choose_is_refused() -> None:
 @pytest.mark.parametrize(
     ("aggregator", "chosen", "why"),
     [
-        ({"name": "topk", "granularity": "bucket"}, {"ratio": 0.1}, "topk with these settings does not tell"),
+        ({"name": "topk", "values": "int8"}, {"ratio": 0.1}, "topk with these settings does not tell"),
         ({"name": "projection"}, {"rank": 8}, "projection with these settings does not tell"),
         ({"name": "few_bits", "format": "lloyd"}, {"bits": 4}, "bits 8: aggregator few_bits with format lloyd"),
         ({"name": "lowrank"}, {"bits": 4}, "needs a policy that decides a rank"),

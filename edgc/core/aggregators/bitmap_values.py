@@ -67,18 +67,17 @@ class BitmapValues(TopK):
     def _parts(self, names: Sequence[str], decision: Decision, layout: Sharded) -> list[list[TopKGroup]]:
         """What each rank owns of what is coded, piece by piece."""
         ratios = {name: ratio for name in names if isinstance(ratio := decision.amount(name), Ratio)}
-        return [[TopKGroup([p], ratios[p.name]) for p in pieces] for pieces in layout.by_owner([*ratios])]
+        return [[TopKGroup(p, ratios[p.name]) for p in pieces] for pieces in layout.by_owner([*ratios])]
 
     def _whole(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Tensor:
         """A piece of M (numel,), a copy."""
-        (grad,), errors = self.pieces(group.pieces, by_name)
+        grad, error = self.piece(group.piece, by_name)
         whole = grad.to(compute_dtype(grad), copy=True)
-        return whole.add_(errors[0]) if errors else whole
+        return whole if error is None else whole.add_(error)
 
     def _take(self, group: TopKGroup, by_name: Mapping[str, NamedTensor], mean: Tensor) -> None:
-        (piece,) = group.pieces
-        write(by_name[piece.name].tensor, piece.within, mean)
-        for error in self.pieces(group.pieces, by_name)[1] or ():
+        write(by_name[group.piece.name].tensor, group.piece.within, mean)
+        if (error := self.piece(group.piece, by_name)[1]) is not None:
             error.zero_()
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:

@@ -78,15 +78,11 @@ class Coded(Mixed):
     ) -> Exchange:
         """`Aggregator.exchange` of at least one tensor, none of them dense or empty, in a group of several."""
 
-    def pieces(
-        self, pieces: Sequence[Piece], by_name: Mapping[str, NamedTensor]
-    ) -> tuple[list[Tensor], list[Tensor] | None]:
-        """Pieces of tensors, and views of what is kept of them; None without error feedback. Flat."""
-        owners = [(by_name[piece.name], piece.within) for piece in pieces]
-        grads = [t.tensor.reshape(-1)[within] for t, within in owners]
-        if not self.settings.keeps_residual:
-            return grads, None
-        return grads, [self.residuals.memory(t).view(-1)[within] for t, within in owners]
+    def piece(self, piece: Piece, by_name: Mapping[str, NamedTensor]) -> tuple[Tensor, Tensor | None]:
+        """A piece of a tensor, and a view of what is kept of it; None without error feedback. Flat."""
+        owner = by_name[piece.name]
+        kept = self.residuals.memory(owner).view(-1)[piece.within] if self.settings.keeps_residual else None
+        return owner.tensor.reshape(-1)[piece.within], kept
 
     @abstractmethod
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:

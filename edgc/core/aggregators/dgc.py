@@ -62,21 +62,16 @@ class DGC(TopK):
         pool = super().pool(group, by_name)
         if not self.settings.momentum:
             return pool
-        momenta = [self._momenta.memory(by_name[piece.name]).view(-1) for piece in group.pieces]
-        for momentum, gradient in zip(momenta, pool.grads, strict=True):
-            momentum.mul_(self.settings.momentum).add_(gradient)
-        return Pool(momenta, pool.errors, group.k)
+        momentum = self._momenta.memory(by_name[group.piece.name]).view(-1)
+        return Pool(momentum.mul_(self.settings.momentum).add_(pool.grad), pool.error, group.k)
 
     def choose(self, pools: Sequence[Pool], groups: Sequence[TopKGroup], step: int) -> list[Selection]:
         chosen = []
         for pool, group in zip(pools, groups, strict=True):
-            drawn = stream(f"{'/'.join(piece.name for piece in group.pieces)}/{step}")
+            drawn = stream(f"{group.piece.name}/{step}")
             selection = chosen_by(pool, lambda whole, k=group.k, drawn=drawn: self._largest(whole, k, drawn))
             if self.settings.momentum:
-                kept = selection.values.new_ones(group.numel)
-                kept[selection.indices] = 0
-                for momentum, part in zip(pool.grads, kept.split([m.numel() for m in pool.grads]), strict=True):
-                    momentum.mul_(part.view_as(momentum))
+                pool.grad[selection.indices] = 0
             chosen.append(selection)
         return chosen
 

@@ -200,7 +200,7 @@ class Sketch(Coded):
         return _Sent(plan, packed, sums, values, positions)
 
     def _select(self, plan: SketchPlan, by_name: Mapping[str, NamedTensor]) -> list[Selection]:
-        pools = [Pool(*self.pieces([p], by_name), k) for p, k in zip(plan.pieces, plan.ks, strict=True)]
+        pools = [Pool(*self.piece(p, by_name), k) for p, k in zip(plan.pieces, plan.ks, strict=True)]
         return [from_table(pool) for pool in pools] if self.settings.threshold == "table" else select(pools)
 
     def _recovered(self, plan: SketchPlan, union: Tensor, sums: Tensor, seed: int, ranks: int) -> _Recovered:

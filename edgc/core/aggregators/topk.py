@@ -6,9 +6,8 @@ How places and values travel is in `edgc.core.aggregators.sparse_code`. Who find
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import prod
 from typing import ClassVar, Literal
 
@@ -52,11 +51,6 @@ class SparseSettings(AggregatorSettings):
     )
 
     @property
-    def pooled(self) -> bool:
-        """Whether one selection is made of a bucket's tensors together."""
-        return False
-
-    @property
     def leaves(self) -> float:
         """What a step leaves of what was not sent before."""
         return 1.0
@@ -72,11 +66,7 @@ class TopKSettings(SparseSettings):
     """Top-K's options; the ratio itself comes from the policy."""
 
     name: Literal["topk"]
-    granularity: Literal["tensor", "bucket"] = Field(
-        "tensor",
-        description="tensor: the k largest of every tensor; bucket: of all tensors of a bucket together",
-    )
-
+    granularity: Literal["tensor"] = Field("tensor", description="The k largest of every tensor")
     decay: float = younger(
         1.0,
         gt=0,
@@ -85,33 +75,23 @@ class TopKSettings(SparseSettings):
     )
 
     @property
-    def pooled(self) -> bool:
-        return self.granularity == "bucket"
-
-    @property
     def leaves(self) -> float:
         return self.decay
 
     def refusals(self) -> Iterator[str]:
         if self.decay < 1 and not self.error_feedback:
             yield f"decay {self.decay:g}: nothing is kept that could decay; use error_feedback: true"
-        if self.pooled and self.values not in ("fp32", "bf16"):
-            yield (
-                f"values {self.values}: tensors of a bucket would share scales, so that a large one rounds away a "
-                "small one; use granularity: tensor, or values: fp32 or bf16"
-            )
 
     @property
     def tells_errors(self) -> bool:
-        """What a tensor loses depends on its own ratio only where it is selected from by itself."""
-        return not self.pooled and self.values == "fp32"
+        return self.values == "fp32"
 
 
 class TopK(Coded):
     """One all-gather a bucket of values and places, summed by every rank in rank order.
 
-    Per tensor, or over a bucket's tensors of one ratio together: M ← G + E; the k = ⌈ratio·numel⌉ elements
-    largest in magnitude are sent and become in E what their rounding loses. NaN counts as largest, so it is sent.
+    Per tensor: M ← G + E; the k = ⌈ratio·numel⌉ elements largest in magnitude are sent and become in E what their
+    rounding loses. NaN counts as largest, so it is sent.
     """
 
     Settings: ClassVar[type[SparseSettings]] = TopKSettings
@@ -129,8 +109,7 @@ class TopK(Coded):
 
         kind = compute_dtype(tensors[0].tensor)
         values, places = self.code(groups, kind.itemsize).decode(received, kind)
-        targets = [[by_name[piece.name].tensor for piece in group.pieces] for group in groups]
-        _add_up(values, places, [group.k for group in groups], targets)
+        _add_up(values, places, [group.k for group in groups], [by_name[group.piece.name].tensor for group in groups])
 
     def message(self, groups: Sequence[TopKGroup], by_name: Mapping[str, NamedTensor], step: int) -> Tensor:
         """What is chosen of each group, as bytes; what it lacks stays in E."""
@@ -152,11 +131,9 @@ class TopK(Coded):
     def _keep_rounding(self, pools: Sequence[Pool], chosen: Sequence[Selection], sent: Sequence[Selection]) -> None:
         """Put what rounding lost of the chosen into the errors, where they are 0 now."""
         for pool, exact, rounded in zip(pools, chosen, sent, strict=True):
-            lost = exact.values.new_zeros(sum(g.numel() for g in pool.grads))
-            lost[exact.indices] = exact.values
-            lost[rounded.indices] -= rounded.values
-            for error, part in zip(pool.errors or (), lost.split([g.numel() for g in pool.grads]), strict=True):
-                error.add_(part.view_as(error))
+            assert pool.error is not None
+            pool.error[exact.indices] += exact.values
+            pool.error[rounded.indices] -= rounded.values
 
     def errors_workload(self, shapes: Mapping[str, Shape], amounts: Sequence[Amount], itemsize: int) -> Workload:
         """M is made, and read three times: for the selection, the largest, and the sum."""
@@ -177,25 +154,20 @@ class TopK(Coded):
 
     def pool(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Pool:
         """What is selected from."""
-        grads, errors = self.pieces(group.pieces, by_name)
-        for error in errors or () if self.settings.leaves < 1 else ():
+        grad, error = self.piece(group.piece, by_name)
+        if error is not None and self.settings.leaves < 1:
             error.mul_(self.settings.leaves)
-        return Pool(grads, errors, group.k)
+        return Pool(grad, error, group.k)
 
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[TopKGroup]:
-        """The tensors among whose elements one selection is made, each with its k."""
+        """The tensors, each with its k."""
         ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
-        if not self.settings.pooled:
-            pools: Iterable[tuple[Ratio, Iterable[str]]] = [(ratio, [name]) for name, ratio in ratios.items()]
-        else:
-            pools = groupby(sorted(ratios, key=ratios.__getitem__), key=ratios.__getitem__)
-        found = [TopKGroup([Piece(n, 0, prod(shapes[n])) for n in names], ratio) for ratio, names in pools]
+        found = [TopKGroup(Piece(name, 0, prod(shapes[name])), ratio) for name, ratio in ratios.items()]
         for group in found if self.settings.index == "int32" else ():
             if group.numel > MAX_INDEX:
-                names = ", ".join(piece.name for piece in group.pieces)
                 raise UserError(
-                    f"index int32: {names}: {group.numel} elements, but an int32 counts at most {MAX_INDEX}; use "
-                    "index: smallest or granularity: tensor, or exclude the parameter (placement.exclude)"
+                    f"index int32: {group.piece.name}: {group.numel} elements, but an int32 counts at most "
+                    f"{MAX_INDEX}; use index: smallest, or exclude the parameter (placement.exclude)"
                 )
         return found
 
@@ -222,15 +194,14 @@ class TopK(Coded):
 
 @dataclass(frozen=True)
 class TopKGroup:
-    """Tensors, or pieces of some, among whose elements one selection is made."""
+    """A tensor, or a piece of one, among whose elements one selection is made."""
 
-    pieces: Sequence[Piece]
+    piece: Piece
     ratio: Ratio
 
     @property
     def numel(self) -> int:
-        """Elements of all of them."""
-        return sum(piece.numel for piece in self.pieces)
+        return self.piece.numel
 
     @property
     def k(self) -> int:
@@ -238,11 +209,11 @@ class TopKGroup:
         return self.ratio.of(self.numel)
 
 
-def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Sequence[Tensor]]) -> None:
+def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Tensor]) -> None:
     """Put the means of what all ranks sent into `targets`. Values and places: ranks × Σ k; `ks`: by group."""
     parts = zip(values.split(list(ks), 1), places.split(list(ks), 1), strict=True)
-    for tensors, (sent, where) in zip(targets, parts, strict=True):
-        total = sent.new_zeros(sum(t.numel() for t in tensors))
+    for target, (sent, where) in zip(targets, parts, strict=True):
+        total = sent.new_zeros(target.numel())
         for rank_values, rank_places in zip(sent, where, strict=True):  # a fixed order: equal bits everywhere
             total.index_add_(0, rank_places, rank_values)
-        unpack(total.mul_(1 / len(sent)), tensors)
+        unpack(total.mul_(1 / len(sent)), [target])

@@ -137,7 +137,7 @@ class Method(Named):
             yield (
                 f"policy {self.policy.name} decides by what each amount would lose, which aggregator "
                 f"{self.aggregator.name} with these settings does not tell; lowrank, few_bits, and topk with "
-                "granularity: tensor do"
+                "values: fp32 do"
             )
         if self.policy.reads_spectrum:
             telling = [name for name, kind in AGGREGATORS.items() if kind.spectrum is not Aggregator.spectrum]

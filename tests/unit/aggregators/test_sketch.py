@@ -163,7 +163,7 @@ def test_the_tables_threshold_is_the_entry_below(scale: float) -> None:
     """More is sent than was asked for: with 1, 2, 5 in a decade far from a fifth of a normal gradient."""
     whole = scale * gradient(0)
     error = torch.zeros_like(whole)
-    chosen = from_table(Pool([whole], [error], 6000))
+    chosen = from_table(Pool(whole, error, 6000))
     threshold = float(chosen.values.abs().min())
     sparsity = [float((whole.abs() < step).double().mean()) for step in STEPS]
     right = next((i for i, share in enumerate(sparsity) if share >= 0.8), len(STEPS))
@@ -175,9 +175,9 @@ def test_the_tables_threshold_is_the_entry_below(scale: float) -> None:
 
 def test_the_table_sends_all_of_what_is_sparse_already_and_what_is_not_a_number() -> None:
     whole = kept(gradient(0), 5000)
-    assert len(from_table(Pool([whole], None, 6000)).values) == 5000
+    assert len(from_table(Pool(whole, None, 6000)).values) == 5000
     whole[3] = torch.nan
-    assert 3 in from_table(Pool([whole], None, 6000)).indices
+    assert 3 in from_table(Pool(whole, None, 6000)).indices
 
 
 def test_released_settings_promise_nothing_and_ranks_stay_equal() -> None:

@@ -55,20 +55,9 @@ def test_each_tensor_sends_its_largest() -> None:
     run_ranks(2, body)
 
 
-def test_a_bucket_sends_the_largest_of_all_its_tensors() -> None:
+def test_ratios_may_differ_by_parameter() -> None:
     def body(comm: LoopbackCommunicator) -> None:
-        output = exchange(topk(granularity="bucket"), comm, Decision(Ratio(0.05)))
-        assert not output["small"].any()
-        expected = (sparse(gradients(0)["large"], 10) + sparse(gradients(1)["large"], 10)) / 2
-        torch.testing.assert_close(output["large"], expected)
-
-    run_ranks(2, body)
-
-
-@pytest.mark.parametrize("granularity", ["tensor", "bucket"])
-def test_ratios_may_differ_by_parameter(granularity: str) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        output = exchange(topk(granularity=granularity), comm, Decision(DENSE, {"small": Ratio(0.1)}))
+        output = exchange(topk(), comm, Decision(DENSE, {"small": Ratio(0.1)}))
         torch.testing.assert_close(output["large"], (gradients(0)["large"] + gradients(1)["large"]) / 2)
         expected = (sparse(gradients(0)["small"], 10) + sparse(gradients(1)["small"], 10)) / 2
         torch.testing.assert_close(output["small"], expected)

@@ -11,10 +11,10 @@ from edgc.core.base.lazy import Tensor, torch
 
 
 class Pool(NamedTuple):
-    """Tensors among whose elements, laid end to end in row-major order, one selection is made."""
+    """A tensor among whose elements, in row-major order, one selection is made."""
 
-    grads: Sequence[Tensor]
-    errors: Sequence[Tensor] | None  #: one a gradient, contiguous, at least fp32; None: no error feedback
+    grad: Tensor
+    error: Tensor | None  #: contiguous, at least fp32; None: no error feedback
     k: int
 
 
@@ -28,7 +28,7 @@ class Selection(NamedTuple):
 def select(pools: Sequence[Pool]) -> list[Selection]:
     """The `k` elements of each pool's M = G + E that are largest in magnitude; they become 0 in E, all others M.
 
-    NaN counts as largest. Which of several equal elements is taken is not defined. `errors` change in place.
+    NaN counts as largest. Which of several equal elements is taken is not defined. Errors change in place.
     """
     return [chosen_by(pool, lambda whole, k=pool.k: largest(whole, k)) for pool in pools]
 
@@ -47,18 +47,14 @@ def largest(values: Tensor, k: int) -> Tensor:
 
 def chosen_by(pool: Pool, places: Callable[[Tensor], Tensor]) -> Selection:
     """As `select`, but the elements at `places(M)`, M of all the pool: 1-D, at least fp32, not to be changed."""
-    if pool.errors is None:
-        parts = [g.reshape(-1).to(torch.promote_types(torch.float32, g.dtype)) for g in pool.grads]
+    if pool.error is None:
+        whole = pool.grad.reshape(-1).to(torch.promote_types(torch.float32, pool.grad.dtype))
     else:
-        parts = [error.add_(grad).view(-1) for grad, error in zip(pool.grads, pool.errors, strict=True)]
-    whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        whole = pool.error.add_(pool.grad).view(-1)
     indices = places(whole)
     values = whole[indices]
-    if pool.errors is not None:
+    if pool.error is not None:
         whole[indices] = 0
-        if len(parts) > 1:
-            for part, changed in zip(parts, whole.split([len(p) for p in parts]), strict=True):
-                part.copy_(changed)
     return Selection(values, indices)
 
 

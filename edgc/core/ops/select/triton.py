@@ -131,21 +131,19 @@ def compact_kernel(
 
 def select(pools: Sequence[Pool]) -> list[Selection]:
     """As `reference.select`; of several equal elements, the first are taken."""
-    device = pools[0].grads[0].device
-    feedback = pools[0].errors is not None
+    device, kind = pools[0].grad.device, launch.TYPES[pools[0].grad.dtype]
+    feedback = pools[0].error is not None
     first, later, counts, starts = [], [], [], []
-    keep = [[g.reshape(-1) for g in pool.grads] for pool in pools]  # copies, where one is made, until the launches
-    for number, (pool, grads) in enumerate(zip(pools, keep, strict=True)):
+    grads = [pool.grad.reshape(-1) for pool in pools]  # copies, where one is made, until the launches
+    errors = [grad if pool.error is None else pool.error for pool, grad in zip(pools, grads, strict=True)]
+    for number, (grad, error) in enumerate(zip(grads, errors, strict=True)):
         starts.append((sum(p.k for p in pools[:number]), sum(counts)))
-        begin = 0
-        for grad, error in zip(grads, pool.errors or grads, strict=True):
-            tail = (grad.numel(), begin, number)
-            first.append((launch.address(grad), launch.address(error), *tail))
-            later.append((launch.address(error), 0, *tail))
-            counts.append(triton.cdiv(grad.numel(), BLOCK))
-            begin += grad.numel()
-    kinds = [launch.TYPES[pools[0].grads[0].dtype], tl.float32 if feedback else launch.TYPES[pools[0].grads[0].dtype]]
-    align = launch.alignment(t for pool, grads in zip(pools, keep, strict=True) for t in (*grads, *(pool.errors or ())))
+        tail = (grad.numel(), 0, number)
+        first.append((launch.address(grad), launch.address(error), *tail))
+        later.append((launch.address(error), 0, *tail))
+        counts.append(triton.cdiv(grad.numel(), BLOCK))
+    kinds = [kind, tl.float32 if feedback else kind]
+    align = launch.alignment([*grads, *errors])
     grid, tiles = (sum(counts),), launch.tiles(counts, device)
     state = launch.table([(0, pool.k) for pool in pools], device).to(torch.int32)
     for number, (shift, bits) in enumerate(DIGITS):

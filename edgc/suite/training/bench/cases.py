@@ -154,7 +154,7 @@ def moments_case(op: str, shapes: Shapes, device: str, kernels: bool) -> Case:
 def select_case(shapes: Shapes, device: str, kernels: bool) -> Case:
     """The largest 1 % of every matrix of G + E, which leave E."""
     (_, grads), (_, errors) = adjacent(shapes, device, 6), adjacent(shapes, device, 7)
-    pools = [Pool([g], [e], max(1, int(KEPT * g.numel()))) for g, e in zip(grads, errors, strict=True)]
+    pools = [Pool(g, e, max(1, int(KEPT * g.numel()))) for g, e in zip(grads, errors, strict=True)]
 
     def pairs(_: str, chosen: list[Any], before: list[Tensor]) -> Pairs:
         for pool, selection, grad, error, lost in zip(pools, chosen, grads, errors, before, strict=True):
