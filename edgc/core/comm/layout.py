@@ -53,21 +53,6 @@ class Sharded:
         """How many of their elements every rank owns, in rank order."""
         return [sum(piece.numel for piece in pieces) for pieces in self.by_owner(names)]
 
-    def check(self, numels: Mapping[str, int], ranks: int) -> None:
-        """Raise `ValueError` unless there are so many ranks, and each element of these tensors has one owner.
-
-        numels: elements by name.
-        """
-        if len(self.ranges) != ranks:
-            raise ValueError(f"layout: ranges of {len(self.ranges)} ranks for a group of {ranks}")
-        for name, numel in numels.items():
-            found = [own[name] for own in self.ranges if name in own]
-            pieces = sorted((start, stop) for start, stop in found if start != stop)
-            ends = [0, *(stop for _, stop in pieces)]
-            begins = [*(start for start, _ in pieces), numel]
-            if begins != ends or any(start > stop for start, stop in pieces):
-                raise ValueError(f"layout: not each of the {numel} elements of {name} has one owner: {pieces}")
-
 
 Layout = Replicated | Sharded
 
