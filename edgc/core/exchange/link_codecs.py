@@ -7,7 +7,6 @@ it. A message travels in the precision of the traffic (`bf16` aside); factors ar
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,47 +85,34 @@ class PipelineTraffic(Settings):
         return self.forward.name != "none" or self.backward.name != "none"
 
 
-class LinkCodec(Resumable, ABC):
-    """One direction of one stage's traffic.
+def build(settings: LinkCodecSettings, direction: Direction, stage: int, seed: int) -> LinkCodec:
+    """The codec that stage `stage` sends through, and that its neighbour receives through."""
+    if settings.rank is None:
+        return LinkCodec(bf16=settings.name == "bf16")
+    feedback = direction == "backward" if settings.error_feedback is None else settings.error_feedback
+    return LowRankLink(settings.rank, feedback, settings.warm_start, seed, f"pipeline/{direction}/{stage}")
+
+
+class LinkCodec(Resumable):
+    """One direction of one stage's traffic: the tensor itself, or rounded to bf16.
 
     Law of error feedback: sum of what was decoded + error = sum of what was encoded. Non-finite input gives
     non-finite output, never an exception.
     """
 
-    @abstractmethod
-    def encode(self, tensor: Tensor) -> Tensor:
-        """The message for `tensor` (any shape, last dimension hidden), which is not changed."""
-
-    @abstractmethod
-    def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
-        """Memory, on device `on`, for the message of a tensor of this shape and precision."""
-
-    @abstractmethod
-    def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
-        """The tensor of this shape and precision that `message` stands for."""
-
-
-def build(settings: LinkCodecSettings, direction: Direction, stage: int, seed: int) -> LinkCodec:
-    """The codec that stage `stage` sends through, and that its neighbour receives through."""
-    if settings.rank is None:
-        return Cast(bf16=settings.name == "bf16")
-    feedback = direction == "backward" if settings.error_feedback is None else settings.error_feedback
-    return LowRankLink(settings.rank, feedback, settings.warm_start, seed, f"pipeline/{direction}/{stage}")
-
-
-class Cast(LinkCodec):
-    """The tensor itself, or rounded to bf16."""
-
-    def __init__(self, bf16: bool) -> None:
+    def __init__(self, bf16: bool = False) -> None:
         self._bf16 = bf16
 
     def encode(self, tensor: Tensor) -> Tensor:
+        """The message for `tensor` (any shape, last dimension hidden), which is not changed."""
         return tensor.to(self._wire(tensor.dtype))
 
     def buffer(self, shape: Sequence[int], kind: dtype, on: Any) -> Tensor:
+        """Memory, on device `on`, for the message of a tensor of this shape and precision."""
         return torch.empty(tuple(shape), dtype=self._wire(kind), device=on)
 
     def decode(self, message: Tensor, shape: Sequence[int], kind: dtype) -> Tensor:
+        """The tensor of this shape and precision that `message` stands for."""
         return message.to(kind)
 
     def _wire(self, kind: dtype) -> dtype:

@@ -13,11 +13,11 @@ from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.exchange.link_codecs import Cast, LinkCodec, PipelineTraffic, build
+from edgc.core.exchange.link_codecs import LinkCodec, PipelineTraffic, build
 
 PIPELINE = "pipeline"  # the ledger's tag of what is sent, and the clock's region of encoding and decoding
 BUBBLE = "bubble"  # the clock's region of waiting for other stages, and for what they send
-AS_IT_IS = Cast(bf16=False)
+AS_IT_IS = LinkCodec()
 
 
 class ChargedP2P(P2PCommunicator):
