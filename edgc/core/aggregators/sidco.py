@@ -18,8 +18,6 @@ from edgc.core.aggregators.workload import Kernel, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.select import Pool, Selection, above, chosen_by
 
-Fit = Literal["exponential", "gamma", "pareto"]
-
 STAGE = 0.25  #: the smallest share that one stage leaves of what the stage before left
 NEAR = 0.2  #: how far from the wanted share is near enough
 TYPICAL_STAGES = 4  #: what gradients take, for the workload
@@ -29,11 +27,7 @@ class SIDCoSettings(SparseSettings):
     """What magnitudes are fitted by."""
 
     name: Literal["sidco"]
-    fit: Fit = Field(
-        "exponential",
-        description="exponential: SIDCo-E; gamma: SIDCo-GP, gamma first and a generalised Pareto distribution after; "
-        "pareto: SIDCo-P, the latter in all stages",
-    )
+    fit: Literal["exponential"] = Field("exponential", description="SIDCo-E; the paper's other fits are left out")
     stages: int = Field(8, ge=1, le=32, description="At most so many stages; a tensor stops when it is near enough")
 
 
@@ -47,7 +41,7 @@ class SIDCo(TopK):
 
     def _largest(self, whole: Tensor, k: int) -> Tensor:
         magnitude = whole.abs().nan_to_num_(nan=torch.inf, posinf=torch.inf)  # what diverged is sent
-        return above(magnitude, fitted(magnitude, k / len(magnitude), self.settings.fit, self.settings.stages), k)
+        return above(magnitude, fitted(magnitude, k / len(magnitude), self.settings.stages), k)
 
     def looks(self, numel: int, itemsize: int) -> Sequence[Kernel]:
         """Each stage reads M six times; what passes is marked, and marks are read twice."""
@@ -55,17 +49,18 @@ class SIDCo(TopK):
         return memory_passes(numel, read, max(4, itemsize)), memory_passes(numel, 4, 1)
 
 
-def fitted(magnitude: Tensor, share: float, fit: Fit, stages: int) -> Tensor:
+def fitted(magnitude: Tensor, share: float, stages: int) -> Tensor:
     """A threshold (0-d) that about `share` of `magnitude` (1-D, not negative) is not below. ∞ if one is not finite."""
     numel = len(magnitude)
     low, high = magnitude.new_zeros(()), magnitude.new_full((), torch.inf)
     above_low, above_high = (magnitude > 0).sum() / numel, magnitude.new_zeros(())
     best, error = low, magnitude.new_full((), torch.inf)
     done = magnitude.new_zeros((), dtype=torch.bool)
-    for stage in range(stages):
+    for _ in range(stages):
         wanted = (share / above_low).clamp(max=1)
         over = (magnitude - low).clamp_(min=0)
-        extrapolated = low + _excess(over, wanted.clamp(min=STAGE), "pareto" if fit == "gamma" and stage else fit)
+        mean = over.sum() / (over > 0).sum().clamp(min=1)
+        extrapolated = low - mean * wanted.clamp(min=STAGE).log()  # what an exponential fit of the rest exceeds
         # between two thresholds the survival function is taken as exponential
         falls = (above_low / above_high.clamp(min=0.5 / numel)).log()
         between = low + (high - low) * (above_low / share).log() / falls
@@ -81,21 +76,3 @@ def fitted(magnitude: Tensor, share: float, fit: Fit, stages: int) -> Tensor:
         if magnitude.device.type == "cpu" and done:  # looking is free here; a GPU takes all stages, to the same end
             break
     return best.nan_to_num(nan=torch.inf)
-
-
-def _excess(over: Tensor, share: Tensor, fit: Fit) -> Tensor:
-    """What `share` (0-d) of the elements of `over` that are above 0 exceed, by a fit of them."""
-    count = (over > 0).sum().clamp(min=1)
-    mean = over.sum() / count
-    if fit == "exponential":
-        return -mean * share.log()
-    if fit == "gamma":  # Minka's estimate of the shape, and the paper's closed form of the quantile
-        logs = torch.where(over > 0, over, 1.0).log().sum() / count
-        s = mean.log() - logs
-        shape = (3 - s + ((s - 3).square() + 24 * s).sqrt()) / (12 * s)
-        return (-(mean / shape) * (share.log() + torch.lgamma(shape))).clamp(min=0)
-    variance = (over.square().sum() / count - mean.square()).clamp(min=1e-30)
-    ratio = mean.square() / variance
-    shape, scale = (1 - ratio) / 2, mean * (ratio + 1) / 2
-    grown = torch.where(shape.abs() < 1e-4, -share.log(), torch.expm1(-shape * share.log()) / shape)
-    return scale * grown
