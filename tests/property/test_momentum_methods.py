@@ -236,8 +236,7 @@ def test_until_the_variance_is_frozen_it_is_dense_adamw_bit_for_bit() -> None:
     [
         ("dion", {"aggregator": {"error_feedback": True}}, "without error feedback"),
         ("onebit_adam", {"policy": {"start_step": 0}}, "start_step"),
-        ("cdadam", {"aggregator": {"error_feedback": False}}, "memory: common"),
-        ("cdadam", {"synchronisation": {"memory": "common"}}, "error_feedback: false"),
+        ("cdadam", {"aggregator": {"error_feedback": False}}, "error_feedback: true"),
         ("nocomm", {"synchronisation": {"name": "sign"}}, "control"),
     ],
 )

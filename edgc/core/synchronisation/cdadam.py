@@ -1,9 +1,9 @@
 """CD-Adam: ranks exchange how gradients differ from what is known of them (arXiv 2111.00705), in any code.
 
-The optimizer sees ĝ, which all ranks keep: ĝ ← ĝ + mean of C(Gᵢ − ĝᵢ). With `memory: own` each rank's ĝᵢ is what all
-know of its gradient, the paper's Markov compression sequence: ĝᵢ ← ĝᵢ + C(Gᵢ − ĝᵢ), and ĝ is the mean of all ĝᵢ. So
+The optimizer sees ĝ, which all ranks keep: ĝ ← ĝ + mean of C(Gᵢ − ĝᵢ). Each rank's ĝᵢ is what all know of its
+gradient, the paper's Markov compression sequence: ĝᵢ ← ĝᵢ + C(Gᵢ − ĝᵢ), and ĝ is the mean of all ĝᵢ. So
 Gᵢ − ĝᵢ = (Gᵢ − its gradient of the step before) + what that step did not send of it, and this is what an aggregator
-with error feedback makes of the first term. With `memory: common` ĝᵢ is ĝ.
+with error feedback makes of the first term.
 """
 
 from __future__ import annotations
@@ -24,31 +24,23 @@ class DifferencesSettings(InPlaceSettings):
     """What gradients are compared with."""
 
     name: Literal["differences"]
-    memory: Literal["own", "common"] = Field(
-        "own",
-        description="What a gradient is compared with. own: with what is known of this rank's, for aggregators that "
-        "lose nothing or have error feedback; common: with the average ĝ, for aggregators without error feedback",
+    memory: Literal["own"] = Field(
+        "own", description="What a gradient is compared with: with what is known of this rank's"
     )
     no_hook: ClassVar[str] = "keeps gradients from step to step, which no hook does"
 
     def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
-        if self.memory == "own" and Law.CONSERVES not in aggregator.laws:
-            return "with memory: own adds up what an aggregator loses; use error_feedback: true, or memory: common"
-        if self.memory == "common" and aggregator.keeps_residual:
-            return "with memory: common makes up for what is lost itself; use error_feedback: false, or memory: own"
-        return None
+        if Law.CONSERVES in aggregator.laws:
+            return None
+        return "adds up what an aggregator loses; use error_feedback: true"
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
-        """The difference, with own gradients also the copy for the next; ĝ, and its copy."""
-        return (
-            memory_passes(elements, 5 if self.memory == "own" else 3),
-            memory_passes(elements, 3),
-            memory_passes(elements, 2),
-        )
+        """The difference, and the copy for the next; ĝ, and its copy."""
+        return memory_passes(elements, 5), memory_passes(elements, 3), memory_passes(elements, 2)
 
     def state_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """ĝ; with `memory: own` also this rank's gradient of the step before."""
-        return (8 if self.memory == "own" else 4) * elements([*shapes.values()])
+        """ĝ, and this rank's gradient of the step before."""
+        return 8 * elements([*shapes.values()])
 
 
 class Differences(InPlace):
@@ -65,17 +57,13 @@ class Differences(InPlace):
 
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients:
-            average = zeros(self._average, t)
-            if self.settings.memory == "common":
-                t.tensor.sub_(average)
-                continue
             before, own = zeros(self._before, t), t.tensor.clone()
             t.tensor.sub_(before)
             before.copy_(own)
 
     def take(self, gradients: Sequence[NamedTensor]) -> None:
         for t in gradients:
-            t.tensor.copy_(self._average[t.name].add_(t.tensor))
+            t.tensor.copy_(zeros(self._average, t).add_(t.tensor))
 
     def forget(self) -> None:
         """ĝ is the mean over those who saved it."""
