@@ -193,8 +193,7 @@ class WindowObserver(Resumable):
         spectrum = {name: tuple(map(math.sqrt, taken(len(spectra[name])))) for name in spectra}
         norm = {name: math.sqrt(*taken(1)) for first in sums for name in self._normed[first]}
         squared_error = {name: tuple(taken(len(table))) for name, table in tables.items()}
-        own = [_mean(entropy), loss, seconds, *([math.hypot(*norm.values())] if self._policy.norms else [])]
-        by_stage = self._all_stages(own)
+        by_stage = self._all_stages([_mean(entropy), loss, seconds])
         return Observation(
             round,
             entropy=entropy,
@@ -204,9 +203,8 @@ class WindowObserver(Resumable):
             squared_error=squared_error,
             payload={name: self._payload[name] for name in tables},
             loss=by_stage[-1][1],  # only the last stage has one
-            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, *_ in by_stage),
-            stage_norm=tuple(norms[0] for _, _, _, *norms in by_stage if norms),
-            backward_seconds=tuple(seconds for _, _, seconds, *_ in by_stage),
+            stage_entropy=tuple(None if math.isnan(mean) else mean for mean, _, _ in by_stage),
+            backward_seconds=tuple(seconds for _, _, seconds in by_stage),
         )
 
     def _all_stages(self, numbers: list[float]) -> list[list[float]]:

@@ -28,13 +28,8 @@ class AccordionSettings(LadderSettings):
     ratios: tuple[Share, Share] | None = Field(None, description="Lower and higher share of the elements that travel")
     bits: tuple[Whole, Whole] | None = Field(None, description="Fewer and more bits of every element")
     eta: float = Field(0.5, ge=0, description="η: relative change of the norm from which on a window is critical")
-    granularity: Literal["parameter", "model"] = Field(
-        "parameter", description="Whose norm: every parameter's for itself, or the whole model's for all"
-    )
+    granularity: Literal["parameter"] = Field("parameter", description="Whose norm: every parameter's for itself")
     window: int = Field(1000, ge=1, description="Steps from one look at the norm to the next (paper: 10 epochs)")
-
-
-MODEL = "model"  #: the one group where the whole model's norm counts
 
 
 class Accordion(LadderPolicy):
@@ -46,22 +41,19 @@ class Accordion(LadderPolicy):
 
     def __init__(self, settings: AccordionSettings, context: Context) -> None:
         super().__init__(settings, context)
-        self._norms: dict[str, float] = {}  # of the last window, by parameter or MODEL
+        self._norms: dict[str, float] = {}  # of the last window
         self._calm: list[str] = []  # what has the lower amount
 
     def _place(self, name: str) -> int:
-        return int((MODEL if self._settings.granularity == "model" else name) not in self._calm)
+        return int(name not in self._calm)
 
     def observe(self, observation: Observation) -> None:
         """Compare norms with the last window's."""
-        if self._settings.granularity == "model":
-            seen = {MODEL: math.hypot(*observation.stage_norm)} if observation.stage_norm else {}
-        else:
-            seen = {name: observation.norm[name] for name in self._names if name in observation.norm}
-        for group, norm in seen.items():
+        for name in self._names:
+            norm = observation.norm.get(name, math.nan)
             if not math.isfinite(norm):
                 continue
-            before = self._norms.get(group)
+            before = self._norms.get(name)
             calm = bool(before) and abs(before - norm) / before < self._settings.eta  # type: ignore[operator]
-            self._calm = [each for each in self._calm if each != group] + [group] * calm
-            self._norms[group] = norm
+            self._calm = [each for each in self._calm if each != name] + [name] * calm
+            self._norms[name] = norm

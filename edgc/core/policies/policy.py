@@ -112,7 +112,6 @@ class Observation:
     payload: Mapping[str, Sequence[int]] = field(default_factory=dict)
     loss: float | None = None  #: training loss, nats a token, window mean
     stage_entropy: Sequence[float | None] = ()  #: nats, mean over a stage's parameters, by stage
-    stage_norm: Sequence[float] = ()  #: root of the sum of squares of a stage's `norm`, by stage
     backward_seconds: Sequence[float] = ()  #: backward of a step's last micro-batch by stage, window median
     #: seconds that a byte takes on the wire, window median; None: nothing was timed since the last window
     seconds_per_byte: float | None = None
@@ -142,7 +141,7 @@ class Policy(Resumable, ABC):
     window: int | None = None  #: steps between observations; None: it never wants one
     sampling: Sampling | None = None  #: None: it uses no entropy
     spectrum: bool = False  #: whether it reads `Observation.spectrum`
-    norms: bool = False  #: whether it reads `Observation.norm` and `stage_norm`
+    norms: bool = False  #: whether it reads `Observation.norm`
     candidates: Sequence[Amount] = ()  #: amounts of `Observation.squared_error` and `payload`; none: it reads neither
     ladder: Sequence[Amount] = ()  #: amounts of `Observation.ladder_bytes`; none: it reads no seconds
     note: str = ""  #: one line for the person who reads the log, e.g. that compression never pays here

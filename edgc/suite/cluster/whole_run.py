@@ -158,7 +158,6 @@ def _observation(
         relative_error=errors,
         spectrum=spectra,
         norm={name: _norm(entropies[stage], prod(shape)) for name, shape in shapes.items()},
-        stage_norm=[_norm(h, sum(map(prod, of.values()))) for h, of in zip(entropies, model.compressible, strict=True)],
         loss=trajectory.loss(share),
         stage_entropy=entropies,
         backward_seconds=[timed.backward for timed in model.stages],

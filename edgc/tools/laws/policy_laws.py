@@ -61,7 +61,6 @@ def observations(draw: st.DrawFn) -> list[dict[str, Any]]:
             "entropy": {name: draw(values) for name in SHAPES},
             "relative_error": {name: draw(st.floats(0.01, 0.99)) for name in SHAPES},
             "norm": {name: draw(st.floats(1e-3, 10) | st.just(math.nan)) for name in SHAPES},
-            "stage_norm": (draw(st.floats(1e-3, 10)), draw(st.floats(1e-3, 10) | st.just(math.nan))),
             "loss": draw(st.floats(2, 9) | st.just(math.nan)),
             "stage_entropy": (draw(values), draw(values)),
             "seconds_per_byte": draw(st.floats(1e-9, 1e-5) | st.none()),

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from edgc.core.base.errors import UserError
 from edgc.core.policies.accordion import Accordion, AccordionSettings
-from edgc.core.policies.amounts import DENSE, Bits, Rank, Ratio, plain
+from edgc.core.policies.amounts import DENSE, Bits, Rank, plain
 from edgc.core.policies.edgc_bits import EdgcBits, EdgcBitsSettings, width_for
 from edgc.core.policies.policy import Context, Observation
 
@@ -46,16 +46,6 @@ def test_a_change_of_the_norm_by_eta_is_critical_up_or_down() -> None:
         [high, low],  # to nothing; the same as the last finite one
         [high, low],  # from nothing
     ]
-
-
-def test_the_whole_models_norm_decides_for_all() -> None:
-    target = accordion(granularity="model", ratios=(0.01, 0.1), ranks=None)
-    for norms in [(3.0, 4.0), (4.0, 3.0)]:  # each stage's changes by a third, the model's does not
-        target.observe(Observation(9, norm={"a": 1.0, "b": 9.0}, stage_norm=norms))
-    assert amounts(target) == [Ratio(0.01)] * 2
-    target.observe(Observation(9, stage_norm=(0.4, 0.3)))
-    assert amounts(target) == [Ratio(0.1)] * 2
-    assert set(target.clamps().values()) == {"r_max"}
 
 
 def test_dense_before_its_first_step() -> None:
