@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from edgc.cli.list_commands import AsJson
 from edgc.core.base.errors import UserError
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts")]
 Results = Annotated[Path, typer.Option(help="Folder that holds the published results, for measured loss gaps")]
 ModelName = Annotated[str | None, typer.Option(help="Name of a file in configs/models; needed without --sites")]
 ClusterName = Annotated[str | None, typer.Option(help="Name of a file in configs/clusters; needed without --sites")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -106,7 +107,7 @@ def compare(
         raise UserError(f"experiment {experiment}: no tables in {' or '.join(map(str, places))}; run it first")
     both = hold(one, other, read(found, experiment))
     if as_json:
-        typer.echo(json.dumps(both.plain(), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(asdict(both), indent=1, ensure_ascii=False))
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for heading in (f"Experiment {experiment}", *both.titles, "The second against the first"):

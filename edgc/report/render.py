@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,15 +95,14 @@ def with_ends(key: str, form: Callable[[float], str] = cell) -> Callable[[pd.Ser
     return lambda row: with_range(row[key], row[f"{key}_low"], row[f"{key}_high"], form, " to ")
 
 
-def groups(
-    rows: pd.DataFrame, keys: Sequence[str] = ("model", "device"), among: pd.DataFrame | None = None
-) -> Iterator[tuple[str, pd.DataFrame]]:
+def groups(rows: pd.DataFrame, among: pd.DataFrame | None = None) -> Iterator[tuple[str, pd.DataFrame]]:
     """Rows that sentences are about, with how these begin: `gpt2-nano, one CPU: `, or nothing of a single group.
 
     `among`: rows whose number of groups decides that.
     """
-    several = len((rows if among is None else among)[[*keys]].drop_duplicates()) > 1
-    for names, own in rows.groupby([*keys], sort=False):
+    keys = ["model", "device"]
+    several = len((rows if among is None else among)[keys].drop_duplicates()) > 1
+    for names, own in rows.groupby(keys, sort=False):
         yield f"{', '.join(map(str, names))}: " if several else "", own
 
 

@@ -175,7 +175,7 @@ def test_clamps() -> None:
 
 def test_smoothing_dampens() -> None:
     """Half of the past: the energy left is the mean of the two windows'."""
-    first, then = (power_law({"qkv": qkv, "projection": 0.3, "mlp": 0.3}) for qkv in (0.1, 1.5))
+    first, then = (power_law({"qkv": qkv, "projection": 0.6, "mlp": 0.6}) for qkv in (0.3, 1.0))
     sharp, smooth = policy(), policy(smoothing=0.5)
     for target in (sharp, smooth):
         settled(target, first)

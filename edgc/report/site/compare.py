@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -39,10 +38,6 @@ class Comparison:
     titles: tuple[str, str]
     rows: tuple[Row, ...]
     sentence: str
-
-    def plain(self) -> dict[str, Any]:
-        """For scripts."""
-        return asdict(self)
 
 
 def compare(one: str, other: str, kept: Kept) -> Comparison:

@@ -6,13 +6,13 @@ the rest only. Of methods that decide by windows, a control also tells whether t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from edgc.report import verdicts
-from edgc.report.render import NOTHING, cell, coefficient, gap, loss, percent, share, with_range
+from edgc.report.render import NOTHING, cell, coefficient, gap, loss, percent, share, with_ends
 from edgc.report.study import Line, Study, baseline_among, framed, lines, pooled
 from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table
 from edgc.report.tables import accuracy
@@ -130,10 +130,6 @@ def seen_alike(own: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
     return found.groupby("seed").mean().join(lowest)
 
 
-def _seen(name: str, form: Callable[[float], str]) -> Callable[[pd.Series], str]:
-    return lambda row: with_range(row[name], row[f"{name}_low"], row[f"{name}_high"], form, " to ")
-
-
 def _alike(table: pd.DataFrame) -> str:
     """A sentence a row."""
     return "\n".join(
@@ -157,12 +153,12 @@ DECISIONS = Table(
         "stages: of EDGC's parts sampling, the rank rule, warm-up and error feedback are left",
         Column("n", "n"): "seeds",
         Column(
-            "Entropy off", _seen("entropy_off", cell), unit="nats"
+            "Entropy off", with_ends("entropy_off"), unit="nats"
         ): "mean distance of the windows' entropies, each a mean over a stage's matrices",
-        Column("Correlation", _seen("entropy_correlation", coefficient)): "of the windows' entropies, the lowest "
+        Column("Correlation", with_ends("entropy_correlation", coefficient)): "of the windows' entropies, the lowest "
         "of a stage",
-        Column("Rank off", _seen("rank_off", cell)): "mean distance of the windows' ranks; dense counts as 0",
-        Column("Same rank", _seen("same_percent", percent)): "share of the windows",
+        Column("Rank off", with_ends("rank_off", cell)): "mean distance of the windows' ranks; dense counts as 0",
+        Column("Same rank", with_ends("same_percent", percent)): "share of the windows",
         Column("Loss gap", accuracy.gap_in_words, unit="nats"): "loss less the control's of the same seed",
         Column("Verdict", "verdict"): "as in table `credit`",
         Column("Bytes", "bytes_percent", share, "%"): "of gradients, in percent of the control's",

@@ -7,7 +7,6 @@ normal elements. The rule looks at changes only, so it needs no c of 1, but one 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pandas as pd
 from edgc.report import verdicts
 from edgc.report.figures.shades import kind
 from edgc.report.low_rank import RANK, RANKS, errors, spectra
-from edgc.report.render import cell, percent, with_range
+from edgc.report.render import cell, percent, with_ends
 from edgc.report.study import Line, Study, framed, lines
 from edgc.report.table import PROBED, Column, Table
 from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
@@ -133,16 +132,11 @@ def _sentence(row: pd.Series) -> str:
     )
 
 
-def _told(name: str, form: Callable[[float], str] = cell) -> Callable[[pd.Series], str]:
-    """A mean with its interval."""
-    return lambda row: with_range(row[name], row[f"{name}_low"], row[f"{name}_high"], form, " to ")
-
-
 def _step(row: pd.Series, name: str) -> str:
     if not row[f"{name}_n"]:
         return "never"
     seeds = "" if row[f"{name}_n"] == row["n"] else f", {row[f'{name}_n']:.0f} of {row['n']:.0f} seeds"
-    return _told(f"{name}_step", "{:.0f}".format)(row) + seeds
+    return with_ends(f"{name}_step", "{:.0f}".format)(row) + seeds
 
 
 C = "what a rank leaves of the averaged gradient, by what it would leave of an i.i.d. normal matrix of the same shape "
@@ -166,9 +160,9 @@ NORMALITY = Table(
         Column("n", "n"): "seeds",
         Column("Skewness", "skewness", cell): "its size; normal: 0",
         Column("Excess kurtosis", "kurtosis", cell): "normal: 0",
-        Column("Entropy gap", _told("gap"), unit="nats"): "½ ln 2πeσ² less the entropy by a histogram of "
+        Column("Entropy gap", with_ends("gap"), unit="nats"): "½ ln 2πeσ² less the entropy by a histogram of "
         f"{HISTOGRAM_BINS} bins; normal: 0",
-        **{Column(f"c, rank {rank}", _told(f"c_{rank}")): "" for rank in RANKS},
+        **{Column(f"c, rank {rank}", with_ends(f"c_{rank}")): "" for rank in RANKS},
         "c, …": C,
     },
 )
@@ -181,15 +175,15 @@ ERROR_LAW = Table(
         **COMMON,
         Column("Rank", "rank"): "those that leave something of some matrix",
         Column("n", "n"): "seeds",
-        Column("c, first step", _told("first")): "",
-        Column("Lowest c", _told("lowest")): "of a look",
+        Column("c, first step", with_ends("first")): "",
+        Column("Lowest c", with_ends("lowest")): "of a look",
         Column("at step", "lowest_step", "{:.0f}".format): "where that is, mean over seeds",
-        Column("c, end", _told("last")): "of the last window",
+        Column("c, end", with_ends("last")): "of the last window",
         Column("Near 1 from step", lambda row: _step(row, "near")): "begin of the first window whose mean c is within "
         f"{100 * WITHIN:g} % of 1: there the law tells the error",
         Column("Steady from step", lambda row: _step(row, "steady")): "the same, of the window before's: there the law "
         "tells the error from that of the window before, which is what the rule asks of it",
-        Column("Steady after", _told("steady_after", percent)): "windows from that one on of which that is so",
+        Column("Steady after", with_ends("steady_after", percent)): "windows from that one on of which that is so",
     },
     lambda table: "\n".join(_sentence(row) for _, row in table[table["rank"] == RANK].iterrows()),
 )

@@ -8,11 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edgc.core.base import files
 from edgc.core.base.errors import EXIT_DIVERGED, Diverged, Interrupted, OutOfTime, UserError
@@ -28,7 +26,7 @@ from edgc.suite.training.failures import ERRORS, Failure, explain, read_failures
 from edgc.suite.training.load import check_quiet
 
 LOG, JOB = "launch.log", "job.json"  #: in the run's folder: why the last start did not end well; a sign of life
-BEAT_SECONDS, POLL_SECONDS = 30.0, 1.0
+BEAT_SECONDS = 30.0
 
 
 def launch(spec: RunSpec, run_dir: Path, corpus_dir: Path, wait: bool = False) -> None:
@@ -114,18 +112,14 @@ def _launch(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
 
 @contextmanager
 def _supervised(spec: RunSpec, run_dir: Path, job: Allocation | None) -> Iterator[None]:
-    """While the body runs: progress on a terminal, signs of life, and requests to stop."""
+    """While the body runs: signs of life, and requests to stop."""
     from torch.distributed.elastic.multiprocessing import SignalException
 
     def cancel() -> None:  # at once: what follows may be SIGKILL
         write_status(spec, run_dir, "cancelled", "stopped by a signal")
 
     try:
-        with (
-            following(run_dir, spec),
-            watching(run_dir, job, spec.cluster.schedule.checkpoint_seconds),
-            stopping.on_signals(run_dir, cancel),
-        ):
+        with watching(run_dir, job, spec.cluster.schedule.checkpoint_seconds), stopping.on_signals(run_dir, cancel):
             yield
     except (SignalException, KeyboardInterrupt):  # its processes are gone by now
         write_status(spec, run_dir, "cancelled", "stopped by a signal")
@@ -191,48 +185,18 @@ def write_status(spec: RunSpec, run_dir: Path, status: str, message: str) -> Non
 @contextmanager
 def watching(run_dir: Path, job: Allocation | None, checkpoint_seconds: float) -> Iterator[None]:
     """While the body runs, touch job.json, and ask the run to stop `checkpoint_seconds` before the job's time is up."""
-    path = run_dir / JOB
+    path, over = run_dir / JOB, threading.Event()
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", 0))
     files.write_json(path, {"slurm_job_id": job and job.job_id, "started": time.time(), "restarts": restarts})
     asked_at = job.ends - checkpoint_seconds if job and job.ends else float("inf")
 
-    def look() -> None:
-        nonlocal asked_at
-        path.touch()
-        if time.time() >= asked_at:
-            stopping.request(run_dir, "timeout")
-            asked_at = float("inf")  # once is enough
-
-    with _meanwhile(look, lambda: min(BEAT_SECONDS, max(0.0, asked_at - time.time()))):
-        yield
-
-
-@contextmanager
-def following(run_dir: Path, spec: RunSpec) -> Iterator[None]:
-    """Show step, loss and remaining time of the run while the body runs; nothing where there is no terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, TextColumn("{task.fields[loss]}"), transient=True) as bar:
-        task = bar.add_task(spec.run_id, total=spec.training.iterations, loss="starting")
-
-        def look() -> None:
-            if steps := files.read_jsonl(run_dir / "steps.jsonl"):
-                bar.update(task, completed=steps[-1]["step"], loss=f"loss {steps[-1]['loss']:.3f}")
-
-        with _meanwhile(look, lambda: POLL_SECONDS):
-            yield
-
-
-@contextmanager
-def _meanwhile(look: Callable[[], None], pause: Callable[[], float]) -> Iterator[None]:
-    """While the body runs, a thread waits for the seconds that `pause` says, looks, and so on."""
-    over = threading.Event()
-
     def watch() -> None:
-        while not over.wait(pause()):
-            look()
+        nonlocal asked_at
+        while not over.wait(min(BEAT_SECONDS, max(0.0, asked_at - time.time()))):
+            path.touch()
+            if time.time() >= asked_at:
+                stopping.request(run_dir, "timeout")
+                asked_at = float("inf")  # once is enough
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
