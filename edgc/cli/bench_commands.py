@@ -1,4 +1,4 @@
-"""`edgc bench`: what operations, exchanges and engines take, and what bf16 sums lose."""
+"""`edgc bench`: what operations, exchanges and engines take."""
 
 from __future__ import annotations
 
@@ -60,16 +60,6 @@ def coding(
     from edgc.suite.training.bench.coding import run
 
     run(model, methods or ["powersgd", "ramp"], ranks, rank, rounds)
-
-
-@app.command()
-def ring(
-    out: Annotated[Path | None, typer.Option(help="CSV to write; the table goes beside it")] = None,
-) -> None:
-    """What a ring that sums in bf16 loses with the number of ranks, simulated; half a minute."""
-    from edgc.suite.training.bench.ring import run
-
-    run(out)
 
 
 @app.command()

@@ -102,10 +102,11 @@ def show(found: Forecasts, evidence: Evidence) -> None:
         console.print(f"Note: {note}.")
     console.print(f"[bold]{found.sentence}[/bold] ({rates.source})")
     if kept := fastest(found, evidence, MARGIN):
+        saves = f" {stay(found)}" if kept.verdict == "does not pay" else ""
         console.print(
             f"Of those whose nearest controlled loss gap is below {MARGIN:g} nats, {kept.title} is fastest: "
             f"{rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} less time. It "
-            f"{evidence[kept.method].verdict(MARGIN)}."
+            f"{evidence[kept.method].verdict(MARGIN)}.{saves}"
         )
 
 
@@ -113,6 +114,11 @@ def fastest(found: Forecasts, evidence: Evidence, margin: float) -> Forecast | N
     """The fastest of the candidates whose nearest controlled loss gap is below a margin (nats)."""
     kept = [each for each in found.methods if each.candidate and evidence[each.method].kept(margin) == "yes"]
     return min(kept, key=lambda each: each.iteration_s, default=None)
+
+
+def stay(found: Forecasts) -> str:
+    """What to do where none of those saves time."""
+    return f"None that keeps the loss saves time here: stay with {found.baseline.title}."
 
 
 def _tables(found: Forecasts, evidence: Evidence) -> Iterator[Table]:

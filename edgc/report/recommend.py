@@ -11,7 +11,7 @@ from typing import Any
 
 from edgc.report.gaps import some
 from edgc.report.nearest import Known, nearest
-from edgc.report.plan import fastest, number, rounded
+from edgc.report.plan import fastest, number, rounded, stay
 from edgc.report.regime import regime_of
 from edgc.suite.cluster.forecasts import Forecast, Forecasts, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, SITE_METHODS, Question, chosen
@@ -74,6 +74,7 @@ class Recommendation:
             known = "None is known to keep the loss at this size and length. Fastest that keeps it nearest to it:"
             lines += wrap("Fastest that keeps the loss:" if reached else known, WIDTH)
             lines += self._told(keeps, evidence=True)
+            lines += wrap(stay(self.found), WIDTH) if keeps.verdict == "does not pay" else []
         lines += ["Faster:"] if faster and keeps else []
         for each in sorted(faster, key=lambda each: each.iteration_s):
             lines += self._told(each, evidence=bool(self.evidence[each.method].theirs))

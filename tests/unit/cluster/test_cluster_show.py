@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from edgc.cli import app
 from edgc.core.base.errors import EXIT_BAD_INPUT
 from edgc.report.plan import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
-from edgc.suite.cluster.forecasts import UTILISATIONS
+from edgc.suite.cluster.forecasts import CLEAR, UTILISATIONS
 from edgc.suite.cluster.memory import CATEGORIES
 from edgc.suite.cluster.question import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
 
@@ -82,6 +82,7 @@ def test_a_plan_fits_and_its_numbers_are_those_of_its_json(asked: list[str]) -> 
     assert plain["fastest_kept"] == fastest["method"]
     flat = " ".join(words.split())
     assert not kept or f"below 0.02 nats, {fastest['title']} is fastest" in flat
+    assert ("saves time here: stay with" in flat) == (bool(kept) and fastest["high_percent"] < CLEAR)
     assert all(method["loss_verdict"] in flat for method in plain["methods"] if method["method"] != "dense")
 
 

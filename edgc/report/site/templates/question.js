@@ -102,6 +102,7 @@ if (form) {
     const [safe, fastest] = choose(choices, margin);
     if (safe) out.append(...sentence(safe, margin, safe.known.near[margin] ? "the fastest that is known to keep the loss" : "the fastest that keeps the loss where that was measured, which is not at this size and length"));
     else out.append(element("p", "No method is known to keep the loss so closely."));
+    if (safe && verdict(safe) === "does not pay") out.append(element("p", "None that keeps the loss saves time here: stay with a dense exchange."));
     if (fastest && fastest !== safe) out.append(...sentence(fastest, margin, "the fastest of all"));
     out.append(element("p", `Forecast for ${found.layout}, with ${found.source} rates. Nothing was measured on such a cluster.`, "sure"), command(found.command));
     place.append(table(choices, margin));
