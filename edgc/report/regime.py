@@ -44,10 +44,9 @@ class Regime:
     def beyond(self, other: Regime) -> list[str]:
         """Axes on which a number of the other does not speak for this one: they are more than a factor of four apart.
 
-        What is not known does not count, nor do tokens a parameter. At the same number of tokens what waits (local
-        steps, error feedback, stale gradients) loses less the more steps there are: it is steps that decide.
+        What is not known does not count.
         """
-        found = {axis: self._doublings(other, axis) for axis in AXES if axis != "tokens_a_parameter"}
+        found = {axis: self._doublings(other, axis) for axis in AXES}
         return [axis for axis, far in found.items() if far is not None and far > REACH]
 
     def _doublings(self, other: Regime, axis: str) -> float | None:

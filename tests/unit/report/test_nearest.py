@@ -27,7 +27,7 @@ LARGE = Regime(345_000_000, 20.0, 20_000, replicas=8, period=30)
     [
         (LARGE, 0, []),
         (Regime(690_000_000, 20.0, 20_000, replicas=8, period=30), 1, []),
-        (Regime(345_000_000, 2.5, 5_000, replicas=4, period=30), 3 + 2 + 1, []),  # tokens do not end its reach
+        (Regime(345_000_000, 2.5, 5_000, replicas=4, period=30), 3 + 2 + 1, ["tokens_a_parameter"]),
         (Regime(345_000_000, 20.0, 20_000, replicas=8, period=240), 3, ["period"]),
         (Regime(345_000_000, 20.0, replicas=8, period=30), UNKNOWN, []),  # far, and nothing against it
         (Regime(345_000_000, 20.0, 2_000, replicas=1, period=30, rank_share=0.1), 3.32 + 3, ["steps", "replicas"]),
@@ -96,7 +96,10 @@ def _theirs(gap: float, regime: Regime = LARGE, controlled: bool = True, law: st
     return Cited(gap, gap - 0.001, gap + 0.001, regime, "paper: arXiv 1, Table 1", controlled, law=law)
 
 
-AT_NANO = "at 1.07M parameters, 600 steps, M = 4; not known at 345M parameters, 20000 steps, M = 32"
+AT_NANO = (
+    "at 1.07M parameters, 0.57 tokens a parameter, 600 steps, M = 4; "
+    "not known at 345M parameters, 20 tokens a parameter, 20000 steps, M = 32"
+)
 
 
 @pytest.mark.parametrize(
