@@ -25,6 +25,8 @@ Latency = Annotated[
 ]
 Nodes = Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")]
 Precision = Annotated[str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")]
+GlobalBatch = Annotated[int | None, typer.Option(min=1, help="Sequences in a step")]
+Iterations = Annotated[int | None, typer.Option(min=1, help="Steps of the run; default: the experiment's, or 230000")]
 
 
 def plan(
@@ -46,8 +48,8 @@ def plan(
     pipeline: Annotated[int | None, typer.Option(min=1, help="Pipeline stages")] = None,
     data: Annotated[int | None, typer.Option(min=1, help="Degree of data parallelism")] = None,
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a micro-batch")] = None,
-    global_batch: Annotated[int | None, typer.Option(min=1, help="Sequences in a step")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Steps of the run")] = None,
+    global_batch: GlobalBatch = None,
+    iterations: Iterations = None,
     shard: Annotated[
         str | None, typer.Option(help="What data-parallel ranks share out: none, optimizer (ZeRO-1), full (FSDP2)")
     ] = None,
@@ -113,6 +115,8 @@ def recommend(
     latency: Latency = None,
     nodes: Nodes = None,
     precision: Precision = None,
+    global_batch: GlobalBatch = None,
+    iterations: Iterations = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="Method to consider; repeat it for more; default: those of the page, or of sites"),
@@ -124,7 +128,8 @@ def recommend(
     from edgc.report.recommend import recommend as advise
     from edgc.suite.cluster.question import Question
 
-    question = Question(*_named(model, cluster, sites), nodes, link, latency, precision, sites)
+    lengths = {"global_batch": global_batch, "iterations": iterations}
+    question = Question(*_named(model, cluster, sites), nodes, link, latency, precision, sites, training=lengths)
     found = advise(question, margin, method or (), results / "published")
     typer.echo(json.dumps(found.plain(), indent=1, ensure_ascii=False) if as_json else found.text())
 
