@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,32 +61,47 @@ def methods(
             }
             | ({"from": f"{brought[name].name} {brought[name].version}"} if name in brought else {})
         )
-    _show(rows, as_json)
+    _show(rows, as_json, ["title", "from"])
     for why in unread:
         typer.echo(f"error: {why}", err=True)
     if unread:
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def experiments(as_json: AsJson = False) -> None:
-    """List the experiments by folder: what each shows, and how many minutes it takes."""
+def experiments(
+    name: Annotated[str | None, typer.Argument(help="An experiment: its methods, runs and file, too")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the experiments by folder with the minutes that each takes, or one: what it shows, and with what."""
+    places = paths(Experiment)
+    if name is not None:
+        load_experiment(name)  # or the error that says which there are
     rows = []
-    for name, path in sorted(paths(Experiment).items(), key=lambda item: item[1]):
-        e = load_experiment(name)
+    for each, path in sorted(places.items(), key=lambda item: item[1]) if name is None else [(name, places[name])]:
+        e = load_experiment(each)
         rows.append(
-            {"name": name, "title": e.title, "file": str(path)}
+            {"name": each, "title": e.title, "file": str(path)}
             | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
             | {"cluster": e.cluster, "methods": e.names, "runs": len(e.runs())}
             | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
         )
-    _show(rows, as_json)
+    _show(rows, as_json, ["minutes", "title"] if name is None else [])
 
 
-def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _show(rows: list[dict[str, Any]], as_json: bool, columns: Sequence[str] = ()) -> None:
+    """With `columns` a line a row, of its name and these; without, all of it."""
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
     console = Console(highlight=False, markup=False)
+    if columns:
+        table = Table.grid(padding=(0, 2))
+        for key in ("name", *columns):
+            table.add_column(key, overflow="fold", justify="right" if key == "minutes" else "left")
+        for row in rows:
+            table.add_row(Text(row["name"], "bold"), *(_words(row.get(key, "")) for key in columns))
+        console.print(table)
+        return
     for row in rows:
         grid = Table.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)

