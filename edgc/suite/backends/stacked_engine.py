@@ -165,8 +165,9 @@ class _Replica(TorchReplica):
         """Mean loss over micro-batches, of the synchronised parameters."""
         self.model.eval()
         with torch.no_grad(), self.synchronisation.synchronised(self):
-            losses = [self._loss(tokens) for batch in batches for tokens in batch]
-        return float(torch.stack(losses).double().mean())
+            # numbers at once: tensors that stay split the kept blocks that the next batch wants
+            losses = [self._loss(tokens).item() for batch in batches for tokens in batch]
+        return float(torch.tensor(losses, dtype=torch.float64).mean())
 
     def held(self) -> dict[str, list[Tensor]]:
         """Its tensors that stay from step to step, by category."""
