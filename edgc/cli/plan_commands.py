@@ -26,7 +26,9 @@ Latency = Annotated[
 Nodes = Annotated[int | None, typer.Option(min=1, help="Machines; default: the cluster's")]
 Precision = Annotated[str | None, typer.Option(help="Of compute: fp32, tf32, bf16 …; default: the experiment's")]
 GlobalBatch = Annotated[int | None, typer.Option(min=1, help="Sequences in a step")]
-Iterations = Annotated[int | None, typer.Option(min=1, help="Steps of the run; default: the experiment's, or 230000")]
+Iterations = Annotated[
+    int | None, typer.Option(min=1, help="Steps of the run; default: the experiment's, or the paper's")
+]
 
 
 def plan(

@@ -212,7 +212,9 @@ class _Pair(Communicator):
 
     def _launch(self, collective: str, *tensors: Tensor, **options: Any) -> Callable[[], object]:
         if collective != "all_reduce":
-            raise NotImplementedError(f"a pair has no {collective}: linear codes need none")
+            raise NotImplementedError(
+                f"{collective} between two neighbours: only all_reduce is there; take an aggregator with Law.LINEAR"
+            )
         tensor = tensors[0].view(-1)
         other = tensor.new_empty(tensor.shape)
         wait = self._swap_tensors(other, tensor)
