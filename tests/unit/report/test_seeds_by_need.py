@@ -228,7 +228,7 @@ def test_the_command_line_lists_runs_so_far_and_says_that_more_may_come(
     listed = CliRunner().invoke(app, ["runs", "-e", "trial"])
     assert listed.stdout.split() == [spec.run_id for spec in experiment.runs(configs)]
     assert "12 runs so far, at most 20" in listed.stderr
-    row = CliRunner().invoke(app, ["experiments"]).stdout
+    row = CliRunner().invoke(app, ["experiments", "trial"]).stdout
     assert "runs_at_most" in row
     ran(experiment, Path("results"), configs)
     assert CliRunner().invoke(app, ["look", "trial", "3"]).exit_code == 0
