@@ -155,7 +155,7 @@ class FewBits(Coded):
         return code if second == "same" else BlockCode(16 if second == "bf16" else 32, code.block, "float")
 
     def _whole(self, group: Group, by_name: Mapping[str, NamedTensor]) -> Tensor:
-        """M of a group (numel,), with zeros where tensors do not fill their last block."""
+        """M of a group (numel,). Where a tensor does not fill its last block, `_filled`."""
         first = by_name[group.names[0]].tensor
         whole = torch.zeros(group.numel, dtype=compute_dtype(first), device=first.device)
         kept = {name: self._kept(by_name[name]) for name in group.names}
@@ -163,6 +163,7 @@ class FewBits(Coded):
             own = whole[there].copy_(by_name[piece.name].tensor.reshape(-1)[piece.within])
             if (lost := kept[piece.name]) is not None:
                 own.add_(lost[piece.within])
+            _filled(whole[there.start : there.start + padded(piece.numel, group.code.block)], piece.numel, group.code)
         return whole
 
     def _kept(self, tensor: NamedTensor) -> Tensor | None:
@@ -218,7 +219,7 @@ class FewBits(Coded):
                 continue
             code = self._code(shape, bits)
             length = padded(len(whole), code.block)
-            values = torch.nn.functional.pad(whole, (0, length - len(whole)))[None]
+            values = _filled(torch.nn.functional.pad(whole, (0, length - len(whole))), len(whole), code)[None]
             noise = None
             if self.settings.rounding == "stochastic":
                 noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), length, whole.device).to(whole.dtype)[None]
@@ -240,3 +241,15 @@ class FewBits(Coded):
         if self.settings.shots == "one":
             return one_shot_workload(groups, ranks, max(4, itemsize))
         return two_shots_workload(groups, max(4, itemsize))
+
+
+def _filled(whole: Tensor, numel: int, code: BlockCode) -> Tensor:
+    """`whole`, of whole blocks, with what is behind its first `numel` elements filled in, in place.
+
+    With zeros a scale that is a mean would be too small for the last block; so there its own elements come once more.
+    """
+    rest = numel % code.block
+    if rest and (code.format == "lloyd" or (code.format == "int" and code.bits == 1)):
+        last = whole[numel - rest : numel]
+        whole[numel:] = last.repeat(-(-code.block // rest))[: len(whole) - numel]
+    return whole

@@ -110,6 +110,24 @@ def test_what_a_code_can_say_comes_back(bits: int, format: str, scale: str) -> N
     assert torch.equal(poisoned[~bad], decoded[~bad])
 
 
+@pytest.mark.parametrize(("bits", "format"), [(1, "int"), (1, "lloyd"), (2, "lloyd"), (4, "lloyd")])
+@pytest.mark.parametrize("numel", [20, 64, 129])
+def test_a_last_block_that_is_not_full_is_coded_as_one_that_is(numel: int, bits: int, format: str) -> None:
+    """Its scale, a mean, is over elements that are there: with zeros among them it would be too small."""
+    settings = FewBitsSettings(name="few_bits", format=format, block=128)
+
+    def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
+        found = []
+        for length in (numel, 256):
+            tensor = NamedTensor("w", torch.ones(length))
+            UnderWay(FewBits(settings).exchange([tensor], Decision(Bits(bits)), comm, 0)).wait()
+            found.append(tensor.tensor)
+        return found[0], found[1]
+
+    for short, whole in run_ranks(2, body):
+        torch.testing.assert_close(short, whole[:1].expand(numel), rtol=0.01, atol=0)
+
+
 def test_levels_are_those_of_their_definitions() -> None:
     """Two bits as in Max 1960, table I; e2m1 and e4m3 as in the Microscaling specification."""
     assert lloyd_levels(2) == pytest.approx([-1.510, -0.4528, 0.4528, 1.510], abs=1e-3)
