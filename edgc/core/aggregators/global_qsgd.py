@@ -65,7 +65,8 @@ class GlobalQSGDSettings(AggregatorSettings):
 class GlobalQSGD(Coded):
     """A MAX all-reduce of a number a tensor, then a SUM all-reduce of integers; with a delayed scale both at once.
 
-    A tensor whose delayed scale is not known, or 0, has 1: what that cuts off or rounds to 0 stays in E.
+    A tensor whose delayed scale is not known, or 0, has 1, rounded to the nearest: what that cuts off or rounds to 0
+    stays in E.
     """
 
     Settings = GlobalQSGDSettings
@@ -89,13 +90,17 @@ class GlobalQSGD(Coded):
             yield agreed
             scales = maxima.unbind()
         else:
-            scales = [self._known(tensor, like) for tensor, like in zip(tensors, maxima, strict=True)]
+            scales = [self._delayed(tensor, like) for tensor, like in zip(tensors, maxima, strict=True)]
 
         levels = [_levels(decision.amount(t.name), comm.size) for t in tensors]
-        steps = [(scale / level).to(w.dtype) for scale, level, w in zip(scales, levels, wholes, strict=True)]
+        known = [scale > 0 for scale in scales]
+        steps = [
+            (torch.where(sure, scale, 1.0) / level).to(w.dtype)
+            for sure, scale, level, w in zip(known, scales, levels, wholes, strict=True)
+        ]
         codes = [
-            self._code(whole, width, level, f"{tensor.name}/{comm.rank}/{step}")
-            for tensor, whole, width, level in zip(tensors, wholes, steps, levels, strict=True)
+            self._code(whole, width, sure, level, f"{tensor.name}/{comm.rank}/{step}")
+            for tensor, whole, width, sure, level in zip(tensors, wholes, steps, known, levels, strict=True)
         ]
         sums = {bits: [i for i, t in enumerate(tensors) if decision.amount(t.name) == bits] for bits in LARGEST}
         buffers = {b: torch.cat([codes[i].to(_wire(b)) for i in own]) for b, own in sums.items() if own}
@@ -118,15 +123,17 @@ class GlobalQSGD(Coded):
         whole = tensor.tensor.reshape(-1).to(compute_dtype(tensor.tensor))
         return whole + self.residuals.memory(tensor).view(-1) if self.settings.error_feedback else whole
 
-    def _known(self, tensor: NamedTensor, like: Tensor) -> Tensor:
-        """The delayed scale."""
-        scale = HEADROOM * self._maxima.get(tensor.name, torch.zeros_like(like)).to(like.device)
-        return torch.where(scale > 0, scale, 1.0)
+    def _delayed(self, tensor: NamedTensor, like: Tensor) -> Tensor:
+        """Twice the maximum of the exchange before; 0: it is not known."""
+        return HEADROOM * self._maxima.get(tensor.name, torch.zeros_like(like)).to(like.device)
 
-    def _code(self, whole: Tensor, width: Tensor, level: int, drawn: str) -> Tensor:
-        """Integers up to ±level, of `whole`'s type; what is not finite becomes 0."""
-        shares = torch.where(width > 0, whole / width, 0.0).nan_to_num(0, 0, 0)
-        noise = uniform(self.seed, stream(drawn), len(whole), whole.device)
+    def _code(self, whole: Tensor, width: Tensor, sure: Tensor, level: int, drawn: str) -> Tensor:
+        """Integers up to ±level, of `whole`'s type; what is not finite becomes 0.
+
+        Only a scale that is known (`sure`) is rounded at random by: the steps of another may be far above all of M.
+        """
+        shares = (whole / width).nan_to_num(0, 0, 0)
+        noise = torch.where(sure, uniform(self.seed, stream(drawn), len(whole), whole.device), 0.5)
         return shares.add(noise).floor().clamp_(-level, level)
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:

@@ -84,6 +84,20 @@ def test_a_delayed_scale_waits_once_and_is_twice_the_last_maximum() -> None:
     run_ranks(2, body)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1e-5])
+def test_before_a_delayed_scale_is_known_nothing_larger_than_the_gradient_is_sent(size: float) -> None:
+    """It is 1 then, and gradients are far below its steps: one that is sent by chance stays in Adam's variance."""
+
+    def body(comm: LoopbackCommunicator) -> None:
+        aggregator = made(**DELAYED)
+        values = size / 3 * torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+        for step in range(3):
+            average = averaged(aggregator, comm, values, 8, step)
+            assert average.abs().max() <= 3 * values.abs().max()
+
+    run_ranks(2, body)
+
+
 def test_more_ranks_than_a_type_has_levels_are_refused_with_a_remedy() -> None:
     with pytest.raises(UserError, match=r"128 ranks.*8 bits.*use bits: 16"):
         made().workload({"w": (4, 4)}, Decision(Bits(8)), 128)
