@@ -97,6 +97,8 @@ class LowRankSettings(RankedSettings):
     def refusals(self) -> Iterator[str]:
         if self.dense_wire and not self.left_wire:
             yield f"dense_wire {self.dense_wire}: it shares the buffer of left factors in integers; set left_wire, too"
+        if self.dense_wire and self.error_dtype == "bf16":
+            yield "error_dtype bf16: with dense_wire what travels dense loses nothing in fp32 only; use fp32"
         if self.rotation and self.left_wire is self.right_wire is None:
             yield "rotation: needs factors in integers; set left_wire or right_wire, or leave it out"
         if self.rotation and self.block & (self.block - 1):

@@ -183,7 +183,8 @@ class Method(Named):
 
     def _seconds_refused(self) -> Iterator[str]:
         policy, chosen = self.policy, self.synchronisation
-        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": chosen.moment is Moment.NEXT_STEP}
+        late = chosen.moment is Moment.NEXT_STEP or chosen.late > 0
+        hidden = {"overlap: true": self.overlap, f"synchronisation {chosen.name}": late}
         for how, hides in hidden.items():
             if policy.reads_seconds and hides:
                 yield (

@@ -78,7 +78,12 @@ def test_a_ladder_that_is_none_is_refused(changes: dict, words: str) -> None:
         validate(BudgetSettings, {"name": "budget", "ranks": [4, 8]} | changes, "policy")
 
 
-@pytest.mark.parametrize("changes", [{"overlap": True}, {"synchronisation": {"name": "delayed"}}])
+LATE = {"name": "outer", "every": 10, "delay": 5, "mixing": 0.5}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"overlap": True}, {"synchronisation": {"name": "delayed"}}, {"synchronisation": LATE}]
+)
 def test_steps_must_wait_for_their_own_exchange(changes: dict) -> None:
     plain = load(Method, "powersgd_budget").model_dump()
     with pytest.raises(UserError, match="hides a part of it"):
