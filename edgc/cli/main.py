@@ -41,7 +41,9 @@ class _OneScreenErrors(TyperGroup):
         except OSError as error:
             if error.filename is None:
                 raise
-            typer.echo(f"error: {error.filename}: {error.strerror}; choose a folder that can be written", err=True)
+            missing_file = isinstance(error, FileNotFoundError)
+            remedy = "check the path, or run what makes it" if missing_file else "choose a folder that can be written"
+            typer.echo(f"error: {error.filename}: {error.strerror}; {remedy}", err=True)
             sys.exit(EXIT_BAD_INPUT)
 
 
@@ -252,7 +254,7 @@ def publish(
 
 
 @app.command()
-def redraw(folder: Annotated[Path, typer.Argument(help="What to draw")] = Path("results/published")) -> None:
+def redraw(folder: Annotated[Path, typer.Argument(help="What to draw", exists=True)] = Path("results/published")) -> None:
     """Draw published figures again from their CSVs, after a change of how figures look."""
     from edgc.report.redraw import redraw as draw_again
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from edgc.cli import app
 from edgc.report.figures.cluster_model import PREDICTED_MEASURED
 from edgc.report.frames import frame
 from edgc.report.study import Study
@@ -92,3 +95,9 @@ def test_without_a_predicted_baseline_there_is_no_saving(study: Study) -> None:
     assert table["error_percent"].notna().all()
     assert table["saving_error_points"].isna().all()
     assert table["right_sign"].isna().all()
+
+
+def test_a_prediction_that_is_not_there_is_no_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["collect", "cluster-validation", "--results", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "prediction.json: No such file or directory; check the path, or run what makes it" in done.output
