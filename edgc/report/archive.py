@@ -192,13 +192,16 @@ def _tar(contents: Mapping[str, bytes]) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """An archive, to be read from its beginning on."""
-    with (
-        path.open("rb") as packed,
-        zstandard.ZstdDecompressor().stream_reader(packed) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as tar,
-    ):
-        yield tar
+    """An archive, to be read from its beginning on. Raises `UserError` for one that is damaged."""
+    try:
+        with (
+            path.open("rb") as packed,
+            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as tar,
+        ):
+            yield tar
+    except (tarfile.TarError, zstandard.ZstdError) as error:
+        raise UserError(f"{path}: damaged ({error}); get it anew, as by git checkout, or remove it") from None
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -164,3 +164,21 @@ def test_whatever_is_archived_is_found_by_its_id_and_once() -> None:
                 found.append(str(Path(name).parent))
     assert len(found) == len(set(found))
     assert set(found) == archived(Path("results")).keys()
+
+
+@pytest.mark.parametrize("left", [0.5, 0.0])
+def test_a_damaged_archive_is_named(left: float, tmp_path: Path) -> None:
+    trained(tmp_path)
+    (packed,) = set(archive(SMOKE, tmp_path).values())
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: int(left * len(whole))] or b"version https://git-lfs.github.com/spec/v1")
+    for work in (archive, restore):
+        with pytest.raises(UserError, match=r"smoke\.tar\.zst: damaged"):
+            work(SMOKE, tmp_path if work is archive else _beside(packed))
+
+
+def _beside(packed: Path) -> Path:
+    """Results without runs, with this archive."""
+    there = packed.parents[1] / "there"
+    shutil.copytree(packed.parent, there / "archive")
+    return there
