@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.report.collect import gather, pooled_frames
+from edgc.report.collect import NOT_RUN, UNFINISHED, gather, pooled_frames
 from edgc.report.frames import Frames
 from edgc.report.planned_runs import asked, look_path
 from edgc.report.study import Line, baseline_among, lines
@@ -20,7 +20,8 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
 
     Those are the methods whose verdict is open, and the baseline, which they are paired with; not those that are
     beaten, where seeds spare them. A method that was spared once stays so. Returns the file.
-    Raises `UserError` if the experiment's seeds are given, or there is no such look.
+    Raises `UserError` if the experiment's seeds are given, there is no such look, or a run has not ended: a look that
+    is written stays.
     """
     until = experiment.until_decided
     if until is None:
@@ -29,6 +30,8 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
         raise UserError(f"seeds {seeds}: experiment {experiment.name} has looks at {until.first} to {until.most - 1}")
     begun = [spec for spec in asked(experiment, results, configs).specs if spec.seed <= seeds]
     frames = pooled_frames(gather(begun, results / experiment.name / "runs"))
+    if open_runs := frames.runs.loc[frames.runs["status"].isin((NOT_RUN, UNFINISHED)), "run_id"].tolist():
+        raise UserError(f"{len(open_runs)} of {len(begun)} runs have not ended, such as {open_runs[0]}; run them first")
     verdicts: dict[str, dict[str, list[str]]] = {}
     for line in lines(frames.runs):
         found = _judged(line, frames, experiment, until, seeds)

@@ -55,6 +55,16 @@ def added(path: Path) -> list[str]:
     return ["-".join(run.split("-")[1:3]) for run in files.read_json(path)["runs"]]
 
 
+def test_no_look_is_taken_before_all_runs_have_ended(tmp_path: Path, configs: Path) -> None:
+    experiment, results = load_experiment("trial", configs), tmp_path / "results"
+    ran(experiment, results, configs)
+    spec = asked(experiment, results, configs).specs[-1]
+    (results / "trial" / "runs" / spec.run_id / "status.json").unlink()
+    with pytest.raises(UserError, match=f"1 of 12 runs have not ended, such as {spec.run_id}"):
+        look(experiment, 3, results, configs)
+    assert not look_path("trial", 3, results).exists()
+
+
 def test_seeds_go_to_open_verdicts_and_their_baseline(tmp_path: Path, configs: Path) -> None:
     experiment, results = load_experiment("trial", configs), tmp_path / "results"
     assert (len(asked(experiment, results, configs).specs), asked(experiment, results, configs).at_most) == (12, 20)
