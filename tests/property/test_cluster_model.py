@@ -21,7 +21,7 @@ from edgc.core.base.settings import merge
 from edgc.core.policies.amounts import DENSE, ON, Amount, Bits, Rank
 from edgc.core.policies.policy import Decision
 from edgc.suite.cluster.forecasts import Forecasts, forecast
-from edgc.suite.cluster.memory import check_memory, memory
+from edgc.suite.cluster.memory import check_memory, memory, memory_by_stage
 from edgc.suite.cluster.question import Question, Scenario, at_rate, calibration_of, chosen, of_method
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.cluster.step_outcome import Step
@@ -238,6 +238,20 @@ def test_memory_falls_with_every_degree_of_model_parallelism() -> None:
         memory(spec(tensor=2, pipeline=4, data=4), "fp32").total
         > memory(spec(tensor=4, pipeline=4, data=2), "fp32").total
     )
+
+
+def test_nothing_is_kept_of_a_tied_embedding_that_is_exchanged_by_itself() -> None:
+    plain = load(Method, "powersgd")
+    alone = plain.model_copy(update={"fused_embedding": True})
+    first, *others = (
+        one.method - other.method
+        for one, other in zip(
+            *(memory_by_stage(of_method(spec(), each), "fp32") for each in (plain, alone)), strict=True
+        )
+    )
+    table = prod(StepModel(spec(), rates()).shapes[0][TIED[0]])
+    assert first == pytest.approx(4 * table, rel=0.1)  # its error, and factors
+    assert others == [0, 0, first]
 
 
 def test_a_model_that_does_not_fit_is_refused_with_its_needs() -> None:

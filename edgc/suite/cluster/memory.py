@@ -22,6 +22,7 @@ from edgc.core.settings.method import MECHANISMS
 from edgc.suite.cluster.parameters import Shape, count, stage_parameters, units, vocabulary
 from edgc.suite.cluster.sharding import Sharding
 from edgc.suite.config import Calibration, RunSpec
+from edgc.suite.config.model import TIED
 
 GB = 1e9
 #: Bytes an element of the attention's scores that backward through softmax, mask and scale takes besides, by itemsize.
@@ -107,6 +108,8 @@ def _state(spec: RunSpec, shapes: dict[str, Shape], stage: int, sharding: Shardi
     kind = MECHANISMS[method.aggregator.name]  # type: ignore[attr-defined]
     if method.control or stage not in (placement.stages or (stage,)):
         return 0
+    if method.fused_embedding:  # exchanged by itself, uncompressed
+        shapes = {name: shape for name, shape in shapes.items() if name not in TIED}
     aggregator = kind(method.aggregator)
     aggregator.layout = sharding.layout(shapes)
     may = compressible(shapes, kind.amount, placement.exclude)
