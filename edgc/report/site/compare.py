@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from edgc.report.site.contents import Kept
 from edgc.report.tables.links import TWO_ERRORS
 from edgc.report.timed_steps import spoken
 
-MOST = 8  #: rows that are shown
+MOST = 12  #: rows that are shown
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,17 @@ def compare(one: str, other: str, kept: Kept) -> Comparison:
     for method in (one, other):
         if method not in known:
             raise UserError(f"method {method!r}: experiment {kept.name} has {', '.join(known) or 'no methods'}")
-    rows = [row for name, table in tables.items() for row in MAKERS[name](table, one, other)]
+    rows = [row for name, table in tables.items() for row in _apart(MAKERS[name], table, one, other)]
     titles = {str(row["method"]): str(row["title"]) for table in tables.values() for _, row in table.iterrows()}
     return Comparison(kept.name, one, other, (titles[one], titles[other]), tuple(rows), _sentence(rows, titles[other]))
+
+
+def _apart(make: Callable[..., Iterator[Row]], table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
+    """A table's rows; of several models or kinds of hardware by each, as they are never held against one another."""
+    several = [key for key in ("model", "device") if key in table and table[key].nunique() > 1]
+    for names, own in table.groupby(several, sort=False) if several else [((), table)]:
+        where = f" ({', '.join(map(str, names))})" if several else ""
+        yield from (replace(row, what=row.what + where) for row in make(own, one, other))
 
 
 def _sentence(rows: list[Row], other: str) -> str:
@@ -59,7 +67,8 @@ def _sentence(rows: list[Row], other: str) -> str:
     more = sum("more time" in row.difference for row in timed)
     told = f"{other} takes less time in {less} and more in {more} of {len(timed)} comparisons. " if timed else ""
     gaps = [row for row in rows if row.what.startswith("Loss gap")]
-    return told + (f"Loss gaps: {gaps[0].one} against {gaps[0].other}." if gaps else "No loss gap was published here.")
+    said = (f"{row.what.replace('Loss gap (nats)', 'Loss gaps')}: {row.one} against {row.other}." for row in gaps)
+    return told + (" ".join(said) or "No loss gap was published here.")
 
 
 def _pairs(table: pd.DataFrame, one: str, other: str) -> tuple[pd.Series, pd.Series] | None:
