@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from edgc.core.base import files
@@ -42,3 +43,12 @@ def test_every_archive_comes_back_with_records_that_can_be_read(tmp_path: Path) 
             assert len(files.read_jsonl(folder / "steps.jsonl")) == files.read_json(folder / "status.json")["step"]
         came |= set(restored)
     assert came
+
+
+CONDITIONS = sorted((ROOT / "results/published").glob("*/tables/links_conditions.csv"))
+
+
+@pytest.mark.parametrize("path", CONDITIONS, ids=lambda path: path.parents[1].name)
+def test_published_tables_of_a_timing_know_the_same_floors(path: Path) -> None:
+    here, links = (pd.read_csv(each) for each in (path, path.with_name("links.csv")))
+    pd.testing.assert_series_equal(here["exposed_s_min"].isna(), links["exposed_s"].isna(), check_names=False)
