@@ -56,7 +56,7 @@ def plan(
         str | None, typer.Option(help="What data-parallel ranks share out: none, optimizer (ZeRO-1), full (FSDP2)")
     ] = None,
     parameter_wire: Annotated[
-        str | None, typer.Option(help="How sharded parameters travel: exact, bf16, int8; default: the experiment's")
+        str | None, typer.Option(help="How sharded parameters travel: exact, bf16, int8; default: exact")
     ] = None,
     calibration: Annotated[
         str | None, typer.Option(help="Name of a file in configs/calibrations; default: the devices'")
@@ -96,12 +96,12 @@ def plan(
         rows = told.memory_rows(scenario, methods)
         typer.echo(json.dumps(rows, indent=1)) if as_json else told.show_memory(rows, scenario)
         return
-    found = forecast(scenario, methods)
+    found = forecast(scenario, methods, usual=not method)
     if timeline is not None:
         from edgc.report.timeline_figure import write_timeline
 
         write_timeline(found.drawn(), timeline, scenario.words)
-    known = nearest(scenario, [each.name for each in methods], results / "published")
+    known = nearest(scenario, [each.method for each in found.methods], results / "published", told.MARGIN)
     if as_json:
         typer.echo(json.dumps(told.plain(found, known), indent=1, ensure_ascii=False))
     else:

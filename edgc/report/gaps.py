@@ -18,6 +18,7 @@ from edgc.suite.config import CONFIGS, Experiment, Method, available, load, shar
 if TYPE_CHECKING:
     from edgc.report.site.contents import Kept
 
+WHOLE = "[!.]*/"  #: folders; what `edgc publish` has not brought to its end begins with a dot
 OWN = {"site"}  #: folders under the published results that hold no experiment
 INDEX = "gaps.json"  #: under the published results: every gap that counts, by experiment
 TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
@@ -60,8 +61,8 @@ Measured = tuple[Gap, bool]  #: a gap, and whether it decided if the loss is kep
 
 def folders(root: Path) -> dict[str, Path]:
     """Every folder under `results/published` that holds tables, by the experiment's name; empty if there is none."""
-    tops = [path for path in sorted(root.glob("*")) if path.is_dir() and path.name not in OWN]
-    leaves = [leaf for top in tops for leaf in ([top] if _holds(top) else filter(_holds, sorted(top.glob("*/"))))]
+    tops = [path for path in sorted(root.glob(WHOLE)) if path.name not in OWN]
+    leaves = [leaf for top in tops for leaf in ([top] if _holds(top) else filter(_holds, sorted(top.glob(WHOLE))))]
     return {leaf.relative_to(root).as_posix(): leaf for leaf in leaves}
 
 
@@ -145,9 +146,9 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
     """Every gap that counts.
 
     Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
-    dense.
+    dense, and a method of which a run diverged or failed: the others' gap flatters it.
     """
-    from edgc.report.verdicts import DECIDED, MIN_SEEDS
+    from edgc.report.verdicts import DECIDED, MIN_SEEDS, OPEN, TOO_FEW
 
     names, shared = available(Method, configs), shared_variants(configs)
     for each in kept:
@@ -159,7 +160,8 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
             continue
         runs = {(spec.model.name, spec.method.name): spec for spec in own.runs(configs)} if own else {}
         variants = shared | (own.variants if own else {})
-        counts = (table["pairs"] >= MIN_SEEDS) & (table["verdict"] != "baseline") & table["gap_high"].notna()
+        judged = table["verdict"].isin([*DECIDED, OPEN, TOO_FEW])
+        counts = (table["pairs"] >= MIN_SEEDS) & judged & table["gap_high"].notna()
         for _, row in table[counts].iterrows():
             file = load(Method, row["method"], configs) if row["method"] in names else None
             spec, changes = runs.get((row["model"], row["method"])), variants.get(row["method"], {})

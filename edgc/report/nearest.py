@@ -104,14 +104,17 @@ class Known:
         }
 
 
-def nearest(scenario: Scenario, methods: Iterable[str], published: Path, configs: Path = CONFIGS) -> dict[str, Known]:
+def nearest(
+    scenario: Scenario, methods: Iterable[str], published: Path, margin: float, configs: Path = CONFIGS
+) -> dict[str, Known]:
     """By method: the numbers nearest to what is planned. Raises `UserError` if a file of others' numbers is not valid.
 
-    `published`: the folder of our published results.
+    `published`: the folder of our published results. `margin`: of ours, those that decide it (nats) go before others.
     """
     loaded = {name: load(Method, name, configs) for name in methods}
     asked = {name: regime_of(of_method(scenario.spec, method)) for name, method in loaded.items()}
-    ours, others = least_favourable(published_measured(published, configs), configs, asked), at_scale(configs)
+    found = ((gap, not gap.low <= margin < gap.high) for gap, _ in published_measured(published, configs))
+    ours, others = least_favourable(found, configs, asked), at_scale(configs)
     return {
         name: Known(asked[name], ours.get(name), published_by_others(method, asked[name], others, configs))
         for name, method in loaded.items()

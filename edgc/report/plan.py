@@ -55,6 +55,7 @@ def plain(found: Forecasts, evidence: Evidence) -> dict[str, Any]:
         "bound_percent": found.bound_percent,
         **({} if forecast is None else _headline(forecast)),
         "methods": [_method(each, evidence) for each in found.methods],
+        "left_out": [*found.left_out],
     }
 
 
@@ -100,6 +101,8 @@ def show(found: Forecasts, evidence: Evidence) -> None:
         console.print(f"{each.title}: {known.verdict(MARGIN)}", *known.evidence, sep="\n  ")
     for note in dict.fromkeys(note for each in found.methods for note in each.notes):
         console.print(f"Note: {note}.")
+    for why in found.left_out:
+        console.print(f"Left out: {why}.", markup=False)
     console.print(f"[bold]{found.sentence}[/bold] ({rates.source})")
     if kept := fastest(found, evidence, MARGIN):
         saves = f" {stay(found)}" if kept.verdict == "does not pay" else ""

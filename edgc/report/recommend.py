@@ -48,6 +48,7 @@ class Recommendation:
             "keeps_the_loss": self.keeps.method if self.keeps else None,
             "fastest": best.method if best else None,
             "methods": [self._plain(each) for each in self.found.methods],
+            "left_out": [*self.found.left_out],
         }
 
     def _plain(self, each: Forecast) -> dict[str, Any]:
@@ -78,6 +79,8 @@ class Recommendation:
         lines += ["Faster:"] if faster and keeps else []
         for each in sorted(faster, key=lambda each: each.iteration_s):
             lines += self._told(each, evidence=bool(self.evidence[each.method].theirs))
+        for why in self.found.left_out:
+            lines += wrap(f"Left out: {why}.", WIDTH)
         return "\n".join(lines)
 
     def _told(self, each: Forecast, evidence: bool) -> Iterator[str]:
@@ -98,7 +101,7 @@ def recommend(
 ) -> Recommendation:
     """Forecast the page's methods (of sites: those for them) or these now, beside the nearest loss gaps."""
     usual = SITE_METHODS if question.sites else PAGE_METHODS
-    found = forecast(question.scenario(configs), chosen(methods or usual, configs))
+    found = forecast(question.scenario(configs), chosen(methods or usual, configs), usual=not methods)
     some(published_results)
-    evidence = nearest(found.scenario, [each.method for each in found.methods], published_results, configs)
+    evidence = nearest(found.scenario, [each.method for each in found.methods], published_results, margin, configs)
     return Recommendation(question, found, evidence, margin)

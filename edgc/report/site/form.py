@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def _answer(question: Question, configs: Path) -> list[dict[str, Any]]:
     """A row a method; one row with a note where the model does not fit or does not divide so."""
     asked = {column: getattr(question, column) for column in POINT}
     try:
-        found = forecast(question.scenario(configs), [load(Method, name, configs) for name in PAGE_METHODS])
+        found = forecast(question.scenario(configs), [load(Method, name, configs) for name in PAGE_METHODS], True)
     except UserError as error:
         return [asked | {"note": str(error).splitlines()[-1].split("; ")[0].strip()}]
     p = found.scenario.spec.parallel
@@ -104,17 +104,19 @@ def _known(table: pd.DataFrame, methods: Sequence[str], published: Path, configs
     answered = table[table["note"].isna()][["model", "cluster", "nodes"]].drop_duplicates()
     found = {}
     for model, cluster, nodes in answered.itertuples(index=False):
-        known = nearest(Question(model, cluster, int(nodes)).scenario(configs), methods, published, configs)
-        found[f"{model}|{cluster}|{nodes}"] = [_said(known[name]) for name in methods]
+        scenario = Question(model, cluster, int(nodes)).scenario(configs)
+        known = {margin: nearest(scenario, methods, published, margin, configs) for margin in MARGINS}
+        found[f"{model}|{cluster}|{nodes}"] = [_said({m: of[name] for m, of in known.items()}) for name in methods]
     return found
 
 
-def _said(known: Known) -> dict[str, Any]:
+def _said(known: Mapping[float, Known]) -> dict[str, Any]:
+    """By margin; the evidence is all that any of them is judged by."""
     return {
-        "evidence": known.evidence,
-        "kept": [known.kept(margin) for margin in MARGINS],
-        "near": [known.reaches(margin) for margin in MARGINS],
-        "verdict": [known.verdict(margin) for margin in MARGINS],
+        "evidence": [*dict.fromkeys(line for each in known.values() for line in each.evidence)],
+        "kept": [each.kept(margin) for margin, each in known.items()],
+        "near": [each.reaches(margin) for margin, each in known.items()],
+        "verdict": [each.verdict(margin) for margin, each in known.items()],
     }
 
 

@@ -68,6 +68,7 @@ class Forecasts:
     baseline: Forecast  #: the fastest method that compresses nothing
     dense: Forecast  #: in fp32
     runs: dict[str, WholeRun] = field(repr=False)  #: by method
+    left_out: tuple[str, ...] = ()  #: methods that cannot run there, and why
 
     @property
     def bound_percent(self) -> float:
@@ -112,20 +113,34 @@ class Forecasts:
         return [{"title": title} | row for title, step in settled.items() for row in step.drawn()]
 
 
-def forecast(scenario: Scenario, methods: Sequence[Method]) -> Forecasts:
+def forecast(scenario: Scenario, methods: Sequence[Method], usual: bool = False) -> Forecasts:
     """Forecasts of all `methods`, of which `dense` must be one.
 
+    `usual`: nobody asked for these in particular, so that one that cannot run there takes no answer from the others.
+
     Raises `UserError` where the model does not fit, the calibration does not know a rate, or a method does not work
-    with shards.
+    with shards, or in so few steps.
     """
     check_precision(scenario.calibration, scenario.precision)
-    runs = {method.name: MethodRun(scenario, method) for method in methods}
+    runs: dict[str, MethodRun] = {}
+    left_out = []
+    for method in methods:
+        try:
+            runs[method.name] = MethodRun(scenario, method)
+        except UserError as error:
+            if method.name == "dense":
+                raise
+            why = str(error).removeprefix(f"method {method.name}:").strip()
+            if not usual:
+                raise UserError(f"method {method.name}: {why}") from None
+            left_out.append(f"{method.title}: {' '.join(why.split())}")
     dense = runs["dense"]
     baseline = min((each for each in runs.values() if each.method.baseline), key=lambda each: each.run.seconds)
     without = dense.model.elsewhere(at_rate(dense.model.spec, HIGHEST_GBIT), scenario.calibration).floor
     found = {name: each.against(baseline, dense, without) for name, each in runs.items()}
     whole = {name: each.run for name, each in runs.items()}
-    return Forecasts(scenario, tuple(found.values()), found[baseline.method.name], found["dense"], whole)
+    answered = tuple(found.values()), found[baseline.method.name], found["dense"], whole
+    return Forecasts(scenario, *answered, tuple(left_out))
 
 
 class MethodRun:

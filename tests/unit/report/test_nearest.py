@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,9 +143,22 @@ def test_of_ours_the_nearest_counts_and_a_variant_of_another_rank_or_period_is_o
     assert least_favourable(found)["diloco"].gap == 0.5, "without a question: the least favourable"
 
 
+@pytest.mark.parametrize(("margin", "judged"), [(0.02, "far"), (0.1, "near")])
+def test_of_ours_one_that_decides_the_margin_that_is_asked_goes_first(
+    margin: float, judged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Question("gpt2-345m", "h100x64").scenario()
+    near = Gap("topk", "m", "near", 0.03, 0.01, 0.05, 3, "", "", "", False, Regime(345_000_000, 20.0, 20_000))
+    far = replace(near, experiment="far", gap=0.5, low=0.4, high=0.6, regime=Regime(1_071_872, 0.57, 600))
+    monkeypatch.setattr("edgc.report.nearest.published_measured", lambda *_: [(near, False), (far, True)])
+    ours = nearest(scenario, ["topk"], ROOT, margin)["topk"].ours
+    assert ours is not None
+    assert ours.experiment == judged
+
+
 def test_between_eight_sites_diloco_is_judged_by_what_was_published_at_scale() -> None:
     scenario = Question("gpt2-345m", "internet-a100x32", link="1gbit", latency_ms=20, sites=8).scenario()
-    known = nearest(scenario, SITE_METHODS, ROOT / "results" / "published")
+    known = nearest(scenario, SITE_METHODS, ROOT / "results" / "published", 0.02)
     said = " ".join(known["diloco"].evidence)
     assert "335M parameters, 20 tokens a parameter, M = 8, H = 30: +0.057 (paper: arXiv 2503.09799" in said
     assert known["diloco"].judge(0.02) in known["diloco"].theirs

@@ -85,6 +85,24 @@ def test_a_model_that_does_not_fit_has_a_reason_instead(folder: Path) -> None:
     assert point["command"].startswith("edgc plan --model gpt2-12.1b")
 
 
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (["recommend", "--model", "gpt2-345m", "--cluster", "h100x64", "--iterations", "500"], {"EDGC"}),  # a window
+        (["plan", "--sites", "8", "--model", "gpt2-12.1b", "--micro-batch", "1"], {"DiLoCo"}),  # memory
+    ],
+)
+def test_a_usual_method_that_cannot_run_is_left_out_and_told(asked: list[str], left: set[str]) -> None:
+    asked = [*asked, "--precision", "bf16"]
+    found = json.loads(printed(*asked, "--json"))
+    assert left <= {why.partition(":")[0] for why in found["left_out"]}
+    assert not left & {each["title"] for each in found["methods"]}
+    assert "Left out: " in printed(*asked)
+    refused = CliRunner().invoke(app, [*asked, "--method", "diloco", "--method", "edgc"])
+    assert refused.exit_code == 2
+    assert "error: method " in refused.output
+
+
 def test_every_question_of_the_grid_was_published() -> None:
     table = pd.read_csv(ROOT / "results/published" / FILE)
     asked = {
@@ -134,6 +152,21 @@ def test_local_steps_have_the_gap_of_the_nearest_number_of_replicas(tmp_path: Pa
     found = {many: measured_gaps(kept, many and Regime(replicas=many)) for many in (2, 64, None)}
     assert [gaps["diloco"].regime.replicas for gaps in found.values()] == [2, 8, 8]
     assert {gaps["int4"].experiment for gaps in found.values()} == {"peers-2-replicas"}, "the least favourable"
+
+
+def test_a_gap_of_the_runs_that_did_not_diverge_does_not_count(tmp_path: Path) -> None:
+    kept = accuracy(tmp_path, "a", edgc=(0.0, -0.01, 0.01, 3), topk=(0.0, -0.01, 0.01, 3))
+    path = kept.folder / "tables/accuracy.csv"
+    pd.read_csv(path).assign(verdict=["preserved", "diverged (2 of 5)"]).to_csv(path, index=False)
+    assert set(measured_gaps([kept])) == {"edgc"}
+
+
+def test_what_an_interrupted_publish_leaves_is_not_published(tmp_path: Path) -> None:
+    accuracy(tmp_path, ".partial-quality", edgc=(0.0, -0.01, 0.01, 3))
+    accuracy(tmp_path, "searches/.partial-mine", edgc=(0.0, -0.01, 0.01, 3))
+    accuracy(tmp_path, "a", topk=(0.0, -0.01, 0.01, 3))
+    assert [kept.name for kept in published(tmp_path)] == ["a"]
+    assert set(published_gaps(tmp_path)) == {"topk"}
 
 
 def test_a_gap_to_another_baseline_than_dense_does_not_count(tmp_path: Path) -> None:
@@ -202,6 +235,19 @@ def test_compare_fits_a_terminal_and_says_what_its_json_says(
     assert "…" not in text
     assert plain["rows"]
     assert "".join(plain["sentence"].split()) in "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("other", "experiment", "wanted"),
+    [
+        ("powersgd_r32", "links-ddp", ["Step, 200 Mbit/s (gpt2-nano)", "Step, 200 Mbit/s (gpt2-micro)"]),
+        ("int4", "peers-every-step", ["Step (median) (4 processes on Intel(R) Xeon(R) Processor)"]),
+    ],
+)
+def test_compare_tells_models_and_hardware_apart(other: str, experiment: str, wanted: list[str]) -> None:
+    asked = ["compare", "dense", other, "-e", experiment, "--results", str(ROOT / "results"), "--json"]
+    found = json.loads(printed(*asked))["rows"]
+    assert [row["what"] for row in found if row["what"].startswith(wanted[0].split(" (")[0])] == wanted
 
 
 def test_compare_refuses_a_method_that_is_not_there() -> None:
