@@ -254,7 +254,9 @@ def publish(
 
 
 @app.command()
-def redraw(folder: Annotated[Path, typer.Argument(help="What to draw", exists=True)] = Path("results/published")) -> None:
+def redraw(
+    folder: Annotated[Path, typer.Argument(help="What to draw", exists=True)] = Path("results/published"),
+) -> None:
     """Draw published figures again from their CSVs, after a change of how figures look."""
     from edgc.report.redraw import redraw as draw_again
 
