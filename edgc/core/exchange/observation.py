@@ -48,7 +48,6 @@ class WindowObserver(Resumable):
         self._errors = RelativeErrors(self._comm, agreement, lambda: isinstance(self._aggregator.layout, Sharded))
         self._payload: dict[str, tuple[int, ...]] = {}  # bytes at candidates
         self._wire = WireTimes(self._aggregator, self._comm, agreement)
-        self._normed: dict[str, tuple[str, ...]] = {}  # whose squares those are
         self.device: Any = None  #: of the gradients
         self._begin_window()
 
@@ -59,7 +58,7 @@ class WindowObserver(Resumable):
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
         self._missing: dict[str, Tensor] = {}  # how many of them had none
-        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's rounds, by a bucket's first parameter
+        self._squares: dict[str, Tensor] = {}  # of norms, sums over the window's rounds
         self._loss: Tensor | float = 0.0  # sum over the window's rounds
         self._backward: list[float] = []  # seconds of the last micro-batch, by step
         self._spectra: dict[str, Tensor] = {}  # singular values of the window's last round
@@ -118,15 +117,15 @@ class WindowObserver(Resumable):
                     self._spectra[gradient.name] = spectrum  # None: dense, and rounded
 
     def _add_norms(self, averages: Sequence[NamedTensor]) -> None:
-        first = averages[0]
-        kind = torch.promote_types(torch.float32, first.tensor.dtype)
+        kind = torch.promote_types(torch.float32, averages[0].tensor.dtype)
         parts = [self._defined(average) for average in averages]
         norms = torch._foreach_norm(parts, 2, dtype=kind)  # type: ignore[attr-defined]
-        squares, before = torch.stack(norms).double().square(), self._squares.get(first.name)
+        squares = torch.stack(norms).double().square()
         if isinstance(self._aggregator.layout, Sharded):
             squares *= self._comm.size  # of parts, whose sum is the whole's; ranks take the mean
-        self._squares[first.name] = squares if before is None else before.to(squares.device) + squares
-        self._normed[first.name] = tuple(average.name for average in averages)
+        for average, square in zip(averages, squares, strict=True):  # by name: DDP makes other buckets after a step
+            before = self._squares.get(average.name)
+            self._squares[average.name] = square if before is None else before.to(square.device) + square
 
     def _defined(self, average: NamedTensor) -> Tensor:
         """What this rank has of an average: all of it, or what it owns, flat and maybe empty."""
@@ -176,7 +175,7 @@ class WindowObserver(Resumable):
         scalars[2:] /= samples
         squares = [s.to(self.device, torch.float64).square() for s in spectra.values()]
         sums, tables = dict(sorted(self._squares.items())), dict(sorted(self._tables.items()))
-        norms = [each.to(self.device) / window for each in sums.values()]
+        norms = [each.to(self.device).reshape(1) / window for each in sums.values()]
         means = torch.cat([scalars, *squares, *norms, *tables.values()]) / self._agreement.size
         self._agreement.all_reduce(means, tag=AGREE).wait()
         agreed = torch.cat([means, means.new_tensor(list(errors.values()))])
@@ -191,7 +190,7 @@ class WindowObserver(Resumable):
         seen = zip(entropies, nats, without, strict=True)
         entropy = {name: value / (1 - share) for name, value, share in seen if share < 1 - half}
         spectrum = {name: tuple(map(math.sqrt, taken(len(spectra[name])))) for name in spectra}
-        norm = {name: math.sqrt(*taken(1)) for first in sums for name in self._normed[first]}
+        norm = dict(zip(sums, map(math.sqrt, taken(len(sums))), strict=True))
         squared_error = {name: tuple(taken(len(table))) for name, table in tables.items()}
         by_stage = self._all_stages([_mean(entropy), loss, seconds])
         return Observation(

@@ -33,6 +33,7 @@ LOSS = {
     "method": "edgc_loss",
     "policy": {"window": 2, "max_rank": 8, "warmup_fraction": 0, "warmup_limit": 0.1},
 }
+ACCORDION = {"method": "accordion", "policy": {"window": 2, "ranks": (4, 8)}}
 
 
 class Net(torch.nn.Module):
@@ -215,7 +216,7 @@ def resumed_is_uninterrupted() -> dict[str, Any]:
     Cut inside a window; the fresh model's first step has other buckets than the uninterrupted one's.
     """
     found = {}
-    for settings in (POWERSGD, EDGC, LOSS):
+    for settings in (POWERSGD, EDGC, LOSS, ACCORDION):
         whole, first, second = Run(settings).train(), Run(settings).train(range(3)), Run(settings)
         file = io.BytesIO()
         states = [first.ddp.module.state_dict(), first.optimizer.state_dict(), first.exchange.state_dict()]  # type: ignore[union-attr]

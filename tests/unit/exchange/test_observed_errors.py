@@ -68,10 +68,13 @@ def gradients(rank: int, step: int) -> list[NamedTensor]:
     ]
 
 
-def step_once(exchange: GradientExchange, step: int, rank: int) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
+def step_once(
+    exchange: GradientExchange, step: int, rank: int, first: int = 1
+) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
+    """`first`: how many gradients are in the first bucket."""
     own = gradients(rank, step)
     exchange.begin_round(step)
-    for bucket in (own[:1], own[1:]):
+    for bucket in (own[:first], own[first:]):
         exchange.start(bucket).wait()
     return own, exchange.end_round()
 
@@ -107,12 +110,15 @@ def test_resumed_inside_a_window_equals_uninterrupted(method: str) -> None:
     run_ranks(2, body)
 
 
-def test_a_norm_is_the_root_of_its_mean_square_over_the_window() -> None:
+@pytest.mark.parametrize("buckets", [(1, 1, 1, 1), (2, 1, 1, 1)], ids=["the same", "others after a step"])
+def test_a_norm_is_the_root_of_its_mean_square_over_the_window(buckets: tuple[int, ...]) -> None:
+    """Also where DDP makes other buckets after its first step."""
+
     def body(comm: LoopbackCommunicator) -> tuple[list[Observation], list[dict[str, float]]]:
         exchange, seen = exchange_on(comm, "accordion_topk")
         squares = []
         for step in range(WINDOW):
-            own, _ = step_once(exchange, step, comm.rank)
+            own, _ = step_once(exchange, step, comm.rank, buckets[step])
             squares.append({g.name: float(g.tensor.double().square().sum()) for g in own})
         return seen, squares
 
