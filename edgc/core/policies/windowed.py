@@ -21,7 +21,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from statistics import fmean, median
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -198,6 +198,14 @@ class Windowed(Policy):
             self._slack, self._backward = self._slack_seconds(), []
             if self._limits:
                 self._begin()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Of a start that timed other exchanges, or had other ranks to exchange with, too: what pays now decides."""
+        super().load_state_dict(state)
+        if not self._limits:
+            self._ranks = {}
+        elif self._warmed_up and not self._ranks:
+            self._begin()
 
     @property
     def span(self) -> tuple[Amount, Amount] | None:

@@ -175,6 +175,21 @@ def test_if_the_first_stage_never_pays_others_wait_for_its_uncompressed_exchange
     assert (rank(same), clamp(same)) == (None, "dense")
 
 
+@pytest.mark.parametrize("alignment", [False, True])
+@pytest.mark.parametrize(("before", "after"), [(EQUAL, NEVER), (NEVER, EQUAL), (EQUAL, None), (None, EQUAL)])
+def test_a_start_that_timed_other_exchanges_goes_on_by_what_pays_now(
+    before: ExchangeCost | None, after: ExchangeCost | None, alignment: bool
+) -> None:
+    """None: a start on one process, which exchanges nothing."""
+    first, again = (make([cost], alignment=alignment, max_rank=None) for cost in (before, after))
+    for window in range(3):
+        observe(first, window, -8.0)
+    again.load_state_dict(first.state_dict())
+    for window in range(3, 6):
+        assert {*map(plain, again.decide(10 * window).by_parameter.values())} == ({80} if after is EQUAL else set())
+        observe(again, window, -8.0)
+
+
 def test_where_nothing_is_exchanged_nothing_is_compressed() -> None:
     alone = make([None, None], 1, max_rank=32)
     for window in range(3):
