@@ -217,7 +217,8 @@ class ReplicaExchange(LoopExchange):
         if not self._begun and self._method.synchronisation.reads_adam and not self._method.synchronisation.updates:
             raise UserError(
                 f"step {self.step}: method {self._method.name} changes parameters before the forward, but got none of "
-                "the wrapped model in training mode; call the model itself, after model.train()"
+                "the wrapped model in training mode; call the model itself, after model.train(), and if it is "
+                "compiled, call torch.compile before wrap"
             )
         self.begin()
         self._need_loss()
@@ -356,8 +357,10 @@ def _trained(bare: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _known(named: Mapping[str, nn.Parameter], sharded: bool) -> Trained:
-    """By name where parameters are other objects while they are gathered."""
-    return {name if sharded else id(p): (name, None if sharded else layout(p)) for name, p in named.items()}
+    """By name where parameters are other objects while they are gathered; else by their memory, too, which is held."""
+    return {
+        name if sharded else id(p): (name, None if sharded else (layout(p), p.data_ptr())) for name, p in named.items()
+    }
 
 
 def _reshard(model: nn.Module) -> None:

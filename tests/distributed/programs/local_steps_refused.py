@@ -188,6 +188,15 @@ def frozen_later(rank: int) -> None:
 
 
 @case
+def other_memory(rank: int) -> None:
+    wrapped = wrap()
+    step(wrapped)
+    parameters = [*wrapped.model.parameters()]
+    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(parameters).detach(), parameters)
+    step(wrapped)
+
+
+@case
 def not_finite(rank: int) -> None:
     wrapped = wrap(**DILOCO)
     step(wrapped, scale=float("nan") if rank else 1.0)
@@ -212,6 +221,13 @@ def in_the_middle(rank: int) -> None:
 def no_forward(rank: int) -> None:
     wrapped = wrap(method="delayed_predicted")
     wrapped.model.eval()
+    step(wrapped)
+
+
+@case
+def compiled_later(rank: int) -> None:
+    wrapped = wrap(method="delayed_predicted")
+    wrapped.model = torch.compile(wrapped.model, backend="eager")
     step(wrapped)
 
 
