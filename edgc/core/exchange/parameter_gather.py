@@ -19,8 +19,11 @@ INT8 = BlockCode(bits=8, block=256)
 
 
 def rounds(kind: dtype, wire: ParameterWire) -> bool:
-    """Whether parameters of this type are another after they crossed this wire."""
-    return wire == "int8" or (wire == "bf16" and kind != torch.bfloat16)
+    """Whether parameters of this type are another after they crossed this wire.
+
+    Only real numbers are rounded: FSDP2 hands over bytes where a module's parameters have several types.
+    """
+    return kind.is_floating_point and (wire == "int8" or (wire == "bf16" and kind != torch.bfloat16))
 
 
 def gather(output: Tensor, own: Tensor, comm: Communicator, wire: ParameterWire) -> None:

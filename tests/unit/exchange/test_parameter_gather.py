@@ -28,3 +28,17 @@ def test_eight_bits_and_a_scale_for_256() -> None:
     assert gather_workload(256 * 100, RANKS, 4, "int8").payload == 256 * 100 * (1 + 2 / 256)
     assert gather_workload(256 * 100, RANKS, 4, "int8").decode
     assert not gather_workload(256 * 100, RANKS, 2, "bf16").decode, "bf16 parameters are not rounded to bf16"
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.complex64])
+@pytest.mark.parametrize("wire", ["exact", "bf16", "int8"])
+def test_what_is_no_real_number_is_not_rounded(wire: ParameterWire, kind: torch.dtype) -> None:
+    """As FSDP2 hands over parameters of several types, or complex ones."""
+    whole = torch.randn(RANKS * 50).to(torch.complex64).mul(1 + 2j).view(torch.uint8).view(kind)
+
+    def body(comm: LoopbackCommunicator) -> torch.Tensor:
+        found = torch.empty_like(whole)
+        gather(found, whole.chunk(RANKS)[comm.rank], comm, wire)
+        return found
+
+    assert all(torch.equal(found, whole) for found in run_ranks(RANKS, body))
