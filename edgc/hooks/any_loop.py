@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from edgc.core.aggregators.aggregator import NamedTensor, compute_dtype, forget
+from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator
@@ -301,6 +302,11 @@ def check_parts(method: Method, iterations: int, what: str) -> None:
             f"method {method.name}: policy {method.policy.name} reads how long a step takes, which {what} "
             "does not learn; use another policy, or `edgc train` with loop: megatron"
         )
+    if isinstance(method.aggregator, TorchPowerSGDSettings):
+        raise UserError(
+            f"method {method.name}: is PyTorch's own hook, which registers itself; use method powersgd, or call "
+            "register_comm_hook"
+        )
     compresses_first = 0 in (method.placement.stages or (0,))
     for setting, wrong, why in (
         ("pipeline", method.pipeline.compresses, "compresses traffic between pipeline stages"),
@@ -326,10 +332,11 @@ def synchronise(
 ) -> tuple[Any, Costs]:
     """What averages tensors of these shapes over the first of `groups`, and what exchanges took (see `assemble`).
 
-    All ranks of each group must have the same method, seed, iterations, costs and `facts`.
+    All ranks of each group must have the same method, seed, iterations and `facts`; those of the first the same costs.
     """
-    equal = {"iterations": int(iterations), "seed": int(seed), "costs": repr(costs), "device": device.type}
+    equal = {"iterations": int(iterations), "seed": int(seed), "device": device.type}
     agree(flat({"method": method.model_dump(mode="json")}) | equal | dict(facts), groups, device)
+    agree({"costs": repr(costs)}, groups[:1], device)  # who shares an island has timed exchanges with others
     comm = TorchCommunicator(groups[0], Ledger(StepClock(cuda=device.type == "cuda")))
     with as_ever(device):
         synchronisation, costs = assemble(method, shapes, iterations, seed, comm, device, costs)

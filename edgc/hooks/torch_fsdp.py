@@ -110,12 +110,13 @@ class FSDPExchange(LoopExchange):
     _under_way = False
 
     def average(self, gradients: Sequence[NamedTensor]) -> None:
-        """Put the average into these tensors; with the first ones of a backward pass, begin a step."""
-        with as_ever(gradients[0].tensor.device):
+        """Put the average into these tensors; with the first call of a backward pass, even of none, begin a step."""
+        with as_ever(self._device):
             if not self._under_way:
                 self._begin_step()
                 self._under_way = True
-            self.synchronisation.bucket(gradients).wait()
+            if gradients:
+                self.synchronisation.bucket(gradients).wait()
 
     def follow(self, model: FSDPModule) -> None:
         """Look at the model before each forward, and learn of the end of each backward."""
@@ -153,8 +154,8 @@ class FSDPExchange(LoopExchange):
             own = real(held)
             unit.check(own.numel(), shares=1)
             parts = [NamedTensor(p.name, part) for p, part in unit.own_parts(own)]
+            self.average(parts)  # of none, too: the ranks of an island begin a step together
             if parts:
-                self.average(parts)
                 self._averaged(parts, own)
 
         return average

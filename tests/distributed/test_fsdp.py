@@ -13,7 +13,7 @@ from edgc.fsdp import compress
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readme_scripts import bytes_of_script
 
-OPTIONS = ("", ":keep", ":accumulate", ":bf16", ":islands")
+OPTIONS = ("", ":keep", ":accumulate", ":bf16", ":islands", ":islands:uneven")
 RESUMED = (
     "powersgd:resume:bf16",
     "topk:resume:accumulate",
@@ -21,13 +21,14 @@ RESUMED = (
     "int4:resume:int8",
     "powersgd:islands:int8",
 )
+TIMED = "edgc:islands:costs"
 OWNED = ("int4:overflow", "bitmap_values:overflow", "powersgd:overflow")
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     cases = [f"{method}{option}" for option in OPTIONS for method in ("plain", "dense")]
-    return on_ranks("fsdp.py", 4, *cases, *RESUMED, *OWNED, needs="edgc.fsdp")
+    return on_ranks("fsdp.py", 4, *cases, *RESUMED, *OWNED, TIMED, needs="edgc.fsdp")
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -68,6 +69,11 @@ def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]
     assert report["powersgd:islands:int8"]["losses"] != report["dense:islands"]["losses"]
     one, other, *_ = report["powersgd:islands:int8"]["parameters"]
     assert report["powersgd:islands:int8"]["parameters"] == [one, other, one, other], "islands hold the same"
+
+
+def test_costs_are_of_those_that_timed_them_together(report: dict[str, Any]) -> None:
+    """Each rank of an island exchanges with others. The program says that a second start takes them."""
+    assert report[TIMED]["steps"] == len(report[TIMED]["losses"])
 
 
 @pytest.mark.tier("all")

@@ -2,7 +2,8 @@
 
 fsdp.py CASE…    plain | METHOD[:option…]: keep (reshard_after_forward=False), accumulate, bf16 (mixed precision),
 int8 (parameters travel so), islands (two of two ranks, the method between them; plain:islands is FSDP2's own HSDP),
-resume (half the steps, then another model, restored), overflow (a gradient of rank 0, in between)
+resume (half the steps, then another model, restored), overflow (a gradient of rank 0, in between), uneven (of the
+layer whose backward ends first only one rank of an island has a part), costs (another model takes those of the first)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import edgc.fsdp
 
 STEPS, VOCAB, WIDTH, INNER = 8, 50, 24, 37  # no dimension is a multiple of four
 SETTINGS: dict[str, dict[str, Any]] = {
+    "edgc": {"policy": {"window": 2, "alpha": 1.0, "warmup_fraction": 0.0, "warmup_limit": 0.3}},
     "powersgd": {"policy": {"rank": 4}},
     "tagc": {"aggregator": {"min_numel": 0}},
     "topk": {"policy": {"ratio": 0.2}},
@@ -49,14 +51,28 @@ def run(method: str, *options: str) -> dict[str, Any]:
     if exchange is not None:
         charges = exchange.ledger.take()
         report |= {"steps": exchange.step, "bytes": {tag: charge.payload_bytes for tag, charge in charges.items()}}
+    if "costs" in options:
+        assert build(method, *options, costs=exchange.costs)[1].costs == exchange.costs != []
     if "resume" in options:
         report["resumed"] = resumed(method, options)
     return report
 
 
-def build(method: str, *options: str) -> tuple[Any, Any]:
+class Scale(torch.nn.Module):
+    """One element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+def build(method: str, *options: str, costs: Any = None) -> tuple[Any, Any]:
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(WIDTH, INNER), torch.nn.Linear(INNER, WIDTH)]
+    layers: list[torch.nn.Module] = [torch.nn.Linear(WIDTH, INNER), torch.nn.Linear(INNER, WIDTH)]
+    layers += [Scale()] if "uneven" in options else []
     model = torch.nn.Sequential(torch.nn.Embedding(VOCAB, WIDTH), *layers, torch.nn.Linear(WIDTH, VOCAB))
     islands = "islands" in options
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("between", "within")) if islands else None
@@ -74,7 +90,7 @@ def build(method: str, *options: str) -> tuple[Any, Any]:
         return model, None
     more: dict[str, Any] = {"between": mesh.get_group("between")} if mesh is not None else {}
     more |= {"parameter_wire": "int8"} if "int8" in options else {}
-    return model, edgc.fsdp.compress(model, method, iterations=STEPS, **more, **SETTINGS.get(method, {}))
+    return model, edgc.fsdp.compress(model, method, iterations=STEPS, costs=costs, **more, **SETTINGS.get(method, {}))
 
 
 def step(model: Any, optimizer: Any, exchange: Any, number: int, options: tuple[str, ...]) -> float:

@@ -38,3 +38,10 @@ def test_a_policy_that_reads_how_long_steps_take_is_refused_in_one_line() -> Non
     with pytest.raises(UserError, match=r"method powersgd_budget: policy budget reads how long a step takes") as caught:
         compress(model, "powersgd_budget", iterations=10)
     assert "\n" not in str(caught.value)
+
+
+def test_pytorchs_own_hook_is_refused_in_one_line() -> None:
+    model: Any = None
+    with pytest.raises(UserError, match="method torch_powersgd: is PyTorch's own hook") as caught:
+        compress(model, "torch_powersgd", iterations=10)
+    assert "\n" not in str(caught.value)
