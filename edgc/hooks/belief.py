@@ -118,22 +118,22 @@ def gathered(of: Any, group: dist.ProcessGroup, device: torch.device) -> list[An
     return every
 
 
-def alike(place: tuple[dist.ProcessGroup, torch.device] | None, look: Callable[[], T]) -> T:
-    """What `look` gives. What it refuses on one rank, all refuse: none waits for another.
+def alike(groups: Sequence[dist.ProcessGroup], device: torch.device, look: Callable[[], T]) -> T:
+    """What `look` gives. What it refuses on one rank, all refuse that the groups connect: none waits for another.
 
-    Collective over the group of `place`; None: it is no model of the kind that has one.
+    Collective over each of `groups`, one after another; of none where it is no model that has ranks.
     """
     found, refusal = None, None
     try:
         found = look()
     except UserError as error:
         refusal = error
-    said = gathered(refusal and str(refusal), *place) if place else []
+    for group in groups:
+        said = gathered(refusal and str(refusal), group, device)
+        others = (f"rank {rank} refuses: {other}" for rank, other in enumerate(said) if other)
+        refusal = refusal or next(map(UserError, others), None)
     if refusal is not None:
         raise refusal
-    for rank, other in enumerate(said):
-        if other:
-            raise UserError(f"rank {rank} refuses: {other}")
     return cast(T, found)
 
 
@@ -148,17 +148,24 @@ def agree(
     Digests are compared first: the facts of a large model are long.
     """
     text = json.dumps(facts, sort_keys=True, default=str)
-    for group in groups:
-        if len(set(gathered(hashlib.sha256(text.encode()).hexdigest(), group, device))) == 1:
-            continue
-        first, *others = every = [json.loads(each) for each in gathered(text, group, device)]
-        for fact in sorted(set().union(*every)):
-            for rank, other in enumerate(others, start=1):
-                if first.get(fact) != other.get(fact):
-                    raise UserError(
-                        f"ranks differ: {fact} is {first.get(fact)} on rank 0, but {other.get(fact)} on rank {rank}; "
-                        f"{remedy}"
-                    )
+    found = [_difference(text, group, device) for group in groups]
+
+    def look() -> None:
+        if different := next(filter(None, found), None):
+            raise UserError(f"ranks differ: {different}; {remedy}")
+
+    alike(groups if len(groups) > 1 else (), device, look)  # all ranks of one group know
+
+
+def _difference(text: str, group: dist.ProcessGroup, device: torch.device) -> str | None:
+    if len(set(gathered(hashlib.sha256(text.encode()).hexdigest(), group, device))) == 1:
+        return None
+    first, *others = every = [json.loads(each) for each in gathered(text, group, device)]
+    for fact in sorted(set().union(*every)):
+        for rank, other in enumerate(others, start=1):
+            if first.get(fact) != other.get(fact):
+                return f"{fact} is {first.get(fact)} on rank 0, but {other.get(fact)} on rank {rank}"
+    return None
 
 
 def in_order(parameters: Iterable[Any]) -> dict[str, str]:

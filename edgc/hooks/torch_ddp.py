@@ -64,9 +64,9 @@ def compress(
         return chosen, handed, _beliefs(model, handed)
 
     group = model.process_group if isinstance(model, DistributedDataParallel) else None
-    chosen, handed, beliefs = alike(None if group is None else (group, model.device), look)
+    device = model.device if group else torch.device("cpu")
+    chosen, handed, beliefs = alike([group] if group else [], device, look)
     assert group is not None
-    device = model.device
     names = {parameter: name for name, parameter in model.module.named_parameters()}
     known = {parameter: believed(names[parameter], parameter) for parameter in handed}
     shapes = {each.name: each.shape for each in known.values()}

@@ -75,7 +75,9 @@ def compress(
         units = _units(model)
         return chosen, units, _shards_over(units), _beliefs(model, units)
 
-    chosen, units, group, beliefs = alike(_shares(model), look)
+    shares = _shares(model)
+    islands = [shares[0], *([between] if between else [])] if shares else []
+    chosen, units, group, beliefs = alike(islands, shares[1] if shares else torch.device("cpu"), look)
     device = units[0].device
     alone = between is None and dist.get_world_size(group) == 1  # FSDP2 then calls no reduce-scatter
     groups = [group] if between is None else [between, group]

@@ -82,10 +82,7 @@ def wrap(
         return chosen, named
 
     device = next((p.device for p in bare.parameters()), torch.device("cpu"))
-    ask: Callable[[], Any] = look
-    for each in (replicas, *islands):
-        ask = partial(alike, (each, device), ask)
-    chosen, named = ask()
+    chosen, named = alike([replicas, *islands], device, look)
     sharded = any(isinstance(p, DTensor) for p in named.values())
     agree({"place in its island": _place(named)}, [replicas], device, f"{GROUP}, in one order on all ranks")
     replica_of = {"replica": dist.get_rank(replicas), "replicas": dist.get_world_size(replicas)}

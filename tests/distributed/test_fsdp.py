@@ -22,13 +22,14 @@ RESUMED = (
     "powersgd:islands:int8",
 )
 TIMED = "edgc:islands:costs"
+REFUSED = "powersgd:islands:refused"
 OWNED = ("int4:overflow", "bitmap_values:overflow", "powersgd:overflow")
 
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
     cases = [f"{method}{option}" for option in OPTIONS for method in ("plain", "dense")]
-    return on_ranks("fsdp.py", 4, *cases, *RESUMED, *OWNED, TIMED, needs="edgc.fsdp")
+    return on_ranks("fsdp.py", 4, *cases, *RESUMED, *OWNED, TIMED, REFUSED, needs="edgc.fsdp")
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -74,6 +75,11 @@ def test_between_islands_only_shards_travel_by_the_method(report: dict[str, Any]
 def test_costs_are_of_those_that_timed_them_together(report: dict[str, Any]) -> None:
     """Each rank of an island exchanges with others. The program says that a second start takes them."""
     assert report[TIMED]["steps"] == len(report[TIMED]["losses"])
+
+
+def test_what_one_rank_refuses_all_of_all_islands_refuse(report: dict[str, Any]) -> None:
+    for setting, said in report[REFUSED].items():
+        assert all(setting in each for each in said), said
 
 
 @pytest.mark.tier("all")

@@ -3,7 +3,8 @@
 fsdp.py CASE…    plain | METHOD[:option…]: keep (reshard_after_forward=False), accumulate, bf16 (mixed precision),
 int8 (parameters travel so), islands (two of two ranks, the method between them; plain:islands is FSDP2's own HSDP),
 resume (half the steps, then another model, restored), overflow (a gradient of rank 0, in between), uneven (of the
-layer whose backward ends first only one rank of an island has a part), costs (another model takes those of the first)
+layer whose backward ends first only one rank of an island has a part), costs (another model takes those of the first),
+refused (what ranks say to settings of rank 0 that are wrong, or others)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.functional import cross_entropy
 
 import edgc.fsdp
+from edgc import UserError
 
 STEPS, VOCAB, WIDTH, INNER = 8, 50, 24, 37  # no dimension is a multiple of four
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -41,6 +43,8 @@ def main(cases: list[str]) -> None:
 
 
 def run(method: str, *options: str) -> dict[str, Any]:
+    if "refused" in options:
+        return {name: refused(method, options, **{name: value}) for name, value in (("iterations", 0), ("seed", 1))}
     model, exchange = build(method, *options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = [step(model, optimizer, exchange, number, options) for number in range(STEPS // 2)]
@@ -69,7 +73,7 @@ class Scale(torch.nn.Module):
         return x * self.weight
 
 
-def build(method: str, *options: str, costs: Any = None) -> tuple[Any, Any]:
+def build(method: str, *options: str, **given: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = [torch.nn.Linear(WIDTH, INNER), torch.nn.Linear(INNER, WIDTH)]
     layers += [Scale()] if "uneven" in options else []
@@ -90,7 +94,7 @@ def build(method: str, *options: str, costs: Any = None) -> tuple[Any, Any]:
         return model, None
     more: dict[str, Any] = {"between": mesh.get_group("between")} if mesh is not None else {}
     more |= {"parameter_wire": "int8"} if "int8" in options else {}
-    return model, edgc.fsdp.compress(model, method, iterations=STEPS, costs=costs, **more, **SETTINGS.get(method, {}))
+    return model, edgc.fsdp.compress(model, method, **{"iterations": STEPS} | more | SETTINGS.get(method, {}) | given)
 
 
 def step(model: Any, optimizer: Any, exchange: Any, number: int, options: tuple[str, ...]) -> float:
@@ -131,6 +135,17 @@ def resumed(method: str, options: tuple[str, ...]) -> dict[str, Any]:
         part.load_state_dict(state)
     losses += [step(second, again, restored, number, options) for number in range(restored.step, STEPS)]
     return {"losses": losses, "parameters": checksum(second)}
+
+
+def refused(method: str, options: tuple[str, ...], **given: Any) -> list[str]:
+    """What each rank says if it is given to rank 0 only."""
+    said, every = "", [""] * dist.get_world_size()
+    try:
+        build(method, *options, **(given if dist.get_rank() == 0 else {}))
+    except UserError as error:
+        said = str(error)
+    dist.all_gather_object(every, said)
+    return every
 
 
 def checksum(model: Any) -> list[float]:
