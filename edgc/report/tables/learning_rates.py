@@ -6,7 +6,7 @@ import pandas as pd
 
 from edgc.report.collect import NOT_RUN
 from edgc.report.render import NOTHING, with_deviation
-from edgc.report.study import Line, Study, lines
+from edgc.report.study import Line, Study, lines, pooled
 from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
 
 COLUMNS = ["model", "method", "title", "device", "lr", "status", "seeds", "loss", "loss_sd", "best", "edge"]
@@ -19,9 +19,8 @@ def build(study: Study) -> pd.DataFrame:
     """
     if not study.experiment.learning_rates:
         return pd.DataFrame(columns=COLUMNS)
-    table = pd.DataFrame([_row(line) for line in lines(study.frames.runs)], columns=COLUMNS).assign(
-        best=False, edge=None
-    )
+    rows = [_row(line) for line in lines(pooled(study).frames.runs)]
+    table = pd.DataFrame(rows, columns=COLUMNS).assign(best=False, edge=None)
     for _, own in table.groupby(["model", "method", "device"], dropna=False):
         finished = own.loc[own["status"] == "done", "loss"].dropna()
         if len(finished):

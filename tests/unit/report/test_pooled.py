@@ -1,5 +1,7 @@
 """Losses of seeds that ran on several models of CPU are one line; GPUs, traces and times stay apart."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -8,6 +10,7 @@ from edgc.report.frames import Frames, frame
 from edgc.report.study import Study
 from edgc.report.tables import accuracy
 from edgc.report.tables.expenses import METHOD_COSTS
+from edgc.report.tables.learning_rates import LEARNING_RATES
 from edgc.report.tables.times import LATENCY
 from tests.fixtures.studies import run, step, tiny_experiment, tiny_reference
 
@@ -48,6 +51,14 @@ def test_a_methods_seeds_are_one_line_of_losses_and_have_times_of_their_own():
     times = LATENCY.build(study)
     assert list(times["device"]) == ["2 processes on AMD", "2 processes on Intel"] * 2
     assert list(METHOD_COSTS.build(study)["pairs"]) == [3] * 4
+
+
+def test_so_are_those_of_a_grid_of_rates():
+    study = seeds("AMD", "Intel")
+    rates = study.experiment.model_copy(update={"learning_rates": (1e-3,)})
+    runs = study.frames.runs.assign(**{"spec.training.lr": 1e-3})
+    table = LEARNING_RATES.build(replace(study, experiment=rates, frames=replace(study.frames, runs=runs)))
+    assert list(table["seeds"]) == [2, 2]
 
 
 def test_on_one_model_nothing_changes():
