@@ -35,6 +35,7 @@ from edgc.suite.training.launch import launch
 
 TRIALS = "trials.parquet"  #: in a search's folder: a row a trial
 ASKED = 10  #: suggestions for each run that is wanted; after these a search gives up
+REPEATED = 2  #: suggestions for each run that was made, above which they are drawn at random: few are new
 BEST = 10  #: trials that are shown in words
 ENDED = (TrialState.COMPLETE, TrialState.FAIL)  #: states of trials that were run
 
@@ -99,8 +100,9 @@ def run(name: str, cores: int, results: Path) -> Path:
         prepare = [sys.executable, "-m", "edgc", "prepare", base.corpus.name, "--out", str(corpus)]
         subprocess.run(prepare, check=True)
     storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-    sampler = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=search.trials // 4)
-    study = optuna.create_study(storage=storage, study_name=name, sampler=sampler, load_if_exists=True)
+    best = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=search.trials // 4)
+    any_of = optuna.samplers.RandomSampler(seed=search.seed)
+    study = optuna.create_study(storage=storage, study_name=name, sampler=best, load_if_exists=True)
     with files.only_process(folder / "lock", f"another process works on search {name}; wait for it or stop it"):
         for left in study.get_trials(states=[TrialState.RUNNING]):  # by an earlier start: its run goes on
             study.tell(left.number, state=TrialState.PRUNED)
@@ -108,12 +110,14 @@ def run(name: str, cores: int, results: Path) -> Path:
         with ThreadPoolExecutor(cores) as pool:
             running: set[Any] = set()
             while running or ended_of(study) < search.trials:
-                if len(study.get_trials(deepcopy=False)) > ASKED * search.trials:
+                asked = len(study.get_trials(deepcopy=False))
+                if asked > ASKED * search.trials:
                     raise UserError(
                         f"search {name}: {ended_of(study)} of {search.trials} trials were run, and nearly all that is "
                         f"suggested now was run already or excludes itself (see {folder / TRIALS}): lower trials, or "
                         "give space more values"
                     )
+                study.sampler = any_of if asked > REPEATED * (ended_of(study) + cores) else best
                 while len(running) < min(cores, search.trials - ended_of(study)):
                     running.add(pool.submit(_try, study, study.ask(), search, base, folder, corpus))
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
