@@ -249,7 +249,7 @@ def _filled(whole: Tensor, numel: int, code: BlockCode) -> Tensor:
     With zeros a scale that is a mean would be too small for the last block; so there its own elements come once more.
     """
     rest = numel % code.block
-    if rest and (code.format == "lloyd" or (code.format == "int" and code.bits == 1)):
+    if rest and code.scaled_by_mean:
         last = whole[numel - rest : numel]
         whole[numel:] = last.repeat(-(-code.block // rest))[: len(whole) - numel]
     return whole

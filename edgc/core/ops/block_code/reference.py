@@ -64,6 +64,11 @@ class BlockCode:
         return [torch.cat(each) for each in zip(codes, scales, strict=True)]
 
     @property
+    def scaled_by_mean(self) -> bool:
+        """Whether a block's scale is a mean over its elements, which padding with zeros would lower."""
+        return self.format == "lloyd" or (self.format == "int" and self.bits == 1)
+
+    @property
     def _code_bytes(self) -> int:
         """Of a block."""
         return -(-self.block * self.bits // 8)
