@@ -74,13 +74,11 @@ def experiments(
 ) -> None:
     """List the experiments by folder with the minutes that each takes, or one: what it shows, and with what."""
     places = paths(Experiment)
-    if name is not None:
-        load_experiment(name)  # or the error that says which there are
     rows = []
-    for each, path in sorted(places.items(), key=lambda item: item[1]) if name is None else [(name, places[name])]:
+    for each in sorted(places, key=places.__getitem__) if name is None else [name]:
         e = load_experiment(each)
         rows.append(
-            {"name": each, "title": e.title, "file": str(path)}
+            {"name": each, "title": e.title, "file": str(places[each])}
             | {"shows": e.shows, "minutes": e.minutes, "mode": e.mode}
             | {"cluster": e.cluster, "methods": e.names, "runs": len(e.runs())}
             | ({"runs_at_most": len(e.runs_at_most())} if e.until_decided else {})
