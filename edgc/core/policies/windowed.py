@@ -200,7 +200,7 @@ class Windowed(Policy):
                 self._begin()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Of a start that timed other exchanges, or had other ranks to exchange with, too: what pays now decides."""
+        """The state may be of a start that timed other exchanges, or had other ranks: what pays now decides."""
         super().load_state_dict(state)
         if not self._limits:
             self._ranks = {}

@@ -60,7 +60,7 @@ def _answer(question: Question, configs: Path) -> list[dict[str, Any]]:
     """A row a method; one row with a note where the model does not fit or does not divide so."""
     asked = {column: getattr(question, column) for column in POINT}
     try:
-        found = forecast(question.scenario(configs), [load(Method, name, configs) for name in PAGE_METHODS], True)
+        found = forecast(question.scenario(configs), [load(Method, name, configs) for name in PAGE_METHODS], usual=True)
     except UserError as error:
         return [asked | {"note": str(error).splitlines()[-1].split("; ")[0].strip()}]
     p = found.scenario.spec.parallel
