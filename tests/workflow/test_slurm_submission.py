@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from edgc.report.archive import MARK
 from edgc.suite.config import Corpus, load, load_experiment
 from edgc.suite.training.data.corpus_files import corpus_id
 from tests.fixtures.limits import HANG
@@ -88,6 +89,10 @@ def test_sbatch_gets_what_the_site_sets(site: Project) -> None:
     assert {"--exclusive", "--switches=1"} <= set(options)
 
 
+def test_processes_that_share_a_gpu_ask_for_it_once(site: Project) -> None:
+    assert {"--ntasks-per-node=2", "--gres=gpu:1"} <= set(sbatch_options(site, "gpu1"))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -136,6 +141,22 @@ def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
     assert followed == [f"results/toy/runs/{runs[1]}/trained"]
     assert sorted(trained) == sorted(f"results/toy/runs/{run}/trained" for run in (runs[0], runs[2]))
     assert Path(followed[0]).parts[-2] == runs[1]
+
+
+def test_a_shared_job_of_an_earlier_start_is_followed_for_the_runs_that_it_trains(site: Project) -> None:
+    path = site.root / "configs/clusters/laptop.yaml"
+    path.write_text(path.read_text() + "schedule: {runs_per_job: 2, time_minutes: 10}\n")
+    restored, *runs = [spec.run_id for spec in load_experiment("toy", site.root / "configs").runs()]
+    there = site.root / "results/toy/runs" / restored
+    there.mkdir(parents=True)
+    for name in (MARK, "trained", "zero_shot.json"):
+        (there / name).touch()
+    (site.root / "bin/squeue").write_text(f"#!/bin/sh\necho '7|rule_train_toy_0|{site.root.resolve()}'\n")
+    done = submit(site, "toy", "--dry-run", "--quiet", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    followed = re.findall(r"rule follow_train:\n    output: (\S+)", done.stdout + done.stderr)
+    assert sorted(followed) == sorted(f"results/toy/runs/{run}/trained" for run in runs)
+    assert "rule train" not in done.stdout + done.stderr
 
 
 def test_a_timing_of_an_earlier_start_is_followed(site: Project) -> None:

@@ -180,7 +180,7 @@ def whole_nodes(cluster, runs):
         | {"nodes": cluster.nodes, "mem_mb": cluster.schedule.memory_mb_per_node}
         | tasks
         | ({"mpi": "srun"} if cluster.processes > 1 else {})
-        | gpus(cluster, cluster.processes_per_node)
+        | gpus(cluster, cluster.gpus_per_node)
     )
 
 
@@ -229,6 +229,13 @@ def batched(names, size):
     return [names[i : i + size] for i in range(0, len(names), size)]
 
 
+# Runs that share a job, by its number; finished ones have none. Seeds that are added later have a job each: which there
+# will be is not known yet.
+RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
+TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
+SHARED_JOBS = dict(enumerate(batched(TOGETHER, RUNS_PER_JOB)))
+
+
 def live():
     """Jobs that an earlier start of Snakemake has left in SLURM's queue, by rule: ids by run; of `time`, its id.
 
@@ -238,7 +245,7 @@ def live():
     name = EXPERIMENT.name
     runs = EVERY_RUN
     found = {rule: runs_of(jobs, rule, name, runs) for rule in ("train", "evaluate")}
-    for number, together in enumerate(batched(SPECS, CLUSTER.schedule.runs_per_job)):
+    for number, together in SHARED_JOBS.items():
         if job := jobs.get(f"rule_train_{name}_{number}"):
             found["train"] |= dict.fromkeys(together, job)
     prefix = "rule_time_for_calibration_wildcards_"

@@ -16,9 +16,6 @@ TRAINED = dict(experiment=EXPERIMENT.name, folder=f"{RESULTS}/runs")
 TRAIN_THREADS = os.cpu_count() if CLUSTER.nodes == 1 else CLUSTER.schedule.cpus_per_task
 if EXPERIMENT.loop == "stacked":
     TRAIN_THREADS = CLUSTER.threads_per_process
-RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
-# Seeds that are added later have a job each: which there will be is not known yet.
-TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
 
 if RUNS_PER_JOB == 1 or UNTIL:
 
@@ -42,10 +39,10 @@ if RUNS_PER_JOB == 1 or UNTIL:
             TRAIN
 
 
-if TOGETHER:
+if SHARED_JOBS:
 
     # Short runs share a job, one after another, so that they wait in the queue once.
-    for number, runs in enumerate(batched(TOGETHER, RUNS_PER_JOB)):
+    for number, runs in SHARED_JOBS.items():
         if not set(runs) & set(LIVE["train"]):
 
             rule:
