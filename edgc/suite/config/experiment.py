@@ -181,7 +181,7 @@ class Experiment(Named):
             ("loop: stacked, whose seconds are no cluster's", self.stacked, ("train",)),
             ("seeds until decided", self.until_decided, ("train",)),
             ("more than one seed", len(self.first_seeds) > 1, ("train", "simulate")),
-            ("learning_rates", self.learning_rates, ("train", "simulate")),
+            ("learning_rates", self.learning_rates, ("train",)),
             ("tasks", self.tasks, ("train", "simulate")),
         ):
             if given and self.mode not in modes:

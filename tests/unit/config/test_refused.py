@@ -182,6 +182,10 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         put("overrides.topk.method", {"name": "huge"}),
         ["overrides.topk.method.name", "'huge'", "topk", "variants"],
     ),
+    "learning rates of a simulation": (
+        both(put("mode", "simulate"), put("learning_rates", [1e-3])),
+        ["learning_rates", "for mode: train", "not for mode: simulate", "leave it out"],
+    ),
     "learning rates that print alike": (
         put("learning_rates", [1e-3, 1.00000001e-3]),
         ["learning_rates", "0.001", "twice"],
