@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -138,7 +139,7 @@ class Question:
 
     def _experiment(self, configs: Path) -> Experiment | None:
         every = (_experiment(name, configs) for name in available(Experiment, configs))
-        return next((e for e in every if self.model in e.models and e.cluster == self.cluster), None)
+        return next((e for e in every if e and self.model in e.models and e.cluster == self.cluster), None)
 
     def _machines(self, configs: Path) -> Cluster:
         machines, nodes = load(Cluster, self.cluster, configs), self.sites or self.nodes
@@ -148,8 +149,13 @@ class Question:
 
 
 @cache  # the page asks for all of them at every model and cluster
-def _experiment(name: str, configs: Path) -> Experiment:
-    return load(Experiment, name, configs)
+def _experiment(name: str, configs: Path) -> Experiment | None:
+    """None, and a note, where it is not valid: nobody has asked for it."""
+    try:
+        return load(Experiment, name, configs)
+    except UserError as error:
+        print(f"Experiment {name} is not looked at for a set-up of this model and cluster: {error}", file=sys.stderr)
+        return None
 
 
 def _with_defaults(given: dict[str, int], model: Model, cluster: Cluster) -> dict[str, int]:

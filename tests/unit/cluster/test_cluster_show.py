@@ -16,7 +16,7 @@ from edgc.core.base.errors import EXIT_BAD_INPUT
 from edgc.report.plan import EXCHANGE, GATHERS, LATENCIES, REST, number, percent, rounded
 from edgc.suite.cluster.forecasts import CLEAR, UTILISATIONS
 from edgc.suite.cluster.memory import CATEGORIES
-from edgc.suite.cluster.question import SITE_CLUSTER, SITE_METHODS, SITE_MODEL
+from edgc.suite.cluster.question import SITE_CLUSTER, SITE_METHODS, SITE_MODEL, Question
 
 METHODS = [
     "dense_bf16_overlap",
@@ -150,6 +150,18 @@ def test_what_cannot_be_planned_is_refused(asked: list[str], told: str) -> None:
     failed = CliRunner().invoke(app, ["plan", *asked])
     assert failed.exit_code == EXIT_BAD_INPUT
     assert told in " ".join(failed.output.split())
+
+
+def test_a_half_written_experiment_of_others_is_told_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Question("gpt2-2.5b", "v100x32")
+    whole = asked.spec()
+    (tmp_path / "configs/experiments").mkdir(parents=True)
+    (tmp_path / "configs/experiments/a.yaml").write_text("name: a\nmodels: [gpt2-345m]\n")
+    monkeypatch.chdir(tmp_path)
+    assert asked.spec() == whole
+    assert re.search(r"Experiment a is not looked at .*a\.yaml", capsys.readouterr().err)
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:
