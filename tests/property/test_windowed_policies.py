@@ -185,13 +185,14 @@ def test_a_window_without_anything_new_changes_no_rank(
 
 
 @every_variant
-def test_before_warm_up_ends_all_is_dense(variant: str) -> None:
-    policy = make(variant, warmup_fraction=0.05, warmup_limit=1.0)
+@pytest.mark.parametrize(("share", "windows"), [(0.05, 5), (0.07, 7)])  # 0.07·1000 is 70.00000000000001 in binary
+def test_before_warm_up_ends_all_is_dense(variant: str, share: float, windows: int) -> None:
+    policy = make(variant, warmup_fraction=share, warmup_limit=1.0)
     assert policy.decide(0) == Decision()
     alike = {"entropy": dict.fromkeys(SHAPES, -8.0), "squared_error": dict.fromkeys(SHAPES, (1.0, 0.5)), "loss": 5.0}
     steady = Observation(0, **alike, stage_entropy=(-8.0,) * STAGES, backward_seconds=(1e-3,) * STAGES)
-    ends = [bool(ranks) for ranks, _ in drive(policy, [steady] * 6)]
-    assert ends == [False] * 4 + [True] * 2  # 5 % of 1000 steps are 5 windows
+    ends = [bool(ranks) for ranks, _ in drive(policy, [steady] * (windows + 1))]
+    assert ends == [False] * (windows - 1) + [True] * 2
 
 
 @every_variant

@@ -27,7 +27,7 @@ from edgc.core.policies.amounts import Amount, Rank
 from edgc.core.policies.policy import Context, Observation
 from edgc.core.policies.rank_model import error_curve, rank_for
 from edgc.core.policies.stage_alignment import ExchangeCost, proportional
-from edgc.core.policies.windowed import AlignedSettings, Windowed
+from edgc.core.policies.windowed import AlignedSettings, Windowed, steps_of
 
 
 class EdgcSettings(AlignedSettings):
@@ -107,7 +107,7 @@ class Edgc(Windowed):
         return math.sqrt(left / whole) * curve[0] / curve[rank] if 0 < left <= whole < math.inf else 0.0
 
     def _warm_up_ends(self, steps: int, fresh: bool) -> bool:
-        over = steps >= self._settings.warmup_limit * self._context.iterations
+        over = steps >= steps_of(self._settings.warmup_limit, self._context.iterations)
         return (self._steady or over) and super()._warm_up_ends(steps, fresh)
 
     def _align(self, lead_rank: int | None, lead: ExchangeCost, own: ExchangeCost) -> float | None:

@@ -257,9 +257,9 @@ class Windowed(Policy):
 
     def _warm_up_ends(self, steps: int, fresh: bool) -> bool:
         settings, iterations = self._settings, self._context.iterations
-        if steps < settings.warmup_fraction * iterations:
+        if steps < steps_of(settings.warmup_fraction, iterations):
             return False
-        if steps >= settings.warmup_limit * iterations:
+        if steps >= steps_of(settings.warmup_limit, iterations):
             return True
         if not fresh or self._before is None or self._change is None:
             return False
@@ -356,9 +356,14 @@ class Windowed(Policy):
         )
 
 
+def steps_of(share: float, iterations: int) -> float:
+    """A share of a run's steps, without what binary numbers add: 0.07·100 is 7.000000000000001 there."""
+    return round(share * iterations, 6)
+
+
 def first_compressed(window: int, warmup_fraction: float, context: Context) -> int:
     """The first step after the windows of warm-up. Raises `UserError` if the run has none."""
-    first = window * math.ceil(max(1, warmup_fraction * context.iterations) / window)
+    first = window * math.ceil(max(1, steps_of(warmup_fraction, context.iterations)) / window)
     if first >= context.iterations:
         raise UserError(
             f"method.policy.window = {window}: with warmup_fraction {warmup_fraction} nothing is compressed before "
