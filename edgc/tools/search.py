@@ -6,6 +6,7 @@ is confirmed by an experiment on seeds and sizes that no trial saw.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pydantic import Field, PositiveInt
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import merge, validate
-from edgc.core.settings.reading import CONFIGS, Named, load
+from edgc.core.settings.reading import Named, load
 from edgc.report import manifests
 from edgc.report.publish import check
 from edgc.report.regime import regime_of
@@ -45,7 +46,6 @@ class Search(Named):
 
     folder: ClassVar[str] = "searches"
 
-    name: str = Field(description="Name of the file")
     title: str = Field(description="What it is")
     experiment: str = Field(description="File in configs/experiments: its first seed's run of `method` is changed")
     method: str = Field(description="One of its methods")
@@ -68,14 +68,20 @@ class Search(Named):
             inside[last] = value
         if lr := changed.get("training", {}).get("lr"):
             changed["training"].setdefault("min_lr", base.training.min_lr / base.training.lr * lr)
-        return validate(RunSpec, merge(base.model_dump(), changed), f"search {self.name}, {values}")
+        spec = validate(RunSpec, merge(base.model_dump(), changed), f"search {self.name}, {values}")
+        if spec.parallel.data == 1:
+            raise UserError(
+                f"search {self.name}, experiment {self.experiment}: parallel.data = 1: nothing is exchanged "
+                "whose bytes could be compared; use at least 2"
+            )
+        return spec
 
 
-def load_search(name: str, configs: Path = CONFIGS) -> tuple[Search, RunSpec]:
+def load_search(name: str) -> tuple[Search, RunSpec]:
     """A search and the run that it changes. Raises `UserError` if it names what is not there."""
-    search = load(Search, name, configs)
+    search = load(Search, name)
     runs: dict[str, RunSpec] = {}
-    for spec in load_experiment(search.experiment, configs).runs(configs):
+    for spec in load_experiment(search.experiment).runs():
         runs.setdefault(spec.method.name, spec)
     if search.method not in runs:
         raise UserError(f"search {name}: method {search.method}: experiment {search.experiment} has {', '.join(runs)}")
@@ -225,7 +231,10 @@ def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
     regime = regime_of(base)
     shown = pd.DataFrame(
         {"Trial": best["trial"], "Bytes (%)": (100 * best["bytes"]).map(cell), "Loss (nats)": best["loss"].map(loss)}
-        | {path.partition(".")[2]: best[path] for path in search.space}
+        | {
+            path.partition(".")[2]: best[path].replace({str(value): _shown(value) for value in values})
+            for path, values in search.space.items()
+        }
     )
     return f"""# {search.title}
 
@@ -241,6 +250,15 @@ def _in_words(search: Search, base: RunSpec, trials: pd.DataFrame) -> str:
 - **Bytes**: of gradients on the wire, in percent of dense fp32's in a ring.
 - **Loss**: final, of validation.
 """
+
+
+def _shown(value: Any) -> str:
+    """A setting as a file has it; of a group: its settings."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_shown(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else f"{value}"
 
 
 if __name__ == "__main__":

@@ -84,6 +84,19 @@ def test_published_are_all_trials_and_the_best_within_the_share(place: Path, mon
     assert len(within) > 0
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"name": "ramp", "share": 0.03, "bits": [4, 8]}, "name=ramp, share=0.03, bits=[4, 8]"),
+        (True, "true"),
+        (None, "null"),
+        (0.004, "0.004"),
+    ],
+)
+def test_a_setting_is_told_as_a_file_has_it(value: Any, told: str) -> None:
+    assert search._shown(value) == told
+
+
 def test_a_search_that_wants_more_than_there_is_ends(place: Path) -> None:
     (place / "configs/searches/small.yaml").write_text(FILE.replace("trials: 7", "trials: 10"))
     with pytest.raises(UserError, match=r"\d of 10 trials were run, .* lower trials, or give space more values"):
@@ -112,10 +125,12 @@ def test_a_trial_that_was_stopped_is_tried_again(place: Path, monkeypatch: pytes
         ("  method.policy.rank: [4, 8, 16]", "policy.rnk"),
         ("  method.policy.rank: [4, 8, 16]", "space.method.policy.rank: give at least one value"),
         ("experiment: ladder", "no file configs/experiments/nope.yaml"),
+        ("  method.policy.rank: [4, 8, 16]", "experiment ladder: parallel.data = 1: .* use at least 2"),
     ],
 )
 def test_what_is_not_there_is_refused(place: Path, line: str, told: str) -> None:
     wrong = {"policy.rnk": "  method.policy.rnk: [4]", "give": "  method.policy.rank: []"}
+    wrong["parallel.data"] = "  parallel.data: [1]"
     new = next((text for part, text in wrong.items() if part in told), f"{line.split(':')[0]}: nope")
     (place / "configs/searches/small.yaml").write_text(FILE.replace(line, new))
     with pytest.raises(UserError, match=told):
