@@ -37,9 +37,9 @@ class StepModel:
     Raises `UserError` where the calibration has no rate of the run's precision, or the cluster none of its links.
     """
 
-    def __init__(self, spec: RunSpec, calibration: Calibration, precision: str | None = None, chunks: int = 1) -> None:
-        """`precision`: of compute, where it is not the run's own. `chunks`: of the model on a stage (interleaving)."""
-        self.spec, self.calibration, self.chunks = spec, calibration, chunks
+    def __init__(self, spec: RunSpec, calibration: Calibration, precision: str | None = None) -> None:
+        """`precision`: of compute, where it is not the run's own."""
+        self.spec, self.calibration = spec, calibration
         self.precision = precision or spec.training.precision
         self.transfers = Transfers(spec.cluster, spec.parallel, calibration)
         self.stages: list[StageSeconds] = stages(spec, calibration, self.transfers, self.precision)
@@ -210,9 +210,7 @@ class StepModel:
             return (), (self._layer_by_layer(None).now,)
         hops = self._hops
         forward, backward = [s.forward for s in self.stages], [s.backward for s in self.stages]
-        tasks = schedule.run(
-            forward, backward, self.spec.micro_batches, *hops, self.chunks, self.calibration.sender_waits
-        )
+        tasks = schedule.run(forward, backward, self.spec.micro_batches, *hops, self.calibration.sender_waits)
         ends = [max(task.end for task in tasks if task.stage == stage) for stage in range(len(self.stages))]
         return tuple(tasks), tuple(ends)
 
@@ -254,7 +252,7 @@ class StepModel:
             cut = self._cut(self._exchanged[stage])
             self._workloads[key] = [(count(bucket), self._workload(bucket, stage, decision)) for bucket in cut]
         buckets = self._workloads[key]
-        overlapped = self.stages[stage].backward / self.chunks if self.spec.method.overlap else 0.0
+        overlapped = self.stages[stage].backward if self.spec.method.overlap else 0.0
         each = overlapped / sum(parameters for parameters, _ in buckets)
         return [(each * parameters, workload) for parameters, workload in buckets]
 
