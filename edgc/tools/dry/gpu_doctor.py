@@ -45,7 +45,7 @@ def doctor(experiment: Experiment, out: Path, methods: Sequence[str] = (), conso
     ranks = [stage * parallel.tensor * parallel.data for stage in range(parallel.pipeline)]
     with tempfile.TemporaryDirectory(prefix="edgc-gpu-dry-") as folder:
         records = job.run(specs, Path(folder), ranks, specs[0].cluster.device_model)
-    found = {name: getattr(tables, name)(specs, records) for name in ("steps", "memory", "waits", "order", "kernels")}
+    found = {name: getattr(tables, name)(specs, records) for name in ("steps", "memory", "waits")}
     wrong = [
         f"{run}: {line}"
         for run, of in records.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -49,31 +48,6 @@ def waits(specs: Sequence[RunSpec], records: Records) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["place", "what", "region", "a_step"])
 
 
-def order(specs: Sequence[RunSpec], records: Records) -> pd.DataFrame:
-    """Collectives of the last step one after another; equal ones that follow each other are a row, `times`."""
-    rows = []
-    for spec, rank, record in each_rank(specs, records):
-        last = [
-            c for c in record.get("collectives", ()) if c["when"]["step"] == record["steps"] and c["when"]["region"]
-        ]
-        for key, same in groupby(last, key=lambda c: _what(spec, c)):
-            names = ("group", "operation", "elements", "dtype", "region")
-            rows.append(who(spec, rank) | dict(zip(names, key, strict=True)) | {"times": len(list(same))})
-    return pd.DataFrame(rows)
-
-
-def kernels(specs: Sequence[RunSpec], records: Records) -> pd.DataFrame:
-    """Every specialisation of a kernel that is launched, the step it is compiled in (0: before the first), launches."""
-    rows = []
-    for spec, rank, record in each_rank(specs, records):
-        times = Counter((launch["kernel"], launch["key"]) for launch in record.get("launches", ()))
-        for launch in (one for one in record.get("launches", ()) if one["compiles"]):
-            kernel, key = launch["kernel"], launch["key"]
-            row = {"kernel": kernel, "step": launch["when"]["step"], "launches": times[kernel, key]}
-            rows.append(who(spec, rank) | row | {"specialisation": key})
-    return pd.DataFrame(rows)
-
-
 def _step(spec: RunSpec, rank: int, record: Mapping[str, Any]) -> dict[str, Any]:
     gradient = [c for c in counted(record, "collectives") if _group(spec, c["group"]) == "data"]
     return who(spec, rank) | {
@@ -108,10 +82,6 @@ def counted(record: Mapping[str, Any], what: str) -> list[Mapping[str, Any]]:
     first = record.get("steps", 0) - COUNTED
     inside = (one for one in record.get(what, ()) if one["when"]["step"] > first)
     return [one for one in inside if one["when"]["region"] or one.get("what") == "synchronize"]
-
-
-def _what(spec: RunSpec, call: Mapping[str, Any]) -> tuple[Any, ...]:
-    return _group(spec, call["group"]), call["operation"], call["numel"], call["dtype"], call["when"]["region"]
 
 
 def _group(spec: RunSpec, ranks: Sequence[int]) -> str:
