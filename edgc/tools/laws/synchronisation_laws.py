@@ -131,7 +131,7 @@ def test_settings_foretell_bytes_and_memory(settings: SynchronisationSettings, m
 
         def foretold(step: int) -> int:
             amounts, exchanged = policy.decide(step // settings.period), begun(settings, step)
-            decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.shapes.items()}
+            decided = {n: aggregator.effective(s, amounts.amount(n)) for n, s in replica.exchange.shapes.items()}
             buckets = [{n: SHAPES[n] for n in names if n in exchanged} for names in BUCKETS]
             decided_so, exchange = Decision(DENSE, decided), step // settings.period
             return sum(aggregator.workload_at(exchange, b, decided_so, 2).payload for b in buckets if b)
