@@ -18,11 +18,10 @@ from edgc.core.base.lazy import torch
 from edgc.core.exchange.entropy import sample_stride, sampled_entropy
 from edgc.core.ops.moments import sample_size
 from edgc.core.policies.policy import Sampling
+from edgc.suite.config import Probe
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from edgc.core.policies.windowed import Estimator
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
 TIMED = 20  #: repetitions of what is timed before training
@@ -43,22 +42,12 @@ class GradientProbe:
     """Looks at the matrices of every bucket; `take` gives one record a step that it looked at.
 
     Entropy is of this rank's gradients before their exchange (what GDS sees), with the seconds that GDS needs for
-    all matrices; spectra are of the average after it. `entropy_every` and `spectra_every` are steps, None: never.
-    Keeps a copy of the matrices between spectra.
+    all matrices; spectra are of the average after it. Keeps a copy of the matrices between spectra.
     """
 
-    def __init__(
-        self,
-        stage: int,
-        *,
-        entropy_every: int | None = None,
-        rates: Sequence[float] = (1.0,),
-        estimators: Sequence[Estimator] = ("gaussian",),
-        spectra_every: int | None = None,
-    ) -> None:
-        self._stage = stage
-        self._entropy_every, self._spectra_every = entropy_every, spectra_every
-        self._samplings = [Sampling(1, rate, estimator) for estimator in estimators for rate in rates]
+    def __init__(self, stage: int, settings: Probe) -> None:
+        self._stage, self._settings = stage, settings
+        self._samplings = [Sampling(1, rate, estimator) for estimator in settings.estimators for rate in settings.rates]
         self._looks: dict[int, _Look] = defaultdict(_Look)
         self._shapes: dict[str, list[int]] = {}
         self._last: dict[str, Tensor] = {}  # the averages of the last spectra
@@ -66,7 +55,7 @@ class GradientProbe:
     def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """Entropy at every rate by every estimator, in an order drawn anew each step: no rate always goes first."""
         matrices = _matrices(gradients)
-        if not _due(step, self._entropy_every) or not matrices:
+        if not _due(step, self._settings.entropy_every) or not matrices:
             return
         look = self._look(step, matrices)
         for sampling in random.Random(step).sample(self._samplings, len(self._samplings)):
@@ -78,7 +67,7 @@ class GradientProbe:
     def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
         """Singular values, elements, and cosines: with this step's other matrices of its shape and its own last one."""
         matrices = _matrices(gradients)
-        if not _due(step, self._spectra_every) or not matrices:
+        if not _due(step, self._settings.spectra_every) or not matrices:
             return
         look = self._look(step, matrices)
         for gradient in matrices:
@@ -121,12 +110,10 @@ class GradientProbe:
         return record
 
 
-def timed(
-    shapes: Sequence[tuple[int, int]], rates: Sequence[float], estimators: Sequence[Estimator], device: Any = None
-) -> list[dict[str, Any]]:
-    """Seconds that sampling takes on random matrices of these shapes: `TIMED` records, as of steps that are not."""
-    probe = GradientProbe(0, entropy_every=1, rates=rates, estimators=estimators)
-    generator = torch.Generator().manual_seed(0)
+def timed(settings: Probe, device: Any = None) -> list[dict[str, Any]]:
+    """Seconds that sampling takes on random matrices of `timed_shapes`: `TIMED` records, as of steps that are not."""
+    shapes, generator = settings.timed_shapes, torch.Generator().manual_seed(0)
+    probe = GradientProbe(0, settings.model_copy(update={"entropy_every": 1}))
     matrices = [NamedTensor(str(i), torch.randn(s, generator=generator).to(device)) for i, s in enumerate(shapes)]
     for repetition in range(TIMED if shapes else 0):
         probe.local(repetition, matrices)

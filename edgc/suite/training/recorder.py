@@ -182,8 +182,7 @@ class Recorder:
             if self._rank == 0 and (path := self._run_dir / name).exists():
                 rewind(path, step)
         if self._rank == 0 and self._probes.looks and not step:
-            timings = timed(self._probes.timed_shapes, self._probes.rates, self._probes.estimators, self._device)
-            files.write_jsonl(self._run_dir / PROBED, timings)
+            files.write_jsonl(self._run_dir / PROBED, timed(self._probes, self._device))
         if self._wants_events:
             self._events = Events(self._run_dir, step)
 
@@ -230,13 +229,7 @@ def probe_of(spec: RunSpec, place: Place) -> GradientProbe | None:
     settings = spec.training.probe
     if not settings.looks or place.data or place.tensor:
         return None
-    return GradientProbe(
-        place.stage,
-        entropy_every=settings.entropy_every,
-        rates=settings.rates,
-        estimators=settings.estimators,
-        spectra_every=settings.spectra_every,
-    )
+    return GradientProbe(place.stage, settings)
 
 
 def gathered(own: T) -> list[T]:

@@ -16,7 +16,7 @@ from edgc.report.tables import normality, observations, samples
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
-from edgc.suite.config import RunSpec
+from edgc.suite.config import Probe, RunSpec
 from edgc.suite.training.probe import TIMED, GradientProbe, spectrum, timed
 from tests.fixtures.studies import tiny_experiment, tiny_reference, tiny_spec
 from tests.fixtures.synthetic_runs import write_run
@@ -154,7 +154,7 @@ def test_sampling_tells_cost_error_and_which_limits_hold(tmp_path):
 
 def test_shapes_that_are_only_timed_are_told_apart(tmp_path):
     plain = sampled_records()
-    only_timed = timed([(8, 6), (6, 8)], (1.0, 0.25), ("gaussian",))
+    only_timed = timed(Probe(rates=(1.0, 0.25), timed_shapes=((8, 6), (6, 8))))
     table = samples.SAMPLING.build(probed_study([*only_timed, *plain], tmp_path / "both"))
     assert len(only_timed) == TIMED
     assert (table["timed_sample_ms"] > 0).all()
@@ -176,7 +176,7 @@ def test_window_table_has_the_lengths_that_fit(tmp_path):
 
 def looked_at(matrices) -> list[dict]:
     """Records of a probe on `matrices(step, name)` of three matrices."""
-    probe = GradientProbe(0, entropy_every=1, spectra_every=1)
+    probe = GradientProbe(0, Probe(entropy_every=1, rates=(1.0,), spectra_every=1))
     for step in range(STEPS):
         own = [NamedTensor(f"layers.{name}.fc.weight", matrices(step, name)) for name in range(3)]
         probe.local(step, own)

@@ -9,6 +9,7 @@ import torch
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.report.frames import Frames
 from edgc.report.tables import kinds
+from edgc.suite.config import Probe
 from edgc.suite.training.probe import GradientProbe
 from tests.unit.report.test_analysis_probe import STEPS, probed_study
 
@@ -29,7 +30,8 @@ def test_runs_without_a_probe_have_no_row(tmp_path):
 
 def test_kinds_are_told_apart(tmp_path):
     """Two experts of rank 1, one of which every other look finds unused, beside random matrices of one size."""
-    generator, probe = torch.Generator().manual_seed(1), GradientProbe(0, entropy_every=1, spectra_every=1)
+    generator = torch.Generator().manual_seed(1)
+    probe = GradientProbe(0, Probe(entropy_every=1, rates=(1.0,), spectra_every=1))
     for step in range(STEPS):
         thin = [torch.randn(96, 1, generator=generator) @ torch.randn(1, 64, generator=generator) for _ in range(2)]
         thin[1] *= step % 2

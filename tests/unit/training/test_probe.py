@@ -42,7 +42,7 @@ def gradients(step: int, rank: int = 0) -> list[NamedTensor]:
 
 
 def records(steps: int, **settings: Any) -> list[dict[str, Any]]:
-    probe = GradientProbe(3, **(ALL | settings))
+    probe = GradientProbe(3, Probe(**(ALL | settings)))
     for step in range(steps):
         own = gradients(step)
         for bucket in (own[:2], own[2:]):
@@ -122,7 +122,7 @@ def test_steps_are_looked_at_as_often_as_asked_and_told_once() -> None:
     ]
     assert {r["stage"] for r in found} == {3}
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    probe = GradientProbe(0, entropy_every=1)
+    probe = GradientProbe(0, Probe(entropy_every=1))
     probe.local(0, gradients(0))
     assert len(probe.take()) == 1
     assert probe.take() == []
@@ -133,7 +133,7 @@ def test_the_exchange_shows_own_gradients_before_and_the_average_after() -> None
         policy = POLICIES["fixed"](FixedSettings(name="fixed"), Context(0, 1, 10, SHAPES))
         aggregator = AGGREGATORS["dense"](DenseSettings(name="dense"))
         exchange = GradientExchange(aggregator, policy, comm, comm, SHAPES)
-        exchange.probe = probe = GradientProbe(0, **ALL)
+        exchange.probe = probe = GradientProbe(0, Probe(**ALL))
         exchange.begin_round(0)
         own = gradients(0, comm.rank)
         exchange.start(own[:2]).wait()
@@ -191,7 +191,7 @@ def test_records_are_appended_in_order_and_a_resumed_run_drops_what_it_makes_aga
 
 def test_looking_changes_nothing() -> None:
     own = gradients(0)
-    probe = GradientProbe(0, **ALL)
+    probe = GradientProbe(0, Probe(**ALL))
     probe.local(0, own)
     probe.average(0, own)
     assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(own, gradients(0), strict=True))
