@@ -45,7 +45,7 @@ def test_up_status_rate_kill_start_down_and_nothing_is_left() -> None:
         assert unknown.returncode == 2
         assert "there are n1, n2, n3" in unknown.stderr
         network = cluster.running()
-        assert [network.rate(node) for node in network.nodes] == [None, "50mbit", None]
+        assert [network.limits(node)[1] for node in network.nodes] == [None, 50e6, None]
 
         job = edgc("run", "--", "srun", "--nodes=3", "--gres=gpu:2", "sh", "-c", "hostname; echo $CUDA_VISIBLE_DEVICES")
         assert sorted(job.stdout.split()) == ["0,1", "0,1", "0,1", "n1", "n2", "n3"], job.stderr

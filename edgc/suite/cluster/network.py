@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -114,11 +113,6 @@ class Network:
                     subprocess.run(["tc", "-n", where, "qdisc", "del", "dev", device, "root"], capture_output=True)
                 else:
                     run("tc", "-n", where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, *BURST)
-
-    def rate(self, node: str) -> str | None:
-        """The limit as `tc` prints it; None: there is none."""
-        found = re.search(r"tbf .*rate (\S+)", run("tc", "-n", self.namespace(node), "qdisc", "show", "dev", "eth0"))
-        return found[1].lower() if found else None
 
     def limits(self, node: str) -> tuple[float | None, float | None]:
         """What the kernel limits the node's link to at its two ends, in bits a second; None: no limit."""

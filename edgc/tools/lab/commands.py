@@ -46,7 +46,8 @@ def status() -> None:
     states = cluster.node_states()
     table = Table("node", "state", "address", "link", "processes", box=box.SIMPLE_HEAD)
     for node in network.nodes:
-        rate = network.rate(node) or "not shaped"
+        limit = network.limits(node)[1]
+        rate = "not shaped" if limit is None else f"{limit / 1e6:g}mbit"
         count = str(len(network.pids(node)))
         table.add_row(node, states.get(node, "unknown"), network.address(node), rate, count)
     Console(highlight=False).print(table)
