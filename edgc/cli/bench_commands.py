@@ -16,14 +16,11 @@ def ops(
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="CSV to write; the figure goes beside it")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="gpt2-124m only, and few rounds")] = False,
-    shapes: Annotated[
-        list[str] | None, typer.Option(help="Stage to time, e.g. gpt2-2.5b/TP4; repeat it for more; default: all")
-    ] = None,
 ) -> None:
     """Time an exchange's operations against other ways to do them."""
     from edgc.suite.training.bench.ops import run
 
-    code = run(device, out, quick, shapes)
+    code = run(device, out, quick)
     if out is not None:
         from edgc.report.bench_figure import write_bench_figure
 

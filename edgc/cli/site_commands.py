@@ -53,14 +53,12 @@ def speeds(results: Results = Path("results")) -> None:
 
 
 @app.command()
-def ledger(
-    results: Results = Path("results"),
-    page: Annotated[Path, typer.Option(help="Page whose table it is")] = Path("docs/edgc.md"),
-) -> None:
-    """Write the ledger of EDGC's replication, from configs/reference and results/published, into its page."""
+def ledger(results: Results = Path("results")) -> None:
+    """Write the ledger of EDGC's replication, from configs/reference and results/published, into docs/edgc.md."""
     from edgc.report.ledger import write_page
     from edgc.report.reference_values import load_reference
 
+    page = Path("docs/edgc.md")
     write_page(load_reference(), results / "published", page)
     typer.echo(page)
 

@@ -24,11 +24,9 @@ Nodes = Annotated[list[str] | None, typer.Argument(help="Nodes, e.g. n1 n3; defa
 def up(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="Nodes, each a network namespace with a slurmd")] = 4,
     gpus: Annotated[int, typer.Option(min=0, max=16, help="GPUs that a node claims to have")] = 8,
-    cpus: Annotated[int, typer.Option(min=1, help="Cores that a node claims to have: how many jobs run at once")] = 1,
-    memory_mb: Annotated[int, typer.Option(min=1, help="Memory that a node claims to have, in MB")] = 512_000,
 ) -> None:
     """Start the cluster. It touches nothing of this machine but /run/edgc-lab and a network interface, edgc-lab."""
-    made = cluster.up(nodes, gpus, cpus, memory_mb)
+    made = cluster.up(nodes, gpus)
     typer.echo(f"{', '.join(made.nodes)} are idle. For SLURM's commands: export SLURM_CONF={cluster.CONF}")
 
 

@@ -34,7 +34,7 @@ PORTS = {"controller_port": 26817, "node_port": 26818}
 START_SECONDS = 30.0
 
 
-def up(nodes: int, gpus: int, cpus: int, memory_mb: int) -> Network:
+def up(nodes: int, gpus: int, cpus: int = 1, memory_mb: int = 512_000) -> Network:
     """Start a cluster of `nodes` nodes that claim so many GPUs, cores and MB each; wait until all are idle.
 
     Raises `UserError` where something is missing or in the way, with nothing left behind.

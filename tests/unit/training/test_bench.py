@@ -30,9 +30,9 @@ def test_stages_have_the_sizes_of_the_papers_models() -> None:
 def test_a_run_writes_every_operation_and_a_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(report, "shape_sets", lambda names: [SMALL])
+    monkeypatch.setattr(report, "shape_sets", lambda: [SMALL])
     out = tmp_path / "ops.csv"
-    assert report.run("cpu", out, quick=True, names=None) == 0
+    assert report.run("cpu", out, quick=True) == 0
     data = pd.read_csv(out)
     assert list(data.columns) == report.COLUMNS
     assert {"exchange-core", "encode", "moments-sampled", "select"} <= set(data["op"])
@@ -49,7 +49,7 @@ def test_a_run_writes_every_operation_and_a_figure(
 def test_a_wrong_implementation_is_named_and_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(report, "shape_sets", lambda names: [SMALL])
+    monkeypatch.setattr(report, "shape_sets", lambda: [SMALL])
     lowrank = implementations(kernels=False)["edgc-torch"]["lowrank"]
     right = lowrank.project
 
@@ -59,7 +59,7 @@ def test_a_wrong_implementation_is_named_and_not_timed(
 
     monkeypatch.setattr(lowrank, "project", wrong)
     out = tmp_path / "ops.csv"
-    assert report.run("cpu", out, quick=True, names=None) == 1
+    assert report.run("cpu", out, quick=True) == 1
     data = pd.read_csv(out)
     assert "project" not in set(data["op"])
     assert set(data.loc[data["op"] == "exchange-core", "implementation"]) == {"torch-hook", "loop", "eager"}
@@ -79,14 +79,10 @@ def test_rounds_are_interleaved_and_the_first_is_not_counted() -> None:
     assert all(t.p20 <= t.median <= t.p80 for t in times.values())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--device", "tpu"], "allowed: cpu, cuda"), (["--shapes", "gpt3"], "allowed: gpt2-124m, gpt2-2.5b/TP4")],
-)
-def test_bad_input_is_named(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["bench", "ops", *arguments])
+def test_bad_input_is_named() -> None:
+    result = CliRunner().invoke(app, ["bench", "ops", "--device", "tpu"])
     assert result.exit_code == 2
-    assert message in result.output
+    assert "allowed: cpu, cuda" in result.output
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -23,7 +23,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json, write_text
 from edgc.core.ops import backend
 from edgc.suite.cluster.parameters import layer_matrices
-from edgc.suite.config import CONFIGS, Model, load
+from edgc.suite.config import Model, load
 from edgc.suite.config.provenance import cpu_model, manifest_base, version
 from edgc.suite.training.bench import cases
 from edgc.suite.training.bench.cases import Case
@@ -41,11 +41,8 @@ STAGES = (
 )
 
 
-def run(device: str, out: Path | None, quick: bool, names: list[str] | None) -> int:
+def run(device: str, out: Path | None, quick: bool) -> int:
     """Measure, print and write. Returns the exit code: 1 if a gate was not green. Raises `UserError` on bad input."""
-    known = [name for name, *_ in STAGES]
-    if unknown := set(names or ()) - set(known):
-        raise UserError(f"--shapes {', '.join(sorted(unknown))}: allowed: {', '.join(known)}")
     if device not in ("cpu", "cuda"):
         raise UserError(f"--device {device}: allowed: cpu, cuda")
     if device == "cuda" and not torch.cuda.is_available():
@@ -56,7 +53,7 @@ def run(device: str, out: Path | None, quick: bool, names: list[str] | None) -> 
         write_json(out.with_suffix(".manifest.json"), manifest_base(device))  # type: ignore[arg-type]
     failures: list[str] = []
     rows = []
-    for shape_set in shape_sets(names or (known[:1] if quick else known)):
+    for shape_set in shape_sets()[: 1 if quick else None]:
         rows.extend(measure(shape_set, device, quick, failures.append))
         data = pd.DataFrame(rows, columns=COLUMNS).astype({"rank": "Int64"})
         _show(data[data["shape_set"] == shape_set.name])
@@ -104,14 +101,10 @@ class ShapeSet(NamedTuple):
         return sum(m * n for m, n in self.shapes)
 
 
-def shape_sets(names: list[str] | None = None, configs: Path = CONFIGS) -> list[ShapeSet]:
-    """Those of `STAGES` with these names, or all."""
-    found = []
-    for name, model_name, stages, tensor in STAGES:
-        if names is None or name in names:
-            model = load(Model, model_name, configs)
-            found.append(ShapeSet(name, layer_matrices(model, tensor, stages)))
-    return found
+def shape_sets() -> list[ShapeSet]:
+    """Those of `STAGES`."""
+    made = ((name, layer_matrices(load(Model, model), tensor, stages)) for name, model, stages, tensor in STAGES)
+    return [ShapeSet(*each) for each in made]
 
 
 def measure(shape_set: ShapeSet, device: str, quick: bool, fail: Callable[[str], None]) -> Iterator[dict[str, Any]]:
