@@ -17,7 +17,7 @@ from edgc.suite.cluster.forecasts import Forecasts, forecast
 from edgc.suite.cluster.question import Scenario, at_rate, calibration_of, elsewhere
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.cluster.whole_run import WholeRun
-from edgc.suite.config import CONFIGS, Calibration, Experiment, Method, RunSpec, load, load_experiment
+from edgc.suite.config import Calibration, Experiment, Method, RunSpec, load, load_experiment
 from edgc.suite.config.provenance import code_base
 from edgc.suite.config.rate import bits_per_second
 from edgc.suite.config.simulation import Assumption, Simulation
@@ -30,7 +30,7 @@ PLAIN = (
 )  # fmt: skip
 
 
-def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> list[dict[str, Any]]:
+def write_forecasts(experiment: Experiment, results: Path) -> list[dict[str, Any]]:
     """Rows of an experiment of mode simulate: one a model, set of assumptions, method, and point of a sweep.
 
     `sweep`: none, link, rank, or map (links by latencies). Only with shards: `gather_s`, `gather_exposed_s`. The code
@@ -38,38 +38,36 @@ def write_forecasts(experiment: Experiment, results: Path, configs: Path = CONFI
     """
     simulation = experiment.simulation
     assert simulation is not None
-    specs = [spec for spec in experiment.runs(configs) if spec.seed == experiment.first_seeds[0]]
+    specs = [spec for spec in experiment.runs() if spec.seed == experiment.first_seeds[0]]
     rows: list[dict[str, Any]] = []
     for model in experiment.models:
         own = {spec.method.name: spec for spec in specs if spec.model.name == model}
         methods = [spec.method for spec in own.values()]
         for assumption in simulation.assumptions:
-            scenario = _assuming(own["dense"], assumption, configs)
+            scenario = _assuming(own["dense"], assumption)
             known = {"model": model, "assumption": assumption.title, "precision": scenario.precision}
             known |= {"calibration": ", ".join([scenario.calibration.name, *_changes(assumption)])}
             known["source"] = scenario.calibration.source
-            rows += [known | row for row in _swept(scenario, methods, simulation, configs)]
+            rows += [known | row for row in _swept(scenario, methods, simulation)]
     files.write_json(results / experiment.name / "manifest.json", code_base())
     return rows
 
 
-def _assuming(base: RunSpec, assumption: Assumption, configs: Path) -> Scenario:
-    rates = calibration_of(base.cluster, assumption.calibration, configs)
+def _assuming(base: RunSpec, assumption: Assumption) -> Scenario:
+    rates = calibration_of(base.cluster, assumption.calibration)
     rates = elsewhere(rates, assumption.latency_ms, assumption.stage_speeds)
     scenario = Scenario(base, rates, assumption.precision or base.training.precision)
     return scenario.at(_gbit(assumption.link)) if assumption.link else scenario
 
 
-def _swept(
-    scenario: Scenario, methods: Sequence[Method], simulation: Simulation, configs: Path
-) -> Iterator[dict[str, Any]]:
+def _swept(scenario: Scenario, methods: Sequence[Method], simulation: Simulation) -> Iterator[dict[str, Any]]:
     """A scenario's rows, and those of every sweep from it."""
     dense = [method for method in methods if method.baseline]
     yield from _rows(forecast(scenario, methods), "none")
     for link in simulation.links:
         yield from _rows(forecast(scenario.at(_gbit(link)), methods), "link")
     if simulation.ranks:
-        ranked = _changed(load(Method, "powersgd", configs), map(_ranked, simulation.ranks))
+        ranked = _changed(load(Method, "powersgd"), map(_ranked, simulation.ranks))
         yield from _rows(forecast(scenario, [*dense, *ranked]), "rank")
     for link, latency in product(simulation.links, simulation.latencies_ms):
         there = scenario.at(_gbit(link)).far(latency)
@@ -130,7 +128,7 @@ def _rows(found: Forecasts, sweep: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def write_prediction(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> Path:
+def write_prediction(experiment: Experiment, results: Path) -> Path:
     """Forecast a timing before it is run, so that both can be compared: `<results>/<experiment>/prediction.json`.
 
     The model is calibrated on other sessions on the same machine (`predict_from`). It says nothing of policies that
@@ -144,25 +142,20 @@ def write_prediction(experiment: Experiment, results: Path, configs: Path = CONF
         raise UserError(f"experiment {experiment.name}: predict_from is empty: name timings to calibrate the model on")
     if begun := next(folder.glob("runs/*/steps.jsonl"), None):
         raise UserError(f"{begun}: measured already, and a prediction comes before; remove {folder}, or move it away")
-    timed = [one for name in experiment.predict_from for one in read_session(load_experiment(name, configs), results)]
+    timed = [one for name in experiment.predict_from for one in read_session(load_experiment(name), results)]
     origin = f"measured on this machine by {', '.join(experiment.predict_from)}"
     found = calibrate(experiment.name, timed, origin)
     record = {"written": datetime.now(UTC).isoformat(timespec="seconds")} | code_base()
-    record |= {
-        "calibration": found.model_dump(mode="json"),
-        "rows": list(_predicted(experiment, found, timed, configs)),
-    }
+    record |= {"calibration": found.model_dump(mode="json"), "rows": list(_predicted(experiment, found, timed))}
     files.write_json(folder / "prediction.json", record)
     return folder / "prediction.json"
 
 
-def _predicted(
-    experiment: Experiment, rates: Calibration, timed: Sequence[Timed], configs: Path
-) -> Iterator[dict[str, Any]]:
+def _predicted(experiment: Experiment, rates: Calibration, timed: Sequence[Timed]) -> Iterator[dict[str, Any]]:
     """A row a method and limited rate. `known`: whether the calibration rests on that very point."""
     assert experiment.timing is not None
     seen = {(one.computed, one.spec.method.name, rate) for one in timed for rate in one.stages}
-    specs = [spec for spec in experiment.runs(configs) if not spec.method.control and not spec.method.adapts]
+    specs = [spec for spec in experiment.runs() if not spec.method.control and not spec.method.adapts]
     limited = [rate for rate in experiment.timing.rates if rate != UNSHAPED]
     for spec, rate in product(specs, limited):
         model = StepModel(at_rate(spec, _gbit(rate)), rates)

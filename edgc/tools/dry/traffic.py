@@ -160,9 +160,9 @@ def _sampled(count: int, stride: int, blocks: int, c: Launched) -> tuple[int, in
     return count * size, once, _told(blocks, 2 if c.constants["ALL"] else 3)
 
 
-def _sum(each: Callable[..., Traffic], *columns: int, table: str = "table") -> Callable[[Launched], Traffic]:
+def _sum(each: Callable[..., Traffic], *columns: int) -> Callable[[Launched], Traffic]:
     """Of a launch: that of all rows of its table, in whose `columns` the sizes are."""
-    return lambda c: reduce(Traffic.__add__, (each(*(row[k] for k in columns), c) for row in c.tables[table]))
+    return lambda c: reduce(Traffic.__add__, (each(*(row[k] for k in columns), c) for row in c.tables["table"]))
 
 
 FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
