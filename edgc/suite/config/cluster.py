@@ -66,13 +66,13 @@ class Cluster(Named):
         "it takes: NCCL takes one process per GPU, so these exchange over gloo, through the host's memory",
     )
     link_gbit: float | None = Field(None, gt=0, description="Nominal link of a node in Gbit/s; null: unknown")
-    links: Links | None = Field(
+    links: Links | None = younger(
         None,
         description="Give every process of this one machine a network namespace and a link of its own, as if they were "
         "machines (root only); null: they share the machine's network",
     )
     interface: str | None = Field(None, description="Network interface for gloo and NCCL; null: their choice")
-    environment: dict[str, str] = Field(
+    environment: dict[str, str] = younger(
         {}, description="Environment variables of the processes, e.g. {NCCL_IB_HCA: mlx5_0}"
     )
     port: int | None = Field(
@@ -82,7 +82,7 @@ class Cluster(Named):
     bind_to_cores: bool = Field(
         False, description="Bind every process to cores of its own, or to one that as few others as possible share"
     )
-    kernels: Backend = Field(
+    kernels: Backend = younger(
         "auto",
         description="What does the exchange's arithmetic. auto: Triton's kernels on a GPU, torch on a CPU; torch, "
         "triton: that one, or an error",

@@ -233,21 +233,13 @@ class RunSpec(Settings):
         finished runs are found by their id."""
         exclude: dict[str, Any] = {
             "method": dict.fromkeys(("title", "source", "summary"), True),
-            "cluster": {"schedule", "port", "bind_to_cores"},
+            "cluster": dict.fromkeys(("schedule", "port", "bind_to_cores"), True) | {"links": {"trace": {"title"}}},
         }
         aggregator = self.method.aggregator
         if isinstance(aggregator, LowRankSettings) and aggregator.wire_dtype == "fp32":
             exclude["method"]["aggregator"] = {"wire_dtype"}
         if self.method.synchronisation == EVERY_STEP:
             exclude["method"]["synchronisation"] = True
-        if self.cluster.kernels == "auto":
-            exclude["cluster"].add("kernels")
-        if not self.cluster.environment:
-            exclude["cluster"].add("environment")
-        if self.cluster.links is None:
-            exclude["cluster"].add("links")
-        elif self.cluster.links.trace is not None:
-            exclude["cluster"] = dict.fromkeys(exclude["cluster"], True) | {"links": {"trace": {"title"}}}
         if self.loop == "megatron":
             exclude["loop"] = True
         if not self.training.probe.looks:
