@@ -21,8 +21,8 @@ LAB = ("edgc/suite/cluster/slurm.py", "edgc/tools/lab/", "slurm/", "workflow/", 
 PARTS = {
     "test-rest": (
         *EXCHANGE, *RUNS, "edgc/report/", "edgc/suite/cluster/", "workflow/", "Snakefile", "configs/", "docs/",
-        "CONTRIBUTING.md", "README.md", "slurm/README.md", "edgc/cli/", "edgc/tools/", "tests/unit/", "tests/property/",
-        "tests/ops/", "tests/distributed/", "tests/workflow/",
+        "CONTRIBUTING.md", "edgc/cli/", "edgc/tools/check_package.py", "tests/unit/", "tests/property/", "tests/ops/",
+        "tests/distributed/", "tests/workflow/",
     ),
     "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
     "kernels": (
