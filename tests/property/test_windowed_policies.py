@@ -35,6 +35,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "edgc": {},
     "edgc, previous, per matrix": {"reference": "previous", "granularity": "matrix"},
+    "edgc, smoothed": {"smoothing": 0.5, "step_limit": 9},
     "edgc, waiting": {"steady_within": 0.1},
     "edgc, aligned": {"alignment": True, "max_rank": None, "min_rank": None},
     "edgc_released": {},
@@ -161,6 +162,7 @@ def test_state_is_a_copy_and_deciding_changes_nothing(variant: str, observations
     state = policy.state_dict()
     kept = json.dumps(state)
     assert policy.decide(5) == policy.decide(5)
+    assert json.dumps(policy.state_dict()) == kept
     drive(policy, observations, first=len(observations))
     assert json.dumps(state) == kept
 
@@ -178,7 +180,13 @@ def test_a_window_without_anything_new_changes_no_rank(
         Observation(99),
         Observation(99, entropy={"qkv": math.nan}, loss=math.nan, stage_entropy=(None, -8.0, -8.0)),
         Observation(99, entropy={"stranger": -8.0}, spectrum={"qkv": []}, relative_error={"qkv": 0.5}),
-        Observation(99, loss=math.inf, stage_entropy=(math.inf,) * STAGES, spectrum={"qkv": [0.0] * 8}),
+        Observation(
+            99,
+            entropy={"qkv": math.inf},
+            loss=math.inf,
+            stage_entropy=(math.inf,) * STAGES,
+            spectrum={"qkv": [0.0] * 8},
+        ),
     ]
     policy.observe(nothing[kind])
     assert policy.decide(0) == before
@@ -189,6 +197,7 @@ def test_a_window_without_anything_new_changes_no_rank(
 def test_before_warm_up_ends_all_is_dense(variant: str, share: float, windows: int) -> None:
     policy = make(variant, warmup_fraction=share, warmup_limit=1.0)
     assert policy.decide(0) == Decision()
+    assert policy.clamps() == dict.fromkeys(SHAPES, "warmup")
     alike = {"entropy": dict.fromkeys(SHAPES, -8.0), "squared_error": dict.fromkeys(SHAPES, (1.0, 0.5)), "loss": 5.0}
     steady = Observation(0, **alike, stage_entropy=(-8.0,) * STAGES, backward_seconds=(1e-3,) * STAGES)
     ends = [bool(ranks) for ranks, _ in drive(policy, [steady] * (windows + 1))]
@@ -199,6 +208,7 @@ def test_before_warm_up_ends_all_is_dense(variant: str, share: float, windows: i
 def test_a_run_that_could_never_compress_is_refused(variant: str) -> None:
     with pytest.raises(UserError, match=r"method\.policy\.window = 600: .*before step 1200.*1000 iterations"):
         make(variant, window=600, warmup_fraction=0.7, warmup_limit=0.9)
+    make(variant, window=600, warmup_fraction=0.5, warmup_limit=0.5)
 
 
 @every_variant
