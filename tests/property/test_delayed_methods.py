@@ -14,10 +14,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from edgc.core.aggregators.draws import draw
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.synchronisation import SYNCHRONISATIONS
 from edgc.suite.config import Method
-from edgc.tools.laws.toy_replica import SHAPES, ToyReplica, gradients, same, start
+from edgc.tools.laws.toy_replica import SHAPES, gradients, start
 from edgc.tools.laws.toy_replica import STEPS as ITERATIONS
 from tests.property.test_momentum_methods import LR, RANKS, AdamW, Parameters, mean, method, trained
 
@@ -140,26 +138,3 @@ def test_a_correction_changes_what_is_learnt() -> None:
 def test_two_steps_of_delay_are_refused_where_a_policy_adapts() -> None:
     with pytest.raises(ValidationError, match="delay: 1"):
         method("edgc", synchronisation={"name": "delayed", "delay": 2}, policy={"alignment": False})
-
-
-def test_delayed_takes_the_average_of_the_step_before() -> None:
-    """The first step leaves everything as it is; step t's update is what a copy of step t − 1's gradients gives."""
-
-    def body(comm: LoopbackCommunicator) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor, Tensor]:
-        settings = SYNCHRONISATIONS["delayed"].Settings(name="delayed")
-        replica = ToyReplica(comm, settings, "dense")
-        before = {name: value.clone() for name, value in replica.parameters.items()}
-        sent = []
-        exchange = replica.exchange.start
-        replica.exchange.start = lambda bucket, **o: (  # type: ignore[method-assign]
-            sent.append({t.name: t.tensor.clone() for t in bucket}),
-            exchange(bucket, **o),
-        )[1]
-        replica.step(0)
-        after_first = {name: value.clone() for name, value in replica.parameters.items()}
-        replica.step(1)
-        return before, after_first, sent[0]["0.w"], replica.gradients["0.w"]
-
-    (before, after_first, mine, taken), (_, _, theirs, _) = run_ranks(2, body)
-    assert same(before, after_first)
-    torch.testing.assert_close(taken, (mine + theirs) / 2)
