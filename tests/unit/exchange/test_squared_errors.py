@@ -11,7 +11,7 @@ from torch import Tensor
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.candidate_errors import errors_workload, squared_errors
+from edgc.core.exchange.candidate_errors import squared_errors
 from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
 from edgc.core.policies.policy import Decision
@@ -90,23 +90,6 @@ def test_what_is_compressed_is_the_gradient_with_its_residual(name: str, amount:
     run_ranks(2, body)
 
 
-def test_looking_changes_nothing() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        for name, amounts in (
-            ("lowrank", [Rank(2), Rank(4)]), ("topk", [Ratio(0.1)]), ("few_bits", [Bits(2)])
-        ):  # fmt: skip
-            seen, unseen = make(name), make(name)
-            for step in range(STEPS):
-                own = values(step, comm.rank)
-                look(seen, own, amounts, comm, step)
-                first = exchange(seen, own, amounts[0], comm, step)
-                second = exchange(unseen, own, amounts[0], comm, step)
-                assert first
-                assert all(torch.equal(first[n], second[n]) for n in second)
-
-    run_ranks(2, body)
-
-
 def best_left(mean: Tensor, rank: int) -> float:
     return float(torch.linalg.svdvals(mean)[rank:].square().sum())
 
@@ -163,17 +146,3 @@ def test_what_is_not_finite_spoils_its_own_table_only(bad: float) -> None:
                 assert not told["square"].isfinite().all()
 
     run_ranks(2, body)
-
-
-@pytest.mark.parametrize(
-    ("name", "amounts"), [("lowrank", RANKS), ("topk", [Ratio(0.1)]), ("few_bits", [Bits(2), Bits(4)])]
-)
-def test_it_sends_what_its_workload_says(name: str, amounts: list[Amount]) -> None:
-    def body(comm: LoopbackCommunicator) -> int:
-        look(make(name), values(0), amounts, comm, 0)
-        charged = comm.ledger.take()
-        assert set(charged) <= {"agree"}
-        return sum(account.payload_bytes for account in charged.values())
-
-    workload = errors_workload(make(name), SHAPES, amounts)
-    assert run_ranks(2, body) == [workload.payload] * 2
