@@ -104,22 +104,6 @@ def test_a_changed_rank_keeps_the_leading_columns_of_the_factor() -> None:
     run_ranks(2, body)
 
 
-def test_a_matrix_that_turns_dense_delivers_its_residual() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = lowrank()
-        exchange(aggregator, comm, matrix(comm.rank), 2, 0)
-        residual = aggregator.residual("w")
-        assert residual is not None
-        both = torch.stack([matrix(rank, step=1) for rank in (0, 1)])
-        summed = residual.clone()
-        comm.all_reduce(summed).wait()
-        output = exchange(aggregator, comm, matrix(comm.rank, step=1), DENSE, 1)
-        torch.testing.assert_close(output, both.mean(0) + summed / 2)
-        assert aggregator.residual("w") is None
-
-    run_ranks(2, body)
-
-
 def test_the_first_factor_depends_on_seed_and_name() -> None:
     def body(comm: LoopbackCommunicator) -> dict[str, Tensor]:
         first = {"seed 0": lowrank(0), "again": lowrank(0), "seed 1": lowrank(1)}

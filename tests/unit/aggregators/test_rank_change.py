@@ -10,7 +10,7 @@ from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.right_factors import Buffers, WarmFactors, singular_values
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.turns import UnderWay
-from edgc.core.policies.amounts import DENSE, Amount, Rank
+from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
 
 LIKE = torch.empty(0, dtype=torch.float64)
@@ -81,27 +81,6 @@ def test_changing_ranks_reuse_the_memory_of_the_highest() -> None:
     first, everything = run_ranks(2, body)[0]
     assert len(first) == 2
     assert everything == first
-
-
-def test_the_residual_survives_every_change_of_rank() -> None:
-    """Over any sequence of ranks nothing is lost: sum of inputs = sum of outputs + the mean residual left."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
-        given, got = torch.zeros(40, 30, dtype=torch.float64), torch.zeros(40, 30, dtype=torch.float64)
-        ranks: list[Amount] = [Rank(8), Rank(3), Rank(12), DENSE, Rank(1), Rank(5), Rank(5)]
-        for step, rank in enumerate(ranks):
-            tensor = random(40, 30, seed=10 * step + comm.rank)
-            given += tensor
-            UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(rank), comm, step)).wait()
-            got += tensor
-        left = aggregator.residual("w")
-        assert left is not None
-        both = torch.stack([given, left])
-        comm.all_reduce(both).wait()
-        torch.testing.assert_close(both[0] / 2, got + both[1] / 2)
-
-    run_ranks(2, body)
 
 
 def test_the_spectrum_is_that_of_the_average_that_was_delivered() -> None:
