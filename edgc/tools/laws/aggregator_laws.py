@@ -20,7 +20,7 @@ from edgc.core.comm import Sharded
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.candidate_errors import errors_workload, squared_errors
 from edgc.core.exchange.turns import UnderWay
-from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank
+from edgc.core.policies.amounts import DENSE, Amount, Rank
 from edgc.core.policies.policy import Decision
 from edgc.tools.laws.aggregator_cases import (
     BUCKETS,
@@ -272,7 +272,7 @@ def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
     if Law.UNBIASED not in settings.laws:
         return
     kind, seeds = AGGREGATORS[settings.name], 200  # type: ignore[attr-defined]
-    amount = amounts_for(settings)[0] if kind.amount is Bits else FULL[kind.amount]
+    amount = amounts_for(settings)[0]
 
     def body(comm: LoopbackCommunicator) -> tuple[Values, Tensor]:
         values = {"wide": random_values(comm.rank, 0, torch.float32)["wide"]}
