@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from edgc.core.comm import ReduceOp, wire_factor
 from edgc.core.comm.loopback import LoopbackCommunicator, Ranks, run_ranks
-from edgc.core.comm.telemetry import Ledger, StepClock
+from edgc.core.comm.telemetry import Ledger
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -107,42 +106,6 @@ def test_ranks_run_in_the_same_order_every_time_and_none_waits_in_vain() -> None
         ranks.run(early)
     ranks.run(body)  # a failure leaves nothing behind
     assert order[6:] == order[:6]
-
-
-@pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that advances one second whenever it is read."""
-    seconds = itertools.count()
-    monkeypatch.setattr("edgc.core.comm.telemetry.time.perf_counter", lambda: float(next(seconds)))
-
-
-@pytest.mark.usefixtures("ticking")
-def test_regions_are_exclusive_and_add_up() -> None:
-    clock = StepClock()
-    clock.start()  # 0
-    with clock.region("encode"):  # 1
-        with clock.region("wire"):  # 2
-            pass  # 3
-        with clock.region("wire"), clock.region("encode"):  # 4, 5
-            pass  # 6, 7
-    assert clock.stop() == {"other": 2.0, "encode": 4.0, "wire": 3.0, "step": 9.0}  # 8, 9
-
-
-@pytest.mark.usefixtures("ticking")
-def test_a_region_that_raises_is_closed() -> None:
-    clock = StepClock()
-    clock.start()
-    with pytest.raises(KeyError), clock.region("encode"):
-        raise KeyError
-    assert clock.stop() == {"other": 2.0, "encode": 1.0, "step": 3.0}
-
-
-def test_outside_a_step_regions_do_nothing() -> None:
-    clock = StepClock()
-    with clock.region("encode"):
-        pass
-    clock.start()
-    assert set(clock.stop()) == {"other", "step"}
 
 
 def test_blocking_is_charged_to_wire_and_steps_start_afresh() -> None:

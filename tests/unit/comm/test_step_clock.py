@@ -30,6 +30,20 @@ def test_regions_exclude_what_is_inside_them_and_add_up(clock: StepClock) -> Non
     assert sum(seconds.values()) == 2 * seconds["step"]
 
 
+def test_a_region_that_raises_is_closed(clock: StepClock) -> None:
+    clock.start()
+    with pytest.raises(KeyError), clock.region("encode"):
+        raise KeyError
+    assert clock.stop() == {"other": 2.0, "encode": 1.0, "step": 3.0}
+
+
+def test_outside_a_step_regions_do_nothing(clock: StepClock) -> None:
+    with clock.region("encode"):
+        pass
+    clock.start()
+    assert set(clock.stop()) == {"other", "step"}
+
+
 def test_the_last_entry_of_a_region_is_told_whole(clock: StepClock) -> None:
     clock.start()  # 0
     with clock.region("forward"):  # 1
