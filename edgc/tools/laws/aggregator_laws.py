@@ -34,6 +34,7 @@ from edgc.tools.laws.aggregator_cases import (
     buckets_of,
     case_id,
     every_case,
+    every_case_of,
     make,
     mean_over_ranks,
     payload_depends_on_data,
@@ -92,15 +93,13 @@ def test_float32_results_are_equal_bit_for_bit_on_all_ranks(settings: Aggregator
             assert all(torch.equal(a[name], b[name]) for name in SHAPES)
 
 
-@every_case
+@every_case_of(Law.EXACT_AT_FULL_AMOUNT)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_full_amount_is_the_average(settings: AggregatorSettings, dtype: torch.dtype) -> None:
     """Full rank, all elements: the same as an all-reduce, up to the rounding of gradient and wire."""
     if "min_compression_ratio" in type(settings).model_fields:
         settings = settings.model_copy(update={"min_compression_ratio": 0.0})
     amount = AGGREGATORS[settings.name].amount  # type: ignore[attr-defined]
-    if Law.EXACT_AT_FULL_AMOUNT not in settings.laws:
-        return
     # Where P does not span all rows whatever it is, a random first factor amplifies the rounding of P, too.
     rounds_factors = amount is Rank and getattr(settings, "wire_dtype", "fp32") == "bf16"
     amplified = {n for n, shape in SHAPES.items() if rounds_factors and _is_tall(shape)}
@@ -117,11 +116,8 @@ def test_full_amount_is_the_average(settings: AggregatorSettings, dtype: torch.d
             torch.testing.assert_close(output[name].double(), expected, rtol=0, atol=tolerance(settings, dtype))
 
 
-@every_case
+@every_case_of(Law.LINEAR)
 def test_a_linear_exchange_gives_what_ranks_that_all_hold_the_mean_would_get(settings: AggregatorSettings) -> None:
-    if Law.LINEAR not in settings.laws:
-        return
-
     def body(comm: LoopbackCommunicator) -> tuple[list[Values], list[Values]]:
         found: list[list[Values]] = []
         for same in (False, True):
@@ -162,8 +158,9 @@ def test_zeros_stay_zeros_and_do_not_kill_what_follows(settings: AggregatorSetti
 
 
 @every_case
-@pytest.mark.parametrize("poison", [math.nan, math.inf])
-@pytest.mark.parametrize("name", ["wide", "twin", "bias", "cube"])
+@pytest.mark.parametrize(
+    ("name", "poison"), [("wide", math.nan), ("twin", math.inf), ("bias", math.nan), ("cube", math.inf)]
+)
 def test_a_non_finite_gradient_is_seen_by_all_ranks_and_stays_in_its_tensor(
     settings: AggregatorSettings, name: str, poison: float
 ) -> None:
@@ -266,11 +263,9 @@ def test_advancing_early_changes_nothing(settings: AggregatorSettings) -> None:
     run_ranks(2, body)
 
 
-@every_case
+@every_case_of(Law.UNBIASED)
 def test_unbiased_where_it_promises_to_be(settings: AggregatorSettings) -> None:
     """The mean over many seeds comes within five standard errors of the average, element by element."""
-    if Law.UNBIASED not in settings.laws:
-        return
     kind, seeds = AGGREGATORS[settings.name], 200  # type: ignore[attr-defined]
     amount = amounts_for(settings)[0]
 
