@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.alternating import Alternating, AlternatingSettings
 from edgc.core.aggregators.draws import draw
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 RANKS, RANK, M, N = 3, 4, 40, 30
 
@@ -23,9 +22,7 @@ def gradient(rank: int, step: int) -> Tensor:
 
 
 def exchange(aggregator: Alternating, comm: LoopbackCommunicator, gradient: Tensor, step: int) -> Tensor:
-    tensor = NamedTensor("w", gradient.clone())
-    UnderWay(aggregator.exchange([tensor], Decision(Rank(RANK)), comm, step)).wait()
-    return tensor.tensor
+    return exchange_one(aggregator, comm, gradient, Rank(RANK), step)
 
 
 def alternating() -> Alternating:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from edgc.core.aggregators.aggregator import NamedTensor, adjacent_view
+from edgc.core.aggregators.aggregator import adjacent_view
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import ON
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 
 def test_adjacent_tensors_in_any_order_are_one_view() -> None:
@@ -33,11 +32,11 @@ def test_what_is_not_adjacent_is_no_view() -> None:
 def test_bf16_halves_the_bytes_and_rounds_once() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         values = [torch.randn(1000, generator=torch.Generator().manual_seed(rank)) for rank in (0, 1)]
-        exact, rounded = values[comm.rank].clone(), values[comm.rank].clone()
-        for wire, tensor in (("fp32", exact), ("bf16", rounded)):
-            aggregator = Dense(DenseSettings(name="dense", wire_dtype=wire))  # type: ignore[arg-type]
-            UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(ON), comm, 0)).wait()
-            assert comm.ledger.take()["gradient"].payload_bytes == (4000 if wire == "fp32" else 2000)
+        exact, rounded = (
+            exchange_one(Dense(DenseSettings(name="dense", wire_dtype=wire)), comm, values[comm.rank], ON)
+            for wire in ("fp32", "bf16")
+        )
+        assert comm.ledger.take()["gradient"].payload_bytes == 4000 + 2000
         torch.testing.assert_close(exact, (values[0] + values[1]) / 2)
         largest = torch.maximum(values[0].abs(), values[1].abs())
         assert ((rounded - exact).abs() <= 2**-7 * largest).all()

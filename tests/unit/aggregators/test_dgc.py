@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.dgc import DGC, DGCSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Amount, Ratio
 from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 SHAPE = (200, 100)
 
@@ -28,9 +27,7 @@ def gradient(rank: int, step: int) -> Tensor:
 
 
 def exchanged(aggregator: DGC, comm: LoopbackCommunicator, step: int, amount: Amount = Ratio(0.01)) -> Tensor:  # noqa: B008
-    tensor = NamedTensor("w", gradient(comm.rank, step))
-    UnderWay(aggregator.exchange([tensor], Decision(amount), comm, step)).wait()
-    return tensor.tensor
+    return exchange_one(aggregator, comm, gradient(comm.rank, step), amount, step)
 
 
 @pytest.mark.parametrize("sample", [0.01, 0.1, 1.0])
@@ -91,8 +88,6 @@ def test_a_nan_anywhere_travels() -> None:
         tensor = gradient(comm.rank, 0)
         if comm.rank == 1:
             tensor[-1, -1] = torch.nan
-        named = NamedTensor("w", tensor)
-        UnderWay(dgc().exchange([named], Decision(Ratio(0.001)), comm, 0)).wait()
-        return named.tensor
+        return exchange_one(dgc(), comm, tensor, Ratio(0.001))
 
     assert all(output[-1, -1].isnan() for output in run_ranks(2, body))

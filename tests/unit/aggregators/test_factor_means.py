@@ -8,15 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.draws import draw
 from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import Rank
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 RANKS, STEPS, RANK, BLOCK, M, N = 3, 12, 4, 8, 36, 24
 WIRES = [("int8", "int8"), ("int8", "int4"), ("int4", "int8"), ("int4", "int4"), ("int2", "int2"), (None, "int4"),
@@ -36,11 +34,7 @@ def exchanged(steps: int = STEPS, **options: Any) -> list[tuple[list[Tensor], Te
 
     def body(comm: LoopbackCommunicator) -> tuple[list[Tensor], Tensor]:
         aggregator = LowRank(LowRankSettings(name="lowrank", block=BLOCK, **options), seed=3)  # type: ignore[call-arg]
-        outputs = []
-        for step in range(steps):
-            tensor = NamedTensor("w", gradient(comm.rank, step))
-            UnderWay(aggregator.exchange([tensor], Decision(Rank(RANK)), comm, step)).wait()
-            outputs.append(tensor.tensor)
+        outputs = [exchange_one(aggregator, comm, gradient(comm.rank, step), Rank(RANK), step) for step in range(steps)]
         residual = aggregator.residual("w")
         assert residual is not None
         return outputs, residual
@@ -116,9 +110,7 @@ def test_two_ranks_need_half_the_collectives_for_as_many_bytes() -> None:
     def calls_and_wire(ranks: int) -> tuple[int, float]:
         def body(comm: LoopbackCommunicator) -> tuple[int, float]:
             settings = LowRankSettings(name="lowrank", block=BLOCK, left_wire="int4", right_wire="int4")  # type: ignore[call-arg]
-            UnderWay(
-                LowRank(settings).exchange([NamedTensor("w", gradient(0, 0))], Decision(Rank(RANK)), comm, 0)
-            ).wait()
+            exchange_one(LowRank(settings), comm, gradient(0, 0), Rank(RANK))
             charge = comm.ledger.take()["gradient"]
             return charge.calls, charge.wire_bytes
 

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.ops.block_code import BITS, E2M1, BlockCode, lloyd_levels
 from edgc.core.policies.amounts import Bits
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_bucket, exchange_one
 
 RANKS, STEPS, BLOCK = 4, 20, 16
 SHAPES = {"a": (16, 24), "b": (64,)}
@@ -56,9 +54,8 @@ def exchanged(settings: FewBitsSettings, bits: int, steps: int = STEPS) -> list[
     def body(comm: LoopbackCommunicator) -> list[Tensor]:
         aggregator, outputs = FewBits(settings, seed=3), []
         for step in range(steps):
-            tensors = [NamedTensor(name, value) for name, value in gradients(comm.rank, step).items()]
-            UnderWay(aggregator.exchange(tensors, Decision(Bits(bits)), comm, step)).wait()
-            outputs.append(torch.cat([t.tensor.view(-1) for t in tensors]))
+            found = exchange_bucket(aggregator, comm, gradients(comm.rank, step), Bits(bits), step)
+            outputs.append(torch.cat([average.view(-1) for average in found.values()]))
         return outputs
 
     return run_ranks(RANKS, body)[0]
@@ -71,12 +68,10 @@ def test_equals_the_algorithm_written_straight(bits: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(("bits", "format"), CODES)
+@pytest.mark.parametrize(("bits", "format"), [(bits, format) for bits, format in CODES if bits < 32])
 @pytest.mark.parametrize("second_shot", ["same", "fp32"])
 def test_an_average_is_off_by_no_more_than_one_rounding_of_each_shot(bits: int, format: str, second_shot: str) -> None:
     """‖out − mean‖ ≤ mean over ranks of ‖own rounding‖ + ‖the mean's rounding‖, for whatever was in the messages."""
-    if bits == 32:
-        return
     settings = FewBitsSettings(name="few_bits", block=BLOCK, format=format, second_shot=second_shot)  # type: ignore[arg-type]
     code = BlockCode(bits, BLOCK, format)  # type: ignore[arg-type]
     wholes = [torch.cat([g.view(-1) for g in gradients(r, 0).values()])[None] for r in range(RANKS)]
@@ -117,12 +112,10 @@ def test_a_last_block_that_is_not_full_is_coded_as_one_that_is(numel: int, bits:
     settings = FewBitsSettings(name="few_bits", format=format, block=128)
 
     def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
-        found = []
-        for length in (numel, 256):
-            tensor = NamedTensor("w", torch.ones(length))
-            UnderWay(FewBits(settings).exchange([tensor], Decision(Bits(bits)), comm, 0)).wait()
-            found.append(tensor.tensor)
-        return found[0], found[1]
+        short, whole = (
+            exchange_one(FewBits(settings), comm, torch.ones(length), Bits(bits)) for length in (numel, 256)
+        )
+        return short, whole
 
     for short, whole in run_ranks(2, body):
         torch.testing.assert_close(short, whole[:1].expand(numel), rtol=0.01, atol=0)

@@ -14,9 +14,9 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.global_qsgd import GlobalQSGD, GlobalQSGDSettings
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Bits
 from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 DELAYED = {"scale": "delayed", "error_feedback": True}
 
@@ -26,9 +26,7 @@ def made(**options: Any) -> GlobalQSGD:
 
 
 def averaged(aggregator: GlobalQSGD, comm: LoopbackCommunicator, values: Tensor, bits: int, step: int = 0) -> Tensor:
-    tensor = NamedTensor("w", values.clone())
-    UnderWay(aggregator.exchange([tensor], Decision(Bits(bits)), comm, step)).wait()
-    return tensor.tensor
+    return exchange_one(aggregator, comm, values, Bits(bits), step)
 
 
 @pytest.mark.parametrize(("bits", "largest"), [(8, 127), (16, 2048)])

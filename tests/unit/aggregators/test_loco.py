@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.loco import LoCo, LoCoSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import DENSE, Amount, Bits
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 RANKS, NUMEL, STEPS, RESET, BETA = 2, 512, 7, 4, 0.8
 FOUR, EIGHT = BlockCode(4, 128), BlockCode(8, 128)
@@ -44,9 +42,7 @@ def straight() -> list[Tensor]:
 
 
 def averaged(aggregator: LoCo, comm: LoopbackCommunicator, step: int, amount: Amount) -> Tensor:
-    tensor = NamedTensor("w", gradient(comm.rank, step))
-    UnderWay(aggregator.exchange([tensor], Decision(amount), comm, step)).wait()
-    return tensor.tensor
+    return exchange_one(aggregator, comm, gradient(comm.rank, step), amount, step)
 
 
 def made() -> LoCo:

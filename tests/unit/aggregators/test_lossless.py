@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
+from edgc.core.aggregators.aggregator import Aggregator
 from edgc.core.aggregators.dense import Dense, DenseSettings
 from edgc.core.aggregators.lossless import BLOCK, LENGTH, BytePlanes, Lossless, LosslessSettings, _Deal
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import ON
 from edgc.core.policies.policy import Decision
 from edgc.suite.cluster.compute import seconds
 from edgc.suite.config import Calibration, load
+from tests.fixtures.exchanged import exchange_one
 
 ELEMENTS = 5000
 KINDS = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.uint8]
@@ -36,10 +36,9 @@ def gradient(rank: int, elements: int = ELEMENTS) -> Tensor:
 
 def exchanged(aggregator: Aggregator, comm: LoopbackCommunicator, tensor: Tensor) -> tuple[Tensor, int, float]:
     """The average, and payload and wire bytes."""
-    bucket = [NamedTensor("x", tensor.clone())]
-    UnderWay(aggregator.exchange(bucket, Decision(ON), comm, 0)).wait()
+    average = exchange_one(aggregator, comm, tensor, ON)
     charge = comm.ledger.take()["gradient"]
-    return bucket[0].tensor, charge.payload_bytes, charge.wire_bytes
+    return average, charge.payload_bytes, charge.wire_bytes
 
 
 @pytest.mark.parametrize("wire", ["fp32", "bf16"])

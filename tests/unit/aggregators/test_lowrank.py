@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Rank, Uncompressed
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_bucket, exchange_one
 
 
 def lowrank(seed: int = 0, **options: Any) -> LowRank:
@@ -28,11 +26,7 @@ def exchange(
     step: int,
     name: str = "w",
 ) -> Tensor:
-    """One bucket of one gradient; returns its average."""
-    tensor = gradient.clone()
-    decision = Decision(DENSE if amount is DENSE else Rank(amount))
-    UnderWay(aggregator.exchange([NamedTensor(name, tensor)], decision, comm, step)).wait()
-    return tensor
+    return exchange_one(aggregator, comm, gradient, DENSE if amount is DENSE else Rank(amount), step, name)
 
 
 def matrix(rank: int = 0, m: int = 40, n: int = 30, step: int = 0) -> Tensor:
@@ -143,8 +137,8 @@ def test_two_collectives_a_bucket_and_one_when_all_is_dense() -> None:
     def body(comm: LoopbackCommunicator) -> list[int]:
         aggregator, calls = lowrank(), []
         for amount in (Rank(4), DENSE):
-            bucket = [NamedTensor(str(i), matrix(i)) for i in range(5)] + [NamedTensor("b", torch.ones(9).double())]
-            UnderWay(aggregator.exchange(bucket, Decision(amount), comm, 0)).wait()
+            bucket = {str(i): matrix(i) for i in range(5)} | {"b": torch.ones(9).double()}
+            exchange_bucket(aggregator, comm, bucket, amount)
             calls.append(comm.ledger.take()["gradient"].calls)
         return calls
 

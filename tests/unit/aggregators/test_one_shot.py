@@ -9,12 +9,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Bits
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 NUMEL, BLOCK = 4096, 512
 
@@ -25,16 +23,14 @@ def values(rank: int) -> Tensor:
 
 def averaged(comm: LoopbackCommunicator, seed: int = 0, bits: int = 4, **options: Any) -> Tensor:
     settings = FewBitsSettings(name="few_bits", block=BLOCK, error_feedback=False, scale="fp32", **options)
-    tensor = NamedTensor("w", values(comm.rank))
-    UnderWay(FewBits(settings, seed).exchange([tensor], Decision(Bits(bits)), comm, 0)).wait()
-    return tensor.tensor
+    return exchange_one(FewBits(settings, seed), comm, values(comm.rank), Bits(bits))
 
 
 def test_every_rank_sends_whole_levels_of_its_blocks_norms() -> None:
     """Of one rank beside zeros: ‖v‖₂·ξ/s with s = 7 levels, ξ one of the two integers next to |v|·s/‖v‖₂."""
 
     def body(comm: LoopbackCommunicator) -> Tensor:
-        tensor = NamedTensor("w", values(0) if comm.rank == 0 else torch.zeros(NUMEL, dtype=torch.float64))
+        own = values(0) if comm.rank == 0 else torch.zeros(NUMEL, dtype=torch.float64)
         settings = FewBitsSettings(
             name="few_bits",
             block=BLOCK,
@@ -44,8 +40,7 @@ def test_every_rank_sends_whole_levels_of_its_blocks_norms() -> None:
             shots="one",
             error_feedback=False,
         )
-        UnderWay(FewBits(settings).exchange([tensor], Decision(Bits(4)), comm, 0)).wait()
-        return tensor.tensor * comm.size
+        return exchange_one(FewBits(settings), comm, own, Bits(4)) * comm.size
 
     sent = run_ranks(3, body)[0].view(-1, BLOCK)
     own = values(0).view(-1, BLOCK)

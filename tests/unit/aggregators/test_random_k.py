@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.random_k import RandomK, RandomKSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Ratio
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_one
 
 Pattern = Literal["spread", "block"]
 every_pattern = pytest.mark.parametrize("pattern", ["spread", "block"])
@@ -21,9 +19,7 @@ every_pattern = pytest.mark.parametrize("pattern", ["spread", "block"])
 
 def output(comm: LoopbackCommunicator, values: Tensor, seed: int = 0, step: int = 0, **options: Any) -> Tensor:
     aggregator = RandomK(RandomKSettings(name="random_k", **options), seed=seed)
-    tensor = NamedTensor("w", values.clone())
-    UnderWay(aggregator.exchange([tensor], Decision(Ratio(0.1)), comm, step)).wait()
-    return tensor.tensor
+    return exchange_one(aggregator, comm, values, Ratio(0.1), step)
 
 
 @every_pattern

@@ -5,13 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.right_factors import Buffers, WarmFactors, singular_values
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import Rank
-from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_bucket, exchange_one
 
 LIKE = torch.empty(0, dtype=torch.float64)
 
@@ -74,8 +72,8 @@ def test_changing_ranks_reuse_the_memory_of_the_highest() -> None:
             1
         ]  # type: ignore[method-assign]
         for step, rank in enumerate((8, 3, 6, 1, 8)):
-            gradients = [NamedTensor(n, random(40, 30, seed=10 * step + comm.rank)) for n in ("w", "v")]
-            UnderWay(aggregator.exchange(gradients, Decision(Rank(rank)), comm, step)).wait()
+            gradients = {n: random(40, 30, seed=10 * step + comm.rank) for n in ("w", "v")}
+            exchange_bucket(aggregator, comm, gradients, Rank(rank), step)
         return set(handed[:2]), set(handed)
 
     first, everything = run_ranks(2, body)[0]
@@ -87,10 +85,9 @@ def test_the_spectrum_is_that_of_the_average_that_was_delivered() -> None:
     def body(comm: LoopbackCommunicator) -> None:
         aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
         assert aggregator.spectrum("w") is None
-        tensor = random(40, 30, seed=comm.rank)
-        UnderWay(aggregator.exchange([NamedTensor("w", tensor)], Decision(Rank(6)), comm, 0)).wait()
+        average = exchange_one(aggregator, comm, random(40, 30, seed=comm.rank), Rank(6))
         values = aggregator.spectrum("w")
         assert values is not None
-        torch.testing.assert_close(values, torch.linalg.svdvals(tensor)[:6])
+        torch.testing.assert_close(values, torch.linalg.svdvals(average)[:6])
 
     run_ranks(2, body)

@@ -11,16 +11,16 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import Law, NamedTensor
+from edgc.core.aggregators.aggregator import Law
 from edgc.core.aggregators.sketch import STEPS, Sketch, SketchPlan, SketchSettings, from_table
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.ops.packing import unpack
 from edgc.core.ops.select import Pool
 from edgc.core.policies.amounts import DENSE, Ratio
 from edgc.core.policies.policy import Decision
 from edgc.suite.config import Method, load
+from tests.fixtures.exchanged import exchange_bucket, exchange_one
 
 ELEMENTS = 30_000
 RATIO = 0.2
@@ -67,12 +67,11 @@ def exchanged(size: int, steps: int = 1, made: Callable[[int, int], Tensor] = gr
     def body(comm: LoopbackCommunicator) -> tuple[Any, ...]:
         aggregator = Watched(SketchSettings(name="sketch", **options))
         for step in range(steps):
-            tensor = NamedTensor("x", made(comm.rank, step))
-            UnderWay(aggregator.exchange([tensor], Decision(Ratio(RATIO)), comm, step)).wait()
+            output = exchange_one(aggregator, comm, made(comm.rank, step), Ratio(RATIO), step, "x")
         payload = comm.ledger.take()["gradient"].payload_bytes
-        asked = aggregator.workload({"x": tuple(tensor.tensor.shape)}, Decision(Ratio(RATIO)), comm.size, 8)
+        asked = aggregator.workload({"x": tuple(output.shape)}, Decision(Ratio(RATIO)), comm.size, 8)
         assert payload == steps * asked.payload
-        return tensor.tensor, aggregator.residual("x"), aggregator.last
+        return output, aggregator.residual("x"), aggregator.last
 
     ranks = run_ranks(size, body)
     assert all(torch.equal(a[0], b[0]) for a, b in pairwise(ranks))
@@ -122,8 +121,7 @@ def test_two_that_meet_in_all_cells_do_not_meet_for_ever() -> None:
             aggregator = Sketch(SketchSettings(name="sketch", elements_per_cell=5.0))  # 25 elements: 2 cells a hash
             arrived, tensor = torch.zeros(25), torch.zeros(25).index_fill(0, torch.tensor([0, other]), 1.0)
             for step in range(12):
-                UnderWay(aggregator.exchange([x := NamedTensor("x", tensor)], Decision(Ratio(0.08)), comm, step)).wait()
-                arrived += x.tensor
+                arrived += exchange_one(aggregator, comm, tensor, Ratio(0.08), step, "x")
                 tensor = torch.zeros(25)
                 if arrived.sum() == 2:
                     exchanges.append(step + 1)
@@ -192,13 +190,12 @@ def test_released_settings_promise_nothing_and_ranks_stay_equal() -> None:
 
 def test_a_broken_tensor_is_told_by_a_summed_bitmap_too() -> None:
     def body(comm: LoopbackCommunicator) -> None:
-        tensors = [NamedTensor("broken", gradient(comm.rank)), NamedTensor("whole", gradient(comm.rank + 9))]
+        own = {"broken": gradient(comm.rank), "whole": gradient(comm.rank + 9)}
         if comm.rank:
-            tensors[0].tensor[5] = torch.inf
-        aggregator = Sketch(SketchSettings(name="sketch", **RELEASED))
-        UnderWay(aggregator.exchange(tensors, Decision(Ratio(RATIO)), comm, 0)).wait()
-        assert not tensors[0].tensor.isfinite().all()
-        assert tensors[1].tensor.isfinite().all()
+            own["broken"][5] = torch.inf
+        found = exchange_bucket(Sketch(SketchSettings(name="sketch", **RELEASED)), comm, own, Ratio(RATIO))
+        assert not found["broken"].isfinite().all()
+        assert found["whole"].isfinite().all()
 
     run_ranks(2, body)
 

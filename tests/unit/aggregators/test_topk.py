@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.topk import TopK, TopKSettings
 from edgc.core.base.errors import UserError
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Ratio
 from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_bucket
 
 
 def topk(**options: Any) -> TopK:
@@ -37,9 +36,7 @@ def sparse(tensor: Tensor, k: int) -> Tensor:
 
 
 def exchange(aggregator: TopK, comm: LoopbackCommunicator, decision: Decision) -> dict[str, Tensor]:
-    bucket = [NamedTensor(name, tensor) for name, tensor in gradients(comm.rank).items()]
-    UnderWay(aggregator.exchange(bucket, decision, comm, 0)).wait()
-    return {g.name: g.tensor for g in bucket}
+    return exchange_bucket(aggregator, comm, gradients(comm.rank), decision)
 
 
 def test_each_tensor_sends_its_largest() -> None:

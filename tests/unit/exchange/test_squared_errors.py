@@ -12,9 +12,9 @@ from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.candidate_errors import squared_errors
-from edgc.core.exchange.turns import UnderWay
 from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
 from edgc.core.policies.policy import Decision
+from tests.fixtures.exchanged import exchange_bucket
 
 SHAPES = {"wide": (24, 60), "square": (40, 40), "vector": (301,), "row": (1, 12)}
 STEPS = 3
@@ -49,8 +49,7 @@ def look(
 def exchange(aggregator: Aggregator, of: dict[str, Tensor], amount: Amount, comm: Any, step: int) -> dict[str, Tensor]:
     """What the residuals are after it."""
     decision = Decision(DENSE, {n: aggregator.effective(tuple(t.shape), amount) for n, t in of.items()})
-    tensors = [NamedTensor(name, tensor.clone()) for name, tensor in of.items()]
-    UnderWay(aggregator.exchange(tensors, decision, comm, step)).wait()
+    exchange_bucket(aggregator, comm, of, decision, step)
     return {name: kept for name in of if (kept := aggregator.residual(name)) is not None}
 
 
