@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.distributed.programs import situations
 from tests.distributed.ranks import DDP, on_ranks
-from tests.distributed.readme_scripts import bytes_of_script
 from tests.fixtures.pages import ROOT
 
 README = (ROOT / "edgc" / "hooks" / "README.md").read_text(encoding="utf-8")
@@ -34,10 +32,3 @@ def test_a_situation_is_as_documented(found: dict[str, Any], situation: str) -> 
 
 def test_the_table_has_no_other_row() -> None:
     assert [*TABLE] == [*situations.ROWS]
-
-
-@pytest.mark.tier("all")
-@pytest.mark.parametrize("script", [0, 1], ids=["DDP", "FSDP2"])
-def test_the_readme_s_scripts_run_on_one_process(script: int, tmp_path: Path) -> None:
-    sent, _ = bytes_of_script(script, 1, tmp_path)
-    assert sent == 0
