@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from test_training import kill_workers
 
 from edgc.core.base.errors import EXIT_BAD_INPUT
 from edgc.core.base.files import read_json, read_jsonl
-from edgc.suite.training.data.dataset import open_corpus, validation_batches
-from tests.fixtures.workspace import Workspace, wait_for
+from tests.fixtures.workspace import Workspace, exported_loss, killed_and_resumed_equals
 
 FULL = {"shard": "full", "parameter_wire": "exact"}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -47,16 +42,8 @@ def prepared(workspace: Workspace, layout: str, out: str, **training: Any) -> li
 def test_exported_model_has_the_validation_loss_of_the_run(
     whole: dict[str, Path], workspace: Workspace, layout: str
 ) -> None:
-    from transformers import GPT2LMHeadModel
-
-    model = GPT2LMHeadModel.from_pretrained(whole[layout] / "export").eval()
-    held_out = open_corpus(workspace.corpus, 32, 4).validation
-    tokens = torch.from_numpy(held_out.batch(validation_batches(len(held_out), 4, 2).reshape(-1)))
-    with torch.no_grad():
-        logits = model(tokens[:, :-1]).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    status = read_json(whole[layout] / "status.json")
-    assert float(loss) == pytest.approx(status["validation_loss"], abs=1e-5)
+    loss = read_json(whole[layout] / "status.json")["validation_loss"]
+    assert exported_loss(whole[layout], workspace) == pytest.approx(loss, abs=1e-5)
     evals = read_jsonl(whole[layout] / "evals.jsonl")
     assert evals[-1]["loss"] < evals[0]["loss"]
 
@@ -79,22 +66,7 @@ def test_memory_and_bytes_are_on_record(whole: dict[str, Path]) -> None:
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
     whole: dict[str, Path], workspace: Workspace, layout: str
 ) -> None:
-    command = prepared(workspace, layout, f"killed-{layout}")
-    out = workspace.root / f"killed-{layout}"
-    process = workspace.start(command)
-    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 30, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    kill_workers(out)
-    assert not (out / "status.json").exists()
-    done = workspace.run(command)
-    assert done.returncode == 0, done.stderr
-    for name, keys in (("steps", ("step", "loss", "grad_norm", "payload_bytes")), ("evals", ("step", "loss"))):
-        ours, theirs = (
-            [[row[key] for key in keys] for row in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole[layout])
-        )
-        assert ours == theirs
-    model = Path("export") / "model.safetensors"
-    assert (out / model).read_bytes() == (whole[layout] / model).read_bytes()
+    killed_and_resumed_equals(whole[layout], layout, workspace)
 
 
 def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:

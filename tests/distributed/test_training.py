@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -11,17 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from edgc.core.base.errors import EXIT_BAD_INPUT, EXIT_DIVERGED, EXIT_OUT_OF_TIME
 from edgc.core.base.files import read_json, read_jsonl
 from edgc.core.comm.telemetry import REGIONS
 from edgc.suite.backends.megatron import checkpoint
-from edgc.suite.training.data.dataset import open_corpus, validation_batches
 from edgc.suite.training.worker import NAME
 from tests.fixtures.limits import COLLECTIVE, HANG
-from tests.fixtures.workspace import Workspace, wait_for
+from tests.fixtures.workspace import Workspace, exported_loss, killed_and_resumed_equals, wait_for, workers
 
 EDGC = {
     "policy": {
@@ -66,15 +63,8 @@ def test_records_are_complete_and_times_add_up(whole: Path) -> None:
 
 
 def test_exported_model_has_the_validation_loss_of_the_run(whole: Path, workspace: Workspace) -> None:
-    from transformers import GPT2LMHeadModel
-
-    model = GPT2LMHeadModel.from_pretrained(whole / "export").eval()
-    held_out = open_corpus(workspace.corpus, 32, 4).validation
-    tokens = torch.from_numpy(held_out.batch(validation_batches(len(held_out), 4, 2).reshape(-1)))
-    with torch.no_grad():
-        logits = model(tokens[:, :-1]).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    assert float(loss) == pytest.approx(read_json(whole / "status.json")["validation_loss"], abs=1e-5)
+    loss = read_json(whole / "status.json")["validation_loss"]
+    assert exported_loss(whole, workspace) == pytest.approx(loss, abs=1e-5)
 
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole: Path, workspace: Workspace) -> None:
@@ -106,43 +96,13 @@ def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors
 
 
 @pytest.mark.tier("all")
-@pytest.mark.parametrize(
-    ("method", "changed"),
-    {
-        "streaming_diloco": {"synchronisation": {"every": 16, "fragments": 2, "delay": 3}},
-        "delayed_predicted": {},
-        "powergossip": {},
-    }.items(),
-)
-def test_so_does_what_keeps_more_than_errors(method: str, changed: dict, workspace: Workspace) -> None:
-    """Parts on their way, late averages with moments, neighbours' factors."""
-    workspace.experiment(method, method, {"method": changed}, iterations=40)
-    whole = workspace.root / f"whole-{method}"
-    done = workspace.run(workspace.command(method, whole))
+def test_so_does_a_run_with_parts_on_their_way(workspace: Workspace) -> None:
+    changed = {"synchronisation": {"every": 16, "fragments": 2, "delay": 3}}
+    workspace.experiment("streaming", "streaming_diloco", {"method": changed}, iterations=40)
+    whole = workspace.root / "whole-streaming"
+    done = workspace.run(workspace.command("streaming", whole))
     assert done.returncode == 0, done.stderr
-    killed_and_resumed_equals(whole, method, workspace)
-
-
-def killed_and_resumed_equals(whole: Path, experiment: str, workspace: Workspace) -> None:
-    out = workspace.root / f"killed-{experiment}"
-    command = workspace.command(experiment, out)
-    process = workspace.start(command)
-    wait_for(lambda: len(read_jsonl(out / "steps.jsonl")) >= 20, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    kill_workers(out)
-    assert not (out / "status.json").exists()
-    assert checkpoint.latest(out / "checkpoint", 2, read_json(out / "manifest.json")["spec_id"]) is not None
-    done = workspace.run(command)
-    assert done.returncode == 0, done.stderr
-    for name, keys in (
-        ("steps", ("step", "loss", "grad_norm", "payload_bytes", "agree_bytes", "observe_bytes")),
-        ("evals", ("step", "loss", "wire_bytes")),
-    ):
-        ours, theirs = ([[r[k] for k in keys] for r in read_jsonl(run / f"{name}.jsonl")] for run in (out, whole))
-        assert ours == theirs
-    assert read_jsonl(out / "decisions.jsonl") == read_jsonl(whole / "decisions.jsonl")
-    model = Path("export") / "model.safetensors"
-    assert (out / model).read_bytes() == (whole / model).read_bytes()
+    killed_and_resumed_equals(whole, "streaming", workspace)
 
 
 def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:
@@ -248,20 +208,3 @@ def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     write(30, {"rank-00000.pt": 5}, whole)
     write(40, {"rank-00000.pt": 5, "rank-00001.pt": 6}, whole)
     assert checkpoint.latest(tmp_path, 2, "a") == tmp_path / "step-00000010"
-
-
-def workers(out: Path) -> list[psutil.Process]:
-    """Processes that train into `out`."""
-    found = []
-    for process in psutil.process_iter(["name"]):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if process.info["name"].startswith(NAME) and any(str(out) in f.path for f in process.open_files()):
-                found.append(process)
-    return found
-
-
-def kill_workers(out: Path) -> None:
-    """torchrun's workers have sessions of their own: `kill -9` of a job reaches them too."""
-    for process in workers(out):
-        process.kill()
-    psutil.wait_procs(workers(out), timeout=HANG)
