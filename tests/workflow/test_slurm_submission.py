@@ -68,13 +68,9 @@ def sbatch_options(site: Project, experiment: str) -> list[str]:
     return shlex.split(asked.replace(f"-D {site.root}", ""))
 
 
-@pytest.mark.parametrize(
-    ("experiment", "nodes", "mem"),
-    [pytest.param("paper-v100", 8, 128000, id="v100", marks=pytest.mark.tier("all")), ("paper-h100", 16, 256000)],
-)
-def test_sbatch_asks_for_the_papers_machines(site: Project, experiment: str, nodes: int, mem: int) -> None:
-    assert sbatch_options(site, experiment) == [
-        "--parsable", "--export=ALL", "-p", "gpu", "-t", "2880", "--mem", str(mem), f"--nodes={nodes}", "--requeue",
+def test_sbatch_asks_for_the_papers_machines(site: Project) -> None:
+    assert sbatch_options(site, "paper-h100") == [
+        "--parsable", "--export=ALL", "-p", "gpu", "-t", "2880", "--mem", "256000", "--nodes=16", "--requeue",
         "--ntasks-per-node=4", "--cpus-per-task=8", "--gres=gpu:4",
     ]  # fmt: skip
 
@@ -93,26 +89,13 @@ def test_processes_that_share_a_gpu_ask_for_it_once(site: Project) -> None:
     assert {"--ntasks-per-node=2", "--gres=gpu:1"} <= set(sbatch_options(site, "gpu1"))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schedule": {"partition": "gpus"}}, r"partition = 'gpus' \(cluster v100x32\): no such partition.*: gpu"),
-        *(
-            pytest.param(change, message, marks=pytest.mark.tier("all"))
-            for change, message in (
-                ({"nodes": 0}, r"nodes = 0: Input should be greater than 0"),
-                ({"processes_per_node": 3}, r"tensor 4 × pipeline 4 × data 2 = 32 processes, .*= 24"),
-                ({"schedule": {"time_minutes": 1}}, r"checkpoint_seconds 120 must be at most half of time_minutes 1"),
-            )
-        ),
-    ],
-)
-def test_a_malformed_cluster_is_refused_before_anything_is_submitted(site: Project, change: dict, message: str) -> None:
+def test_a_partition_that_is_not_there_is_refused_before_anything_is_submitted(site: Project) -> None:
     path = site.root / "configs/clusters/v100x32.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"schedule": {"partition": "gpus"}}))
     done = submit(site, "paper-v100")
+    said = done.stdout + done.stderr
     assert done.returncode != 0
-    assert re.search(message, done.stdout + done.stderr), done.stdout + done.stderr
+    assert re.search(r"partition = 'gpus' \(cluster v100x32\): no such partition.*: gpu", said), said
     assert not (site.root / "sbatch.calls").exists()
 
 

@@ -30,8 +30,8 @@ def one_of_every_kind() -> list[Any]:
     kinds: dict[tuple[object, ...], str] = {}
     for name in available(Experiment):
         e = load_experiment(name)
-        kind = (e.mode, type(e.seeds), bool(e.traces), bool(e.learning_rates), tables_of(e), figures_of(e))
-        kinds.setdefault(kind, name)
+        asks = (type(e.seeds), *map(bool, (e.traces, e.learning_rates, e.predict_from, e.tasks)))
+        kinds.setdefault((e.mode, e.loop, *asks), name)
     first = {mode: name for (mode, *_), name in reversed(kinds.items())}
     return [
         pytest.param(name, marks=() if first[str(kind[0])] == name else pytest.mark.tier("all"))
@@ -214,7 +214,3 @@ def test_bad_settings_are_one_screen(project, setting, message):
     assert message in text
     assert "Traceback" not in text
     assert len(text.splitlines()) < 12
-
-
-def test_the_snakefile_is_short():
-    assert len((ROOT / "Snakefile").read_text().splitlines()) < 60

@@ -161,6 +161,11 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
     ),
     "iterations 0": (put("training.iterations", 0), ["training.iterations = 0", "greater than 0"]),
     "half an iteration": (put("training.iterations", 1.5), ["training.iterations = 1.5", "integer"]),
+    "no node": (put("clusters/four:nodes", 0), ["nodes = 0", "greater than 0"]),
+    "no time for a checkpoint": (
+        put("clusters/four:schedule", {"time_minutes": 1}),
+        ["checkpoint_seconds 120", "at most half of time_minutes 1"],
+    ),
     "port of the system": (put("clusters/four:port", 80), ["port = 80", "1024"]),
     "seed negative": (put("seeds", [-1]), ["seed = -1", "0"]),
     "seed twice": (put("seeds", [1, 1]), ["seeds [1, 1]", "twice"]),
