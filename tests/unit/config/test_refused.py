@@ -8,7 +8,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.suite.config import Corpus, load, load_experiment
-from tests.fixtures.configs import Edit, both, few_bits, put, write_configs
+from tests.fixtures.configs import Edit, both, few_bits, put, refused, write_configs
 
 
 def stacked(*edits: Edit) -> Edit:
@@ -214,21 +214,8 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_names_setting_value_and_what_is_allowed(case: str, tmp_path: Path) -> None:
     edit, needles = BAD[case]
-    with pytest.raises(UserError) as caught:
-        load_experiment("trial", write_configs(tmp_path, edit))
-    message = str(caught.value)
-    assert [n for n in needles if n not in message] == [], message
+    message = refused(needles, tmp_path, edit)
     assert len(message.splitlines()) <= 10, "more than a screen"
-
-
-@pytest.mark.parametrize(
-    "text", ["", "- a\n- b", "name: [text", "name: !!python/object/apply:os.getcwd []", "\tname: text"]
-)
-def test_files_that_are_not_settings_are_refused(text: str, tmp_path: Path) -> None:
-    configs = write_configs(tmp_path)
-    (configs / "corpora" / "text.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"text\.yaml"):
-        load(Corpus, "text", configs)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +229,9 @@ def test_files_that_are_not_settings_are_refused(text: str, tmp_path: Path) -> N
         ("name: 2024-02-29", "name: datetime.date(2024, 2, 29) is a date; if it is meant as text, quote it"),
         ("name: 2024-02-31", "not valid YAML: day is out of range"),
         ("? [a]\n: 1", "not valid YAML"),
+        ("name: [text", "not valid YAML"),
+        ("\tname: text", "not valid YAML"),
+        ("name: !!python/object/apply:os.getcwd []", "not valid YAML"),
     ],
 )
 def test_what_a_file_must_not_hold_is_said(text: str, says: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.suite.config import load_experiment
-from tests.fixtures.configs import put, write_configs
+from tests.fixtures.configs import put, refused, write_configs
 from tests.unit.config.test_timing import timed
 
 UNTIL = {"first": 3, "most": 5, "until": "decided"}
@@ -51,10 +51,7 @@ def test_runs_are_those_of_the_same_seeds_in_a_list(tmp_path: Path) -> None:
     ids=str,
 )
 def test_bad_settings_are_named(seeds: Any, needles: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        load_experiment("trial", write_configs(tmp_path, put("seeds", seeds)))
-    message = str(caught.value)
-    assert [needle for needle in needles if needle not in message] == [], message
+    message = refused(needles, tmp_path, put("seeds", seeds))
     assert "given" not in message, "a form's tag is no setting"
     assert "by need" not in message
 

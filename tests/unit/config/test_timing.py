@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgc.core.base.errors import UserError
 from edgc.suite.config import Timing, load_experiment
-from tests.fixtures.configs import Edit, both, put, write_configs
+from tests.fixtures.configs import Edit, both, put, refused, write_configs
 
 CONTROLS = {
     "nocomm": ({"name": "none"}, {"name": "fixed"}),
@@ -87,10 +86,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_names_setting_value_and_what_is_allowed(case: str, tmp_path: Path) -> None:
     edit, needles = BAD[case]
-    with pytest.raises(UserError) as caught:
-        load_experiment("trial", write_configs(tmp_path, edit))
-    message = str(caught.value)
-    assert all(needle in message for needle in needles), message
+    refused(needles, tmp_path, edit)
 
 
 def test_every_method_takes_as_many_steps_as_it_is_told_and_meets_every_rate_in_every_round() -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
 from edgc.suite.config import Trace, load_experiment
-from tests.fixtures.configs import Edit, both, put, write_configs
+from tests.fixtures.configs import Edit, both, put, refused, write_configs
 
 DROP = {"name": "drop", "title": "drop", "changes": [{"at": 0, "rate": "200mbit"}, {"at": 30, "rate": "20mbit"}]}
 
@@ -49,30 +48,11 @@ def test_a_change_of_some_processes_leaves_the_others() -> None:
     assert slow.levels == (1000, 10), "the slowest link's"
 
 
-BAD_TRACES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "begins late": ({"changes": [{"at": 1, "rate": "1gbit"}]}, ["changes", "from 0 on"]),
-    "begins with some": ({"changes": [{"at": 0, "rate": "1gbit", "processes": [0]}]}, ["all processes"]),
-    "no unit": ({"changes": [{"at": 0, "rate": "200"}]}, ["changes.0.rate", "'200'"]),
-    "back in time": ({"changes": [*DROP["changes"], {"at": 3, "rate": "1gbit"}]}, ["at 3 follows at 30"]),
-    "two at once": ({"changes": [*DROP["changes"], {"at": 30, "rate": "1gbit"}]}, ["two at 30", "same processes"]),
-    "repeats too soon": ({"repeat": 30}, ["repeat 30", "above", "30"]),
-    "half a step": ({"clock": "steps", "repeat": 40.5}, ["clock steps", "40.5"]),
-    "no such clock": ({"clock": "hours"}, ["clock", "seconds", "steps"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("changes", "words"), BAD_TRACES.values(), ids=BAD_TRACES)
-def test_a_trace_that_makes_no_sense_is_refused(changes: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(UserError) as error:
-        trace(**changes)
-    assert all(word in str(error.value) for word in words), error.value
-
-
 def traced(*names: str) -> Edit:
     """The trial on links that follow traces."""
 
     def edit(files: dict[str, Any]) -> None:
-        files["traces/drop"] = DROP
+        files["traces/drop"] = dict(DROP)
         files["traces/last"] = DROP | {"name": "last", "changes": [*DROP["changes"], _last(3)]}
         files["traces/absent"] = DROP | {"name": "absent", "changes": [*DROP["changes"], _last(4)]}
         files["clusters/four"]["links"] = {}
@@ -106,7 +86,20 @@ def test_a_traces_title_is_no_part_of_a_runs_identity(tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
+def changed(**changes: Any) -> Edit:
+    """The trial on a trace of which this is different."""
+    return both(traced("drop"), *(put(f"traces/drop:{key}", value) for key, value in changes.items()))
+
+
 BAD: dict[str, tuple[Edit, list[str]]] = {
+    "begins late": (changed(changes=[{"at": 1, "rate": "1gbit"}]), ["changes", "from 0 on"]),
+    "begins with some": (changed(changes=[{"at": 0, "rate": "1gbit", "processes": [0]}]), ["all processes"]),
+    "no unit": (changed(changes=[{"at": 0, "rate": "200"}]), ["changes.0.rate", "'200'"]),
+    "back in time": (changed(changes=[*DROP["changes"], {"at": 3, "rate": "1gbit"}]), ["at 3 follows at 30"]),
+    "two at once": (changed(changes=[*DROP["changes"], {"at": 30, "rate": "1gbit"}]), ["two at 30", "same processes"]),
+    "repeats too soon": (changed(repeat=30), ["repeat 30", "above", "30"]),
+    "half a step": (changed(clock="steps", repeat=40.5), ["clock steps", "40.5"]),
+    "no such clock": (changed(clock="hours"), ["clock", "seconds", "steps"]),
     "no such trace": (traced("storm"), ["trial", "trace 'storm'", "absent, drop, last"]),
     "no links": (both(traced("drop"), put("clusters/four:links", None)), ["traces drop", "four", "links: {}"]),
     "links of a rate": (both(traced("drop"), put("clusters/four:links", {"rate": "1gbit"})), ["rate 1gbit", "four"]),
@@ -120,7 +113,7 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
 
 
 @pytest.mark.parametrize(("edit", "words"), BAD.values(), ids=BAD)
-def test_an_experiment_that_cannot_follow_traces_is_refused(edit: Edit, words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        load_experiment("trial", write_configs(tmp_path, edit))
-    assert all(word in str(error.value) for word in words), error.value
+def test_traces_that_make_no_sense_or_cannot_be_followed_are_refused(
+    edit: Edit, words: list[str], tmp_path: Path
+) -> None:
+    refused(words, tmp_path, edit)
