@@ -94,7 +94,8 @@ class LiveLine(logging.Handler):
     def line(self, now: float) -> str:
         """The line at `now`, in seconds since the epoch."""
         jobs = [*self._jobs.values()]
-        parts = [f"{self._experiment}: {self._done} of {self._total} jobs"]
+        total = max(self._total, self._done + len(jobs))
+        parts = [f"{self._experiment}: {self._done} of {total} jobs"]
         parts += [self._doing(job, now) for job in jobs[:2]]
         if len(jobs) > 2:
             parts.append(f"{len(jobs) - 2} more")

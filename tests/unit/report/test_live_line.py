@@ -62,7 +62,7 @@ def test_of_several_jobs_names_two(shown: Shown) -> None:
     for job, rule in enumerate(("collect", "table_time", "table_paper", "figure_parts")):
         shown.begin(job, rule)
     shown.tell(LogEvent.JOB_FINISHED, job_id=0)
-    assert shown.now() == "smoke: 1 of 0 jobs · table_time 0s · table_paper 0s · 1 more"
+    assert shown.now() == "smoke: 1 of 4 jobs · table_time 0s · table_paper 0s · 1 more"
 
 
 def test_a_failed_job_says_why_where_and_once(shown: Shown, tmp_path: Path) -> None:
