@@ -1,4 +1,4 @@
-"""GradientExchange: placement, agreement of ranks on what was observed, and resuming inside a window."""
+"""GradientExchange: placement, and agreement of ranks on what was observed."""
 
 from __future__ import annotations
 
@@ -182,22 +182,6 @@ def observed_tags(comm: LoopbackCommunicator) -> set[str]:
     for step in range(4):
         step_once(exchange, step, comm.rank)
     return set(comm.ledger.take())
-
-
-def test_resumed_inside_a_window_equals_uninterrupted() -> None:
-    def body(comm: LoopbackCommunicator) -> tuple[Any, Any]:
-        whole, before, after = (exchange_on(comm) for _ in range(3))
-        for step in range(8):
-            last, _ = step_once(whole, step, comm.rank)
-        for step in range(3):
-            step_once(before, step, comm.rank)
-        after.load_state_dict(before.state_dict())
-        for step in range(3, 8):
-            resumed, _ = step_once(after, step, comm.rank)
-        equal = all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
-        return equal, whole.policy.seen == after.policy.seen  # type: ignore[attr-defined]
-
-    assert run_ranks(2, body) == [(True, True)] * 2
 
 
 class Rounding(LoopbackCommunicator):

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from edgc.core.base.errors import UserError
 from edgc.report import pictures, style
 from edgc.report.collect import gather
 from edgc.report.figures.by_hardware import by_hardware
@@ -159,13 +158,6 @@ def test_equal_data_give_equal_files(tmp_path):
         write_figure("loss_step", made, tmp_path / out)
     for kind in ("svg", "png", "csv"):
         assert (tmp_path / f"a/loss_step.{kind}").read_bytes() == (tmp_path / f"b/loss_step.{kind}").read_bytes()
-
-
-def test_unknown_names_list_what_there_is(tmp_path):
-    with pytest.raises(UserError, match="has loss_step"):
-        write_figure("nope", study([run("dense")]), tmp_path)
-    with pytest.raises(UserError, match="has latency"):
-        write_table("nope", study([run("dense")]), tmp_path)
 
 
 def test_times_of_each_kind_of_hardware_have_a_panel():

@@ -7,7 +7,6 @@ import pytest
 
 from edgc.core.base.errors import UserError
 from edgc.core.comm.telemetry import REGIONS
-from edgc.report.publish import KEPT, publish
 from edgc.report.selection import (
     FIGURES,
     SECONDS,
@@ -25,7 +24,6 @@ from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.sessions import timed_experiment
 from tests.fixtures.studies import run, study, tiny_experiment
-from tests.fixtures.synthetic_runs import write_runs
 
 ROOT = Path(__file__).parents[3]
 #: Columns that say what they are by themselves, or have one line together.
@@ -106,22 +104,3 @@ def test_what_an_experiment_does_not_name_is_not_made(tmp_path):
     with pytest.raises(UserError, match="this experiment has latency"):
         write_table("variants", study([run("dense")]), tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_exactly_the_experiments_own_are_published(tmp_path):
-    experiment = load_experiment("smoke").model_copy(update={"tables": ("variants",), "figures": ("gap_bytes",)})
-    source = tmp_path / experiment.name
-    write_runs(experiment.runs(), source / "runs")
-    wanted = {"tables": (*names(TABLES, TRAIN), "variants"), "figures": (*names(FIGURES, TRAIN), "gap_bytes")}
-    for room, kinds in KEPT.items():
-        (source / room).mkdir()
-        for name in (*wanted[room], "of_another_time"):
-            for kind in (*kinds, "html"):
-                (source / room / f"{name}.{kind}").write_text("made")
-    published = publish(experiment, tmp_path)
-    for room, kinds in KEPT.items():
-        files = {f"{name}.{kind}" for name in wanted[room] for kind in kinds}
-        assert {path.name for path in (published / room).iterdir()} == files
-    (source / "tables/variants.csv").unlink()
-    with pytest.raises(UserError, match=r"variants\.csv"):
-        publish(experiment, tmp_path)

@@ -11,13 +11,10 @@ from edgc.report.study import WARMUP_STEPS, central, counts, lines
 from edgc.report.tables import accuracy
 from edgc.report.tables.paper import DEVIATIONS
 from edgc.report.tables.times import LATENCY, TIME
+from tests.fixtures.sessions import row_of
 from tests.fixtures.studies import of, run, step, study
 
 FIRST = WARMUP_STEPS + 1
-
-
-def row_of(table: pd.DataFrame, method: str) -> pd.Series:
-    return table[table["method"] == method].iloc[0]
 
 
 # latency

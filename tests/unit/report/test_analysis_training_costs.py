@@ -13,12 +13,8 @@ from edgc.report.style import CROWDED
 from edgc.report.tables import learning_rates
 from edgc.report.tables.times import TIME_TO_LOSS
 from tests.fixtures.pictures import legend
+from tests.fixtures.sessions import row_of
 from tests.fixtures.studies import of, run, step, study
-
-
-def row_of(table: pd.DataFrame, method: str) -> pd.Series:
-    return table[table["method"] == method].iloc[0]
-
 
 # learning rates
 

@@ -12,6 +12,7 @@ from edgc.report.render import NOTHING
 from edgc.report.tables import ranks
 from edgc.report.tables.ranks import CLAMPS, VARIANTS
 from tests.fixtures.pictures import legend
+from tests.fixtures.sessions import row_of
 from tests.fixtures.studies import of, run, step, study
 
 SHARES = [f"share_{clamp}" for clamp in ranks.BOUNDS]
@@ -32,10 +33,6 @@ def trained(method: str, losses: list[float], payload: int) -> tuple[list[dict],
 def a_study(*methods: tuple[list[dict], list[dict]], decisions=()):
     runs, steps = zip(*methods, strict=True)
     return study([*chain(*runs)], [*chain(*steps)], decisions=decisions)
-
-
-def row_of(table: pd.DataFrame, method: str) -> pd.Series:
-    return table[table["method"] == method].iloc[0]
 
 
 # clamps

@@ -9,7 +9,7 @@ import pytest
 from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json, write_text
 from edgc.report import manifests
-from edgc.report.publish import publish
+from edgc.report.publish import KEPT, publish
 from edgc.report.selection import figures_of, tables_of
 from edgc.suite.config import load_experiment
 
@@ -17,7 +17,7 @@ SMOKE = load_experiment("smoke")
 
 
 def made(results: Path, **manifest: object) -> Path:
-    """The results of `smoke`, as files of some text."""
+    """The results of `smoke`, as files of some text, beside tables and kinds of file that are of another time."""
     folder = results / "smoke"
     for spec in SMOKE.runs():
         for name in ("spec.json", "status.json"):
@@ -29,8 +29,8 @@ def made(results: Path, **manifest: object) -> Path:
         ("figures", figures_of(SMOKE), ("svg", "csv")),
     ):
         (folder / room).mkdir()
-        for name in names:
-            for kind in kinds:
+        for name in (*names, "of_another_time"):
+            for kind in (*kinds, "html"):
                 (folder / room / f"{name}.{kind}").write_text(name)
     return results
 
@@ -38,8 +38,9 @@ def made(results: Path, **manifest: object) -> Path:
 def test_everything_shown_and_where_it_is_from_is_copied(tmp_path: Path) -> None:
     folder = publish(SMOKE, made(tmp_path))
     assert folder == tmp_path / "published" / "smoke"
-    assert {path.stem for path in (folder / "tables").iterdir()} == set(tables_of(SMOKE))
-    assert {path.stem for path in (folder / "figures").iterdir()} == set(figures_of(SMOKE))
+    for room, names in (("tables", tables_of(SMOKE)), ("figures", figures_of(SMOKE))):
+        files = {f"{name}.{kind}" for name in names for kind in KEPT[room]}
+        assert {path.name for path in (folder / room).iterdir()} == files
     assert manifests.read(folder / manifests.NAME).keys() == {spec.run_id for spec in SMOKE.runs()}
 
 

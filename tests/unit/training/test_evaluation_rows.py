@@ -87,7 +87,9 @@ def tried(folder: Path, files: Sequence[tuple[str, bytes]], monkeypatch: pytest.
     found, missing = load_tasks(tasks, folder, folder / "scratch")
     assert found.keys().isdisjoint(missing)
     assert found.keys() | missing.keys() == {task.name for task in tasks}
-    assert not any(str(folder) in reason for reason in missing.values())
+    for task, reason in missing.items():
+        assert f"{task.removeprefix('task')}.jsonl" in reason
+        assert str(folder) not in reason
     return [missing.get(task.name) for task in tasks]
 
 

@@ -215,18 +215,6 @@ def test_missing_data_is_reported_and_never_a_zero(run: Path, corpus: Path):
         assert "hub" in record["reason"]
 
 
-def test_a_file_in_another_schema_is_reported(run: Path, corpus: Path, mirror: Path):
-    write_jsonl(mirror / "piqa_validation.jsonl", [{"question": "why?", "answer": "so"}])
-    (mirror / "mathqa_test.jsonl").write_text('{"Problem": "how\n', encoding="utf-8")
-    (mirror / "openbookqa_test.jsonl").write_text("", encoding="utf-8")
-    records = evaluated(run, ["piqa", "mathqa", "openbookqa", "arc_easy"], corpus)
-    assert records["arc_easy"]["status"] == "done"
-    for name in ("piqa", "mathqa", "openbookqa"):
-        assert records[name]["status"] == "not run"
-        assert str(task(name).local_file) in records[name]["reason"]
-        assert str(mirror) not in records[name]["reason"]
-
-
 def test_a_task_that_cannot_be_scored_leaves_the_others(
     run: Path, corpus: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ):
