@@ -129,15 +129,9 @@ def test_the_definition_has_no_faults() -> None:
     ("old", "new", "fault"),
     [
         ("ubuntu:24.04", "ubuntu:latest", "no pinned image: ubuntu:latest"),
-        ("ubuntu:24.04", "ubuntu", "no pinned image: ubuntu"),
         ("COPY requirements", "COPY requirement", "not there: requirement"),
-        ("COPY . .", "ADD https://example.org/a.tar .", "COPY does not download: https://example.org/a.tar ."),
-        ("ARG BUILD=cuda\n", "", "not defined: BUILD"),
-        ("USER ubuntu\n", "", "it runs as root"),
-        ("RUN slurm/container/check.sh", "RUNS slurm/container/check.sh", "no instruction: RUNS"),
-        ('CMD ["edgc"', 'CMD ["edgcc"', "it does not end in a command of ours"),
     ],
-)  # fmt: skip
+)
 def test_a_fault_of_a_dockerfile_is_found(old: str, new: str, fault: str) -> None:
     assert old in DOCKERFILE
     assert faults_of_dockerfile(DOCKERFILE.replace(old, new)) == [fault]
@@ -148,10 +142,6 @@ def test_a_fault_of_a_dockerfile_is_found(old: str, new: str, fault: str) -> Non
     [
         ("From: ubuntu:24.04", "From: debian:13", "not the Dockerfile's image"),
         ("    LICENSE /opt/edgc/LICENSE\n", "", "not copied: LICENSE"),
-        ("    LICENSE /opt", "    LICENCE /opt/edgc/LICENCE\n    LICENSE /opt", "not there: LICENCE"),
-        ("/opt/edgc/LICENSE", "/opt/LICENSE", "elsewhere in the image: LICENSE"),
-        ("BUILD=cuda", "BUILT=cuda", "not defined: BUILD"),
-        ("%test", "%tests", "no section: tests"),
     ],
 )
 def test_a_fault_of_a_definition_is_found(old: str, new: str, fault: str) -> None:
