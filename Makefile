@@ -37,7 +37,7 @@ check: setup ## While you write: style, types, unit tests, a case of each mechan
 check-tests:
 	$(AT_ONCE) tests/unit tests/property --tier check
 
-test: setup ## What every change has to pass; nine minutes
+test: setup ## What every change has to pass; a quarter of an hour
 	$(AT_ONCE) $(WHOLE) --tier test
 	$(SEVERAL) tests/distributed $(TIMED:%=--ignore=%) --tier test
 	$(PYTEST) $(TIMED) --tier test
