@@ -9,15 +9,14 @@ import json
 import sys
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, run_spec
+from common import batch, everywhere
+from engine_losses import VOCAB, run_spec
 
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave, seed_everything
 from edgc.suite.config import Method, RunSpec, load
-from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, LR, CLIP = 4, 1e-2, 0.5
 MUON = {"momentum": 0.9, "nesterov": False, "ns_steps": 4, "lr_scale": "original", "lr_ratio": 3.0}
@@ -47,14 +46,12 @@ def main(pipeline: int, data: int) -> None:
     engine.optimizer.step_with_ready_grads = both
     norms, equal = [], True
     for step in range(STEPS):
-        text = np.random.default_rng(step).integers(0, 40, (GLOBAL, SEQ + 1))
-        _, norm = engine.train_step(step, text[rank_batches(np.arange(GLOBAL), place.data, data, MICRO)], LR)
+        _, norm = engine.train_step(step, batch(step, place, data), LR)
         norms.append(norm)
         equal &= all(torch.equal(p, twins[name]) for name, p in engine._named.items())
-    flags = torch.tensor([int(equal)])
-    dist.all_reduce(flags, op=dist.ReduceOp.MIN)
+    equal = everywhere(equal)
     if place.rank == 0:
-        print(json.dumps({"equal": bool(flags), "norms": norms, "clipped": clipped, "limit": CLIP}))
+        print(json.dumps({"equal": equal, "norms": norms, "clipped": clipped, "limit": CLIP}))
     leave()
 
 

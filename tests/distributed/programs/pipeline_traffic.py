@@ -6,7 +6,6 @@ pipeline_traffic.py TENSOR PIPELINE DATA RUN…    (RUN: one of RUNS; prints wha
 from __future__ import annotations
 
 import copy
-import json
 import sys
 from typing import Any
 from unittest.mock import patch
@@ -14,17 +13,17 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
+from common import batch, everywhere, reported
+from engine_losses import SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
 from edgc.core.base.settings import merge
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
-from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.megatron.process import Place, seed_everything
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.config.model import TIED
-from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, LR = 6, 1e-2
 BF16 = {"name": "bf16"}
@@ -43,18 +42,11 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def main(tensor: int, pipeline: int, data: int, runs: list[str]) -> None:
-    place: Place | None = None
-    report: dict[str, Any] = {}
-    for name in runs:
-        spec = tiny(tensor, pipeline, data, name)
-        place = place or join(spec)
-        report[name] = train(build(spec, place, name))
-        if name == "edgc_pipeline":
-            report[name]["resumed"] = resumed(spec, place, name)
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+    def found(name: str, spec: RunSpec, place: Place) -> dict[str, Any]:
+        report = train(build(spec, place, name))
+        return report | ({"resumed": resumed(spec, place, name)} if name == "edgc_pipeline" else {})
+
+    reported(runs, lambda name: tiny(tensor, pipeline, data, name), found)
 
 
 def tiny(tensor: int, pipeline: int, data: int, run: str) -> RunSpec:
@@ -82,8 +74,7 @@ def build(spec: RunSpec, place: Place, run: str) -> MegatronEngine:
 
 
 def batches(engine: MegatronEngine, number: int) -> np.ndarray:
-    text = np.random.default_rng(number).integers(0, 40, (GLOBAL, SEQ + 1))
-    return text[rank_batches(np.arange(GLOBAL), engine.place.data, engine.spec.parallel.data, MICRO)]
+    return batch(number, engine.place, engine.spec.parallel.data)
 
 
 def step(engine: MegatronEngine, number: int) -> float:
@@ -106,9 +97,9 @@ def train(engine: MegatronEngine) -> dict[str, Any]:
     own["clocked"] = engine.clock.stop().get("pipeline", 0.0) > 0
     own["sent"] = {tag: charge.payload_bytes for tag, charge in engine.ledger.take().items()}
     place = engine.place
-    everywhere: list[Any] = [None] * place.world
-    dist.all_gather_object(everywhere, (place.stage, place.data + place.tensor, own))
-    stages = [own for _, other, own in sorted(everywhere, key=lambda e: e[:2]) if other == 0]
+    everybody: list[Any] = [None] * place.world
+    dist.all_gather_object(everybody, (place.stage, place.data + place.tensor, own))
+    stages = [own for _, other, own in sorted(everybody, key=lambda e: e[:2]) if other == 0]
     return {"validation": validation, "losses": losses, "agree": replicas_agree(engine), "stages": stages}
 
 
@@ -129,9 +120,8 @@ def resumed(spec: RunSpec, place: Place, run: str) -> dict[str, Any]:
     other.load_state_dict(state)
     other.evaluate([batches(other, 0)])
     continued = [step(other, number) for number in range(half, STEPS)]
-    equal = torch.tensor(int(same(whole._p2p.state_dict(), other._p2p.state_dict())))
-    dist.all_reduce(equal, op=dist.ReduceOp.MIN)
-    return {"uninterrupted": uninterrupted, "continued": continued, "state_equal": bool(equal)}
+    equal = everywhere(same(whole._p2p.state_dict(), other._p2p.state_dict()))
+    return {"uninterrupted": uninterrupted, "continued": continued, "state_equal": equal}
 
 
 def same(one: Any, other: Any) -> bool:

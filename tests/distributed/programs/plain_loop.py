@@ -7,22 +7,18 @@ options: int8 (parameters travel so), dropout, resume (half the steps, saved, re
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
+from common import batch, reported, through_a_file
+from engine_losses import SETTINGS, VOCAB, run_spec
 
 from edgc.core.base.settings import merge
-from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.megatron.process import Place, seed_everything
 from edgc.suite.backends.training_engine import build_engine, sizes
 from edgc.suite.config import Method, RunSpec, load
-from edgc.suite.training.data.dataset import rank_batches
 
 if TYPE_CHECKING:
     from edgc.suite.backends.training_engine import Engine
@@ -38,18 +34,10 @@ LAYOUTS = {
 
 
 def main(cases: list[str]) -> None:
-    place: Place | None = None
-    report = {}
-    for case in cases:
-        spec = spec_of(*case.split(":"))
-        place = place or join(spec)
-        report[case] = whole(spec, place)
-        if "resume" in case:
-            report[case]["resumed"] = resumed(spec, place)
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+    def found(case: str, spec: RunSpec, place: Place) -> dict[str, Any]:
+        return whole(spec, place) | ({"resumed": resumed(spec, place)} if "resume" in case else {})
+
+    reported(cases, lambda case: spec_of(*case.split(":")), found)
 
 
 def spec_of(layout: str, name: str, *options: str) -> RunSpec:
@@ -66,7 +54,7 @@ def spec_of(layout: str, name: str, *options: str) -> RunSpec:
 def whole(spec: RunSpec, place: Place) -> dict[str, Any]:
     engine = build(spec, place)
     found = steps(engine, place, range(STEPS))
-    text = batch(0)[rank_batches(np.arange(GLOBAL), place.data, RANKS, MICRO)]
+    text = batch(0, place, RANKS)
     memory = sizes(engine.held())
     found["validation"] = engine.evaluate([text, text])
     assert not engine.ledger.take(), "an evaluation's traffic is nobody's"
@@ -77,11 +65,8 @@ def whole(spec: RunSpec, place: Place) -> dict[str, Any]:
 def resumed(spec: RunSpec, place: Place) -> dict[str, Any]:
     first = build(spec, place)
     before = steps(first, place, range(STEPS // 2))
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
     second = build(spec, place, {"seed": spec.seed + 1})
-    second.load_state_dict(torch.load(file, weights_only=True))
+    second.load_state_dict(through_a_file(first.state_dict()))
     after = steps(second, place, range(STEPS // 2, STEPS))
     return {what: before[what] + after[what] for what in ("losses", "norms")}
 
@@ -92,17 +77,11 @@ def build(spec: RunSpec, place: Place, changes: dict[str, Any] | None = None) ->
     return build_engine(changed, place, VOCAB)
 
 
-def batch(step: int) -> np.ndarray:
-    return np.random.default_rng(step).integers(0, 40, (GLOBAL, SEQ + 1))
-
-
 def steps(engine: Engine, place: Place, which: range) -> dict[str, Any]:
     losses, norms, charges = [], [], {}
     for step in which:
         engine.clock.start()
-        loss, norm = engine.train_step(
-            step, batch(step)[rank_batches(np.arange(GLOBAL), place.data, RANKS, MICRO)], 1e-2
-        )
+        loss, norm = engine.train_step(step, batch(step, place, RANKS), 1e-2)
         engine.end_step(loss)
         seconds = engine.clock.stop()
         charges = engine.ledger.take()

@@ -5,42 +5,33 @@ replicas.py TENSOR PIPELINE DATA STEPS METHOD…    (prints, by method, the verd
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import numpy as np
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, replicas_agree, run_spec
+from common import reported, rows
+from engine_losses import GLOBAL, SEQ, SETTINGS, VOCAB, replicas_agree, run_spec
 
 from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
-from edgc.suite.backends.megatron.process import join, leave
 from edgc.suite.config import Method, RunSpec, load
-from edgc.suite.training.data.dataset import rank_batches
 
 
 def main(tensor: int, pipeline: int, data: int, steps: int, methods: list[str]) -> None:
-    place, report = None, {}
-    for name in methods:
+    def spec_of(name: str) -> RunSpec:
         method = merge(load(Method, name).model_dump(), SETTINGS[name])
         plain = run_spec(tensor, pipeline, data, method).model_dump()
-        spec = RunSpec.model_validate(plain | {"training": plain["training"] | {"iterations": steps}})
-        place = place or join(spec)
-        engine = MegatronEngine(spec, place, VOCAB)
-        report[name] = run(engine, steps)
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+        return RunSpec.model_validate(plain | {"training": plain["training"] | {"iterations": steps}})
+
+    reported(methods, spec_of, lambda _, spec, place: run(MegatronEngine(spec, place, VOCAB), steps))
 
 
 def run(engine: MegatronEngine, steps: int) -> dict[str, Any]:
     text = np.random.default_rng(0).integers(0, 40, (steps, GLOBAL, SEQ + 1))
     ranks: set[int | None] = set()
     for step in range(steps):
-        order = rank_batches(np.arange(GLOBAL), engine.place.data, engine.spec.parallel.data, MICRO)
-        loss, _ = engine.train_step(step, text[step][order], 1e-2)
+        loss, _ = engine.train_step(step, rows(text[step], engine.place, engine.spec.parallel.data), 1e-2)
         ranks |= {record["rank"] for record in engine.synchronisation.decisions(step)}
         engine.end_step(loss)
     everywhere: list[Any] = [None] * dist.get_world_size()

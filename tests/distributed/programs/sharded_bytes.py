@@ -5,20 +5,19 @@ sharded_bytes.py WIRE:METHOD…    WIRE: how parameters travel. Each process nee
 
 from __future__ import annotations
 
-import json
 import sys
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, MegatronEngine, run_spec
+from common import reported, rows
+from engine_losses import GLOBAL, SEQ, VOCAB, MegatronEngine, run_spec
 
 from edgc.core.base.settings import merge
 from edgc.core.comm import TorchCommunicator
 from edgc.core.comm.telemetry import Ledger
-from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.megatron.process import Place
 from edgc.suite.config import Cluster, Method, RunSpec, load
-from edgc.suite.training.data.dataset import rank_batches
 from edgc.suite.training.node_links import sent
 
 STEPS = 4
@@ -26,20 +25,14 @@ MODEL = {"hidden_size": 128, "num_heads": 4}  # a megabyte and a half of paramet
 
 
 def main(cases: list[str]) -> None:
-    place: Place | None = None
-    report = {}
-    for case in cases:
-        wire, name = case.split(":")
-        training = {"shard": "optimizer", "parameter_wire": wire}
-        plain = run_spec(1, 1, 4, load(Method, name).model_dump()).model_dump()
-        spec = RunSpec.model_validate(merge(plain, {"training": training, "model": MODEL}))
-        place = place or join(spec)
-        seed_everything(spec.seed, place)
-        report[case] = measured(MegatronEngine(spec, place, VOCAB), place)
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+    reported(cases, spec_of, lambda _, spec, place: measured(MegatronEngine(spec, place, VOCAB), place))
+
+
+def spec_of(case: str) -> RunSpec:
+    wire, name = case.split(":")
+    training = {"shard": "optimizer", "parameter_wire": wire}
+    plain = run_spec(1, 1, 4, load(Method, name).model_dump()).model_dump()
+    return RunSpec.model_validate(merge(plain, {"training": training, "model": MODEL}))
 
 
 def measured(engine: MegatronEngine, place: Place) -> dict[str, float]:
@@ -47,13 +40,12 @@ def measured(engine: MegatronEngine, place: Place) -> dict[str, float]:
     cluster = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": place.world}
     interface = Cluster.model_validate(cluster | {"links": {}})
     text = np.random.default_rng(0).integers(0, 40, (1 + STEPS, GLOBAL, SEQ + 1))
-    order = rank_batches(np.arange(GLOBAL), place.data, place.world, MICRO)
-    engine.train_step(0, text[0][order], 1e-2)  # connections are made
+    engine.train_step(0, rows(text[0], place, place.world), 1e-2)  # connections are made
     engine.ledger.take()
     dist.barrier()
     before = sent(interface)
     for step in range(1, 1 + STEPS):
-        engine.train_step(step, text[step][order], 1e-2)
+        engine.train_step(step, rows(text[step], place, place.world), 1e-2)
     dist.barrier()
     after = sent(interface)
     assert before is not None

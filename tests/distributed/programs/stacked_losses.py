@@ -6,8 +6,6 @@ stacked_losses.py METHOD…
 
 from __future__ import annotations
 
-import io
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -17,10 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from common import reported, through_a_file
 from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
 
 from edgc.core.base.settings import merge
-from edgc.suite.backends.megatron.process import join, leave, seed_everything
+from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.training_engine import Engine, build_engine
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.training.data.dataset import rank_batches
@@ -42,40 +41,37 @@ CHANGES: dict[str, Any] = SETTINGS | {
 
 
 def main(methods: list[str]) -> None:
-    place, report = None, {}
-    for name in methods:
-        method = merge(load(Method, "dense" if name == "muon" else name).model_dump(), CHANGES.get(name, {}))
-        plain = run_spec(1, 1, RANKS, method | {"optimizer": None}).model_dump() | {"method": method}
-        training = {"iterations": STEPS} | ({"optimizer": "muon"} if method.get("optimizer") else {})
-        spec = RunSpec.model_validate(merge(plain, {"training": training}))
-        place = place or join(spec)
-        seed_everything(spec.seed, place)
-        losses, tags = run(build_engine(spec, place, VOCAB), [place.data])
-        mean = torch.tensor(losses, dtype=torch.float64) / RANKS
-        dist.all_reduce(mean)
-        of_all: list[Any] = [None] * RANKS
-        dist.all_gather_object(of_all, tags)
-        if place.rank == 0:
-            one = spec.cluster.model_dump() | {"processes_per_node": 1}
-            alone = RunSpec.model_validate(spec.model_dump() | {"loop": "stacked", "cluster": one})
-            whole, first, second = (build_engine(alone, replace(place, world=1), VOCAB) for _ in range(3))
-            own, charged = run(whole, range(RANKS))
-            again, _ = run(first, range(RANKS), 0, CUT)
-            file = io.BytesIO()
-            torch.save(first.state_dict(), file)
-            file.seek(0)
-            second.load_state_dict(torch.load(file, weights_only=True))
-            report[name] = {
-                "megatron": mean.tolist(),
-                "stacked": own,
-                "megatron_bytes": sum(map(Counter, of_all), Counter()),
-                "stacked_bytes": charged,
-                "resumed": again + run(second, range(RANKS), CUT)[0],
-            }
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+    reported(methods, spec_of, found)
+
+
+def spec_of(name: str) -> RunSpec:
+    method = merge(load(Method, "dense" if name == "muon" else name).model_dump(), CHANGES.get(name, {}))
+    plain = run_spec(1, 1, RANKS, method | {"optimizer": None}).model_dump() | {"method": method}
+    training = {"iterations": STEPS} | ({"optimizer": "muon"} if method.get("optimizer") else {})
+    return RunSpec.model_validate(merge(plain, {"training": training}))
+
+
+def found(name: str, spec: RunSpec, place: Place) -> dict[str, Any] | None:
+    losses, tags = run(build_engine(spec, place, VOCAB), [place.data])
+    mean = torch.tensor(losses, dtype=torch.float64) / RANKS
+    dist.all_reduce(mean)
+    of_all: list[Any] = [None] * RANKS
+    dist.all_gather_object(of_all, tags)
+    if place.rank:
+        return None
+    one = spec.cluster.model_dump() | {"processes_per_node": 1}
+    alone = RunSpec.model_validate(spec.model_dump() | {"loop": "stacked", "cluster": one})
+    whole, first, second = (build_engine(alone, replace(place, world=1), VOCAB) for _ in range(3))
+    own, charged = run(whole, range(RANKS))
+    again, _ = run(first, range(RANKS), 0, CUT)
+    second.load_state_dict(through_a_file(first.state_dict()))
+    return {
+        "megatron": mean.tolist(),
+        "stacked": own,
+        "megatron_bytes": sum(map(Counter, of_all), Counter()),
+        "stacked_bytes": charged,
+        "resumed": again + run(second, range(RANKS), CUT)[0],
+    }
 
 
 def run(engine: Engine, ranks: Sequence[int], begin: int = 0, end: int = STEPS) -> tuple[list[float], Counter[str]]:

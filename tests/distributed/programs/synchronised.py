@@ -5,23 +5,20 @@ synchronised.py TENSOR PIPELINE DATA CASE…    (of CASES; prints a verdict a la
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import sys
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, mean_over_last_stage, replicas_agree, run_spec
+from common import batch, everywhere, reported, through_a_file
+from engine_losses import VOCAB, mean_over_last_stage, replicas_agree, run_spec
 
 from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
-from edgc.suite.backends.megatron.process import Place, join, leave, seed_everything
+from edgc.suite.backends.megatron.process import Place, seed_everything
 from edgc.suite.config import Method, RunSpec, load
 from edgc.suite.config.model import TIED
-from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, CUT, PERIOD = 8, 5, 3  # exchanges after steps 2, 5 and 7
 #: Two fragments, launched after steps 0, 2 and 4 for one step, and in the last step without delay.
@@ -55,30 +52,20 @@ CASES = {
 
 
 def main(tensor: int, pipeline: int, data: int, cases: list[str]) -> None:
-    place, report = None, {}
-    for case in cases:
+    def spec_of(case: str) -> RunSpec:
         name, changes = CASES[case]
         method = merge(load(Method, name).model_dump(), changes)
         plain = run_spec(tensor, pipeline, data, method | {"optimizer": None}).model_dump() | {"method": method}
         own = {"iterations": STEPS, "precision": "bf16" if case.endswith("bf16") else "fp32"}
         own |= {"optimizer": "muon"} if case.startswith("mu") else {}
-        spec = RunSpec.model_validate(plain | {"training": plain["training"] | own})
-        place = place or join(spec)
-        report[case] = laws(spec, place)
-    assert place is not None
-    if place.rank == 0:
-        print(json.dumps(report))
-    leave()
+        return RunSpec.model_validate(plain | {"training": plain["training"] | own})
+
+    reported(cases, spec_of, lambda _, spec, place: laws(spec, place))
 
 
 def fresh(spec: RunSpec, place: Place) -> MegatronEngine:
     seed_everything(spec.seed, place)
     return MegatronEngine(spec, place, VOCAB)
-
-
-def batch(step: int, place: Place, data: int) -> np.ndarray:
-    text = np.random.default_rng(step).integers(0, 40, (GLOBAL, SEQ + 1))
-    return text[rank_batches(np.arange(GLOBAL), place.data, data, MICRO)]
 
 
 def take(engine: MegatronEngine, step: int) -> tuple[float, float, int]:
@@ -114,11 +101,8 @@ def laws(spec: RunSpec, place: Place) -> dict[str, Any]:
     for step in range(CUT):
         take(first, step)
     first.evaluate([batch(99, place, spec.parallel.data)])  # changes nothing
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
     second = fresh(spec, place)
-    second.load_state_dict(torch.load(file, weights_only=True))
+    second.load_state_dict(through_a_file(first.state_dict()))
     again = [take(second, step) for step in range(CUT, STEPS)]
     resumed = again == seen[CUT:] and torch.equal(parameters(second), last)
 
@@ -141,12 +125,6 @@ def copies_agree(engine: MegatronEngine) -> bool:
     other = mine.clone()
     dist.all_reduce(other, op=dist.ReduceOp.MAX, group=engine._groups.embd)
     return torch.equal(mine, other)
-
-
-def everywhere(own: bool) -> bool:
-    flag = torch.tensor(int(own))
-    dist.all_reduce(flag, op=dist.ReduceOp.MIN)
-    return bool(flag)
 
 
 def stopped_at(spec: RunSpec, place: Place) -> list[int]:
