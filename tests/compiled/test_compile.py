@@ -64,12 +64,11 @@ class Launch(NamedTuple):
         return " ".join(f"{name}={value}" for name, value in self.kwargs.items())
 
 
-def decode(rank: int, grad: torch.dtype, error: torch.dtype | None, told: bool = False) -> None:
+def decode(rank: int, grad: torch.dtype, feedback: bool, told: bool = False) -> None:
     gradient = torch.zeros(128, 256, dtype=grad)
-    memory = None if error is None else torch.zeros(128, 256, dtype=error)
-    whole = memory if memory is not None and error == FP32 else gradient
+    memory = torch.zeros(128, 256) if feedback else None
     factors = [torch.zeros(128, rank)], [torch.zeros(256, rank)]
-    lowrank.decode(*factors, [whole], [gradient], [memory], 1, [2], factors if told else None)
+    lowrank.decode(*factors, [gradient], [memory], factors if told else None)
 
 
 def top(grad: torch.dtype, feedback: bool) -> None:
@@ -88,10 +87,10 @@ def coded(block: int, rotate: bool) -> None:
 
 #: What is run: every operation with every rank in the usual precisions, and with the others at one rank.
 RUNS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-    *((decode, (rank, FP32, FP32)) for rank in (*RANKS, 512)),
-    *((decode, (64, grad, error)) for grad, error in ((FP32, FP32), (FP32, BF16), (BF16, FP32), (BF16, BF16))),
-    (decode, (64, FP32, None)),
-    *((decode, (rank, FP32, FP32, True)) for rank in (*RANKS, 512)),
+    *((decode, (rank, FP32, True)) for rank in (*RANKS, 512)),
+    (decode, (64, BF16, True)),
+    (decode, (64, FP32, False)),
+    *((decode, (rank, FP32, True, True)) for rank in (*RANKS, 512)),
     *((lambda rank: orthonormalise.orthonormalise([torch.ones(256, rank)]), (rank,)) for rank in RANKS),
     *((coded, (block, rotate)) for block in (32, 128, 256) for rotate in (False, True)),
     *((top, (dtype, feedback)) for dtype, feedback in ((FP32, True), (BF16, True), (BF16, False))),

@@ -12,7 +12,6 @@ from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.block_code import reference as block_code_reference
 from edgc.core.ops.noise import bits as noise_bits
-from edgc.core.ops.noise import round_bf16
 from edgc.core.ops.select import Pool
 from edgc.core.ops.select import reference as select_reference
 
@@ -22,13 +21,10 @@ pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kerne
 def test_noise_is_the_same_bit_for_bit() -> None:
     from noise_kernel import noise_kernel
 
-    values = torch.cat([normal(1020), torch.tensor([math.nan, math.inf, -math.inf, 1e-40])])
     for seed, stream in ((0, 0), (-5, 77), (2**31 - 1, -(2**31))):
-        words, rounded = torch.empty(1024, dtype=torch.int32), torch.empty(1024)
-        noise_kernel[(1,)](values, words, rounded, seed, stream, COUNT=1024)
+        words = torch.empty(1024, dtype=torch.int32)
+        noise_kernel[(1,)](words, seed, stream, COUNT=1024)
         assert torch.equal(words, noise_bits(seed, stream, 1024, words.device))
-        expected = round_bf16(values, seed, stream).float()
-        torch.testing.assert_close(rounded, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("feedback", [True, False])

@@ -42,20 +42,18 @@ def flat(tensors: list[Tensor]) -> list[Tensor]:
     return parts
 
 
-@pytest.mark.parametrize("error_dtype", [torch.float32, torch.bfloat16, None], ids=str)
+@pytest.mark.parametrize("feedback", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_encode_adds_and_multiplies(dtype: torch.dtype, error_dtype: torch.dtype | None) -> None:
+def test_encode_adds_and_multiplies(dtype: torch.dtype, feedback: bool) -> None:
     kind = torch.promote_types(dtype, torch.float32)
-    if error_dtype == torch.float32:
-        error_dtype = kind
     grads = flat([normal(m, n, dtype=dtype) for m, n, _ in SHAPES])
-    errors = [None if error_dtype is None else normal(m, n, seed=1, dtype=error_dtype) for m, n, _ in SHAPES]
+    errors = [normal(m, n, seed=1, dtype=kind) if feedback else None for m, n, _ in SHAPES]
     factors = [normal(n, r, seed=2, dtype=kind) for _, n, r in SHAPES]
     outs = flat([nan(m, r, dtype=kind) for m, _, r in SHAPES])
     exact = [g.double() + (0 if e is None else e.double()) for g, e in zip(grads, errors, strict=True)]
     wholes = encode(grads, errors, factors, outs)
     for whole, error, grad, factor, out, sum_ in zip(wholes, errors, grads, factors, outs, exact, strict=True):
-        assert whole is (error if error_dtype == kind else grad)
+        assert whole is (error if feedback else grad)
         torch.testing.assert_close(
             whole, sum_.to(whole.dtype), rtol=1e-6 if whole.dtype != torch.bfloat16 else 8e-3, atol=1e-6
         )
@@ -82,8 +80,7 @@ def test_decode_splits_what_was_sent_from_what_was_lost(dtype: torch.dtype, feed
     grads = flat([nan(m, n, dtype=dtype) if feedback else normal(m, n, dtype=dtype) for m, n, _ in SHAPES])
     errors = [normal(m, n, seed=6, dtype=kind) if feedback else None for m, n, _ in SHAPES]
     whole = [e.double().clone() for e in errors if e is not None]
-    wholes = [g if e is None else e for g, e in zip(grads, errors, strict=True)]
-    decode(bases, factors, wholes, grads, errors, 0, [0] * len(SHAPES))
+    decode(bases, factors, grads, errors)
     for i, (grad, basis, factor) in enumerate(zip(grads, bases, factors, strict=True)):
         # bf16 has 8 bits, and Triton's interpreter truncates where a GPU rounds.
         rounding = 2**-7 if dtype == torch.bfloat16 else TOLERANCE[dtype]
@@ -106,7 +103,7 @@ def test_decode_keeps_what_was_not_told(dtype: torch.dtype, side: str) -> None:
     for i in (1, 4):  # transposed
         grads[i], errors[i] = grads[i].mT.contiguous().mT, errors[i].mT.contiguous().mT
     wholes = [error.double().clone() for error in errors]
-    decode(bases, factors, errors, grads, errors, 0, [0] * len(SHAPES), told)
+    decode(bases, factors, grads, errors, told)
     for grad, error, whole, basis, factor, left, right in zip(
         grads, errors, wholes, bases, factors, *told, strict=True
     ):
@@ -116,21 +113,6 @@ def test_decode_keeps_what_was_not_told(dtype: torch.dtype, side: str) -> None:
         close(error, kept, TOLERANCE[torch.float32])
 
 
-def test_decode_rounds_a_bf16_error_up_or_down_at_random() -> None:
-    basis, factor = normal(70, 4, seed=7), normal(90, 4, seed=8)
-    whole = normal(70, 90, seed=9)
-    lost = whole.double() - basis.double() @ factor.double().mT
-    mean = torch.zeros(70, 90, dtype=torch.float64)
-    for seed in range(64):
-        grad, error = whole.clone(), torch.full((70, 90), math.nan, dtype=torch.bfloat16)
-        decode([basis], [factor], [grad], [grad], [error], seed, [3])
-        close(grad, basis.double() @ factor.double().mT, TOLERANCE[torch.float32])
-        assert float(((error.double() - lost).abs() / lost.abs().clamp(min=1e-3)).max()) <= 2**-7
-        mean += error.double() / 64
-    within = (mean - lost).abs() <= 6 * 2**-8 * lost.abs() / 64**0.5 + 1e-5
-    assert bool(within.all())
-
-
 def test_a_matrix_of_no_elements_and_none_at_all() -> None:
     empty, q = torch.empty(0, 4), normal(4, 2)
     out = torch.empty(0, 2)
@@ -138,7 +120,7 @@ def test_a_matrix_of_no_elements_and_none_at_all() -> None:
     q_out = nan(4, 2)
     project([whole], [out], [q_out])
     assert q_out.tolist() == [[0.0, 0.0]] * 4
-    decode([out], [q], [empty], [empty], [None], 0, [0])
+    decode([out], [q], [empty], [None])
     assert encode([], [], [], []) == []
 
 
@@ -152,11 +134,11 @@ def test_what_is_not_finite_shows(poison: float) -> None:
     assert bool(out[:3].isfinite().all())
 
 
-@pytest.mark.parametrize("error_dtype", [torch.float32, None], ids=str)
-def test_a_transposed_matrix_beside_others_gives_the_same(error_dtype: torch.dtype | None) -> None:
+@pytest.mark.parametrize("feedback", [True, False])
+def test_a_transposed_matrix_beside_others_gives_the_same(feedback: bool) -> None:
     def run(turn: bool) -> list[Tensor]:
         grads = [normal(m, n) for m, n, _ in SHAPES]
-        errors = [None if error_dtype is None else normal(m, n, seed=1) for m, n, _ in SHAPES]
+        errors = [normal(m, n, seed=1) if feedback else None for m, n, _ in SHAPES]
         for i in range(0, len(SHAPES), 2) if turn else ():
             grads[i] = grads[i].mT.contiguous().mT
             errors[i] = None if (error := errors[i]) is None else error.mT.contiguous().mT
@@ -165,7 +147,7 @@ def test_a_transposed_matrix_beside_others_gives_the_same(error_dtype: torch.dty
         rights = [nan(n, r) for _, n, r in SHAPES]
         project(wholes, outs, rights)
         lefts, others = [normal(m, r, seed=3) for m, _, r in SHAPES], [normal(n, r, seed=4) for _, n, r in SHAPES]
-        decode(lefts, others, wholes, grads, errors, 0, [0] * len(SHAPES))
+        decode(lefts, others, grads, errors)
         return [*outs, *rights, *grads, *(error for error in errors if error is not None)]
 
     for found, wanted in zip(run(turn=True), run(turn=False), strict=True):

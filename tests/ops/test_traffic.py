@@ -45,16 +45,13 @@ def as_formulas_say(one: Any) -> None:
     assert -64 <= one.stores.distinct - said.written_once <= slack(one), one.kernel
 
 
-def decode(
-    m: int, n: int, r: int, grad: torch.dtype = FP32, error: torch.dtype | None = FP32, told: bool = False
-) -> list[Any]:
+def decode(m: int, n: int, r: int, grad: torch.dtype = FP32, feedback: bool = True, told: bool = False) -> list[Any]:
     from edgc.core.ops.lowrank import triton as kernels
 
-    gradient, memory = normal(m, n, dtype=grad), None if error is None else normal(m, n, dtype=error)
-    whole = memory if memory is not None and error == FP32 else gradient
+    gradient, memory = normal(m, n, dtype=grad), normal(m, n) if feedback else None
     factors = [normal(m, r)], [normal(n, r)]
     own = (factors[0], [normal(n, r)]) if told else None
-    return launches(lambda: kernels.decode(*factors, [whole], [gradient], [memory], 1, [2], own))
+    return launches(lambda: kernels.decode(*factors, [gradient], [memory], own))
 
 
 @pytest.mark.parametrize("rank", [*RANKS, 136])
@@ -64,9 +61,9 @@ def test_closed_forms_of_the_product(shape: tuple[int, int], rank: int) -> None:
         as_formulas_say(one)
 
 
-@pytest.mark.parametrize(("grad", "error"), [(FP32, BF16), (BF16, FP32), (BF16, BF16), (BF16, None)], ids=str)
-def test_closed_forms_in_other_precisions(grad: torch.dtype, error: torch.dtype | None) -> None:
-    for one in decode(70, 130, 6, grad, error):
+@pytest.mark.parametrize(("grad", "feedback"), [(FP32, False), (BF16, True), (BF16, False)], ids=str)
+def test_closed_forms_in_other_precisions(grad: torch.dtype, feedback: bool) -> None:
+    for one in decode(70, 130, 6, grad, feedback):
         as_formulas_say(one)
 
 

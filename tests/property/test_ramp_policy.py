@@ -137,7 +137,6 @@ def test_an_amount_is_copied_with_its_bits_and_only_equal_to_one_with_the_same()
         ({"policy": {"min_rank": 9, "max_rank": 8}}, "min_rank 9 must not exceed max_rank 8"),
         ({"aggregator": {"right_wire": None}}, "set left_wire and right_wire"),
         ({"aggregator": {"left_wire": None, "right_wire": None, "rotation": False}}, "dense_wire int8"),
-        ({"aggregator": {"error_dtype": "bf16"}}, "error_dtype bf16: with dense_wire"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, dict[str, Any]], why: str) -> None:

@@ -61,18 +61,16 @@ class Alternating(Ranked):
         halves = [last.split([*grad.shape]) for last, grad in zip(kept, grads, strict=True)]
         shared = orthonormalise([(right if sends_left else left).contiguous() for left, right in halves])
         if sends_left:
-            wholes = encode(grads, errors, shared, sent)
+            encode(grads, errors, shared, sent)
         else:
-            wholes = _sums(grads, errors)
-            project(wholes, shared, sent)
+            project(_sums(grads, errors), shared, sent)
         own = [factor.clone() for factor in sent]
         yield LastPending(average(bucket.wire, comm, self.wire_dtype))
 
         bucket.deliver_dense()
         lefts, rights = (sent, shared) if sends_left else (shared, sent)
         told = (own, shared) if sends_left else (shared, own)
-        unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
-        decode(lefts, rights, wholes, grads, errors, 0, unused, told)
+        decode(lefts, rights, grads, errors, told)
         found = [torch.cat([left, right]) for left, right in zip(lefts, rights, strict=True)]
         self._factors.keep(dict(zip(names, found, strict=True)))
 

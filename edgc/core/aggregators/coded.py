@@ -33,12 +33,10 @@ class Mixed(Aggregator):
 
     rounds_dense = False  #: whether what is dense is rounded, too, and keeps a residual for it
 
-    def __init__(
-        self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32", *, bf16_errors: bool = False
-    ) -> None:
+    def __init__(self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32") -> None:
         """`wire_dtype`: of what is dense. `self.residuals` is there for error feedback."""
         super().__init__(settings, seed)
-        self.residuals = Residuals(bf16_errors)
+        self.residuals = Residuals()
         self.state: dict[str, StateByName] = {"residuals": self.residuals}
         self._dense = Dense(DenseSettings(name="dense", wire_dtype=wire_dtype))
 

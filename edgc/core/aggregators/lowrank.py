@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -49,10 +48,8 @@ class LowRankSettings(RankedSettings):
         ge=0,
         description="A matrix travels dense unless rank·(m+n)·this < m·n (PyTorch's hook uses 2); 0: always compressed",
     )
-    error_dtype: Literal["fp32", "bf16"] = Field(
-        "fp32",
-        description="Precision of the error feedback memory. fp32: never below the gradient's own; "
-        "bf16: half the memory, the residual is rounded up or down at random",
+    error_dtype: Literal["fp32"] = Field(
+        "fp32", description="Precision of the error feedback memory; never below the gradient's own"
     )
     wire_dtype: WireDtype = Field(
         "fp32",
@@ -88,17 +85,14 @@ class LowRankSettings(RankedSettings):
         description="Which factor is averaged first and made orthonormal. left: P, as in the paper; smaller: that of "
         "the shorter side, so that the long one travels in right_wire",
     )
-    orthogonalise: Literal["cholesky", "householder"] = Field(
+    orthogonalise: Literal["cholesky"] = Field(
         "cholesky",
-        description="cholesky: Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with "
-        "Triton: Gram–Schmidt); householder: always",
+        description="Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with Triton: Gram–Schmidt)",
     )
 
     def refusals(self) -> Iterator[str]:
         if self.dense_wire and not self.left_wire:
             yield f"dense_wire {self.dense_wire}: it shares the buffer of left factors in integers; set left_wire, too"
-        if self.dense_wire and self.error_dtype == "bf16":
-            yield "error_dtype bf16: with dense_wire what travels dense loses nothing in fp32 only; use fp32"
         if self.rotation and self.left_wire is self.right_wire is None:
             yield "rotation: needs factors in integers; set left_wire or right_wire, or leave it out"
         if self.rotation and self.block & (self.block - 1):
@@ -115,13 +109,12 @@ class LowRankSettings(RankedSettings):
 
     @property
     def laws(self) -> set[Law]:
-        """Fewer where the residual, what travels dense or a factor is rounded."""
+        """Fewer where what travels dense or a factor is rounded."""
         rounded = bool(self.left_wire or self.right_wire)
-        exact_errors = not self.error_feedback or self.error_dtype == "fp32"
         lost = {
             Law.EXACT_AT_FULL_AMOUNT: rounded,
-            Law.LINEAR: rounded or self.metric != "none" or self.wire_dtype != "fp32" or not exact_errors,
-            Law.CONSERVES: self.wire_dtype != "fp32" or not exact_errors,
+            Law.LINEAR: rounded or self.metric != "none" or self.wire_dtype != "fp32",
+            Law.CONSERVES: self.wire_dtype != "fp32",
         }
         return {law for law in super().laws if not lost[law]}
 
@@ -151,7 +144,7 @@ class LowRank(Ranked):
     )
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:
-        super().__init__(settings, seed, settings.wire_dtype, bf16_errors=settings.error_dtype == "bf16")
+        super().__init__(settings, seed, settings.wire_dtype)
         self.state["factors"] = self._factors = WarmFactors(seed, settings.warm_start)
         self._products: dict[str, tuple[Tensor, Tensor]] = {}  # P and R of the last exchange, for whoever asks
         wire, block, rotation = settings.wire_dtype, settings.block, settings.rotation
@@ -173,14 +166,14 @@ class LowRank(Ranked):
         shapes = [(grad.shape[1], left.shape[1]) for grad, left in zip(grads, lefts, strict=True)]  # of Q, n×r
         rows, columns = ([], []) if self._metric is None else self._metric.weights(names, grads)
         starts = weighted(self.starts(names, shapes, lefts[0], step), columns)
-        wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in the memory of E or G; P ← M Q
+        wholes = encode(grads, errors, starts, lefts)  # M ← G + E, in E's memory; P ← M Q
         weigh(lefts, rows)
         beside = self._beside(bucket.dense)
         bits = [rank.bits_of(*grad.shape) for rank, grad in zip(bucket.ranks, grads, strict=True)]
         told = yield from self._left.average(lefts, bucket.wire, comm, beside=beside, bits=[b for b, _ in bits])
         self._take(bucket.dense, beside, told)
 
-        bases = orthonormalise(lefts, self.settings.orthogonalise)
+        bases = orthonormalise(lefts)
         wire, rights, _ = bucket.buffer("right", shapes, bases[0])
         project(wholes, weighted(bases, rows), rights)  # Q ← Mᵀ P̂
         weigh(rights, columns)
@@ -194,10 +187,8 @@ class LowRank(Ranked):
         for factors, sides in ((bases, rows), (rights, columns), (told, columns)):
             weigh(factors, sides, back=True)
 
-        # All ranks round a bf16 residual with the same bits: how a rank's gradient differs from the mean then cancels.
-        seed, *streams = map(_crc, (f"{self.seed}/{step}", *names))
-        own = (bases, told) if told else None
-        decode(bases, rights, wholes, grads, errors, seed, streams, own)  # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
+        # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
+        decode(bases, rights, grads, errors, (bases, told) if told else None)
         if self._metric is not None:
             self._metric.see(step, names, bases, rights)
         if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
@@ -287,20 +278,9 @@ class LowRank(Ranked):
         kept = super().state_bytes(shapes, decision, itemsize)
         if self.rounds_dense and self.settings.error_feedback:
             dense = shapes.keys() - self.compressed(shapes, decision).keys()
-            kept += self._error_bytes(max(4, itemsize)) * elements([shapes[name] for name in dense])
+            kept += max(4, itemsize) * elements([shapes[name] for name in dense])
         return kept
 
-    def _error_bytes(self, itemsize: int) -> int:
-        """Of an element of E."""
-        return 2 if self.settings.error_dtype == "bf16" else itemsize
-
     def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
-        kept = (
-            super().kept_bytes(shape, amount, self._error_bytes(itemsize))
-            + itemsize * shape[not self.turned(shape)] * amount
-        )
+        kept = super().kept_bytes(shape, amount, itemsize) + itemsize * shape[not self.turned(shape)] * amount
         return kept + (0 if self._metric is None else itemsize * sum(shape))
-
-
-def _crc(text: str) -> int:
-    return zlib.crc32(text.encode())

@@ -44,12 +44,11 @@ class Projection(Ranked):
             for name, grad, p_mr in zip(bucket.names, grads, lefts, strict=True)
         ]
         rights = orthonormalise(drawn)
-        wholes = encode(grads, bucket.errors, rights, lefts)
+        encode(grads, bucket.errors, rights, lefts)
         yield LastPending(average(bucket.wire, comm, self.wire_dtype))
 
         bucket.deliver_dense()
-        unused = [0] * len(grads)  # residuals are kept in fp32: nothing is rounded
-        decode(lefts, rights, wholes, grads, bucket.errors, 0, unused)
+        decode(lefts, rights, grads, bucket.errors)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
         """`amount` where it is below n, else `Uncompressed`."""

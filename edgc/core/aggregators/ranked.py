@@ -37,10 +37,8 @@ class Ranked(Mixed):
 
     amount = Rank
 
-    def __init__(
-        self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32", *, bf16_errors: bool = False
-    ) -> None:
-        super().__init__(settings, seed, wire_dtype, bf16_errors=bf16_errors)
+    def __init__(self, settings: Any, seed: int = 0, wire_dtype: WireDtype = "fp32") -> None:
+        super().__init__(settings, seed, wire_dtype)
         self.wire_dtype: WireDtype = wire_dtype
         self.buffers = Buffers()
 

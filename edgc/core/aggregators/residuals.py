@@ -9,21 +9,17 @@ from edgc.core.base.lazy import Tensor, torch
 class Residuals(StateByName):
     """A tensor per parameter: made on its first compressed step, given up on the first dense one after it."""
 
-    def __init__(self, bf16: bool = False) -> None:
-        super().__init__()
-        self._bf16 = bf16
-
     def held(self, gradient: NamedTensor) -> list[Tensor]:
         """The memory of `gradient` on its device, if there is one; makes none."""
         found = self.get(gradient.name)
         return [] if found is None else [found.to(gradient.tensor.device)]
 
     def memory(self, gradient: NamedTensor) -> Tensor:
-        """The memory of `gradient`, zero at first: at least fp32 and the gradient's precision, or bf16."""
+        """The memory of `gradient`, zero at first: at least fp32 and the gradient's precision."""
         found = self.get(gradient.name)
         if found is None:
-            kind = torch.bfloat16 if self._bf16 else compute_dtype(gradient.tensor)
-            found = torch.zeros(gradient.tensor.shape, dtype=kind, device=gradient.tensor.device)
+            tensor = gradient.tensor
+            found = torch.zeros(tensor.shape, dtype=compute_dtype(tensor), device=tensor.device)
         self[gradient.name] = found.to(gradient.tensor.device)  # a loaded checkpoint lies on the CPU
         return self[gradient.name]
 

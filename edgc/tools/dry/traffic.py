@@ -60,11 +60,10 @@ def decode(
     factors for E, addresses of which are told, these too.
     """
     down, across = -(-m // c.constants["BLOCK_M"]), -(-n // c.constants["BLOCK_N"])
-    error, rounds = c.bytes("ERROR"), bool(c.bytes("ERROR")) and not c.constants["IN_ERROR"]
-    whole = m * n * c.bytes("ERROR" if c.constants["IN_ERROR"] else "GRAD") if error else 0
-    written = m * n * (c.bytes("GRAD") + error)
+    whole = m * n * c.bytes("ERROR")
+    written = m * n * c.bytes("GRAD") + whole
     products = 1 + c.constants["TOLD"]
-    told = _told(down * across, 6 + bool(error) + rounds + 2 * c.constants["TOLD"])
+    told = _told(down * across, 6 + bool(whole) + 2 * c.constants["TOLD"])
     asked = whole + products * (across * m + down * n) * rank * FP32 + told
     others = m * (told_left not in (0, left)) + n * (told_right not in (0, right)) if c.constants["TOLD"] else 0
     padded = _padded(m, c.constants["BLOCK_M"]) * _padded(n, c.constants["BLOCK_N"])
@@ -166,7 +165,7 @@ def _sum(each: Callable[..., Traffic], *columns: int) -> Callable[[Launched], Tr
 
 
 FORMULAS: Mapping[str, Callable[[Launched], Traffic]] = {
-    "decode_kernel": _sum(decode, 2, 3, 4, 5, 6, 8, 9),
+    "decode_kernel": _sum(decode, 2, 3, 4, 5, 6, 7, 8),
     "code_kernel": code,
     "gram_kernel": _sum(gram, 2, 3),
     "repair_kernel": repair,

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE, Rank, Uncompressed
@@ -145,20 +146,43 @@ def test_two_collectives_a_bucket_and_one_when_all_is_dense() -> None:
     assert run_ranks(2, body) == [[2, 1]] * 2
 
 
-def test_the_residual_lives_in_one_place_and_in_the_precision_asked_for() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_residual_lives_in_one_place_and_in_fp32_at_least(dtype: torch.dtype) -> None:
     def body(comm: LoopbackCommunicator) -> None:
-        for option, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-            aggregator = lowrank(error_dtype=option)
-            places = set()
-            for step in range(3):
-                exchange(aggregator, comm, matrix(comm.rank, step=step).float(), 2, step)
-                residual = aggregator.residual("w")
-                assert residual is not None
-                assert residual.dtype == dtype
-                places.add(residual.data_ptr())
-            assert len(places) == 1
+        aggregator, places = lowrank(), set()
+        for step in range(3):
+            exchange(aggregator, comm, matrix(comm.rank, step=step).to(dtype), 2, step)
+            residual = aggregator.residual("w")
+            assert residual is not None
+            assert residual.dtype == torch.promote_types(dtype, torch.float32)
+            places.add(residual.data_ptr())
+        assert len(places) == 1
 
     run_ranks(2, body)
+
+
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"left_wire": "int8", "right_wire": "int4"}, {"name": "alternating"}, {"name": "projection"}],
+    ids=str,
+)
+def test_a_bucket_of_two_precisions_loses_nothing(options: dict[str, Any], kinds: tuple[torch.dtype, ...]) -> None:
+    kind = AGGREGATORS[str(options.get("name", "lowrank"))]
+
+    def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
+        aggregator = kind(kind.Settings.model_validate({"name": "lowrank"} | options))
+        came_in, went_out = torch.zeros(2, 40, 30).double(), torch.zeros(2, 40, 30).double()
+        for step in range(4):
+            gradients = [matrix(comm.rank, step=10 * i + step).to(kind) for i, kind in enumerate(kinds)]
+            averages = exchange_bucket(aggregator, comm, dict(zip("ab", gradients, strict=True)), Rank(4), step)
+            came_in += torch.stack([gradient.double() for gradient in gradients])
+            went_out += torch.stack([average.double() for average in averages.values()])
+        left = [aggregator.residual(name) for name in "ab"]
+        return came_in, went_out + torch.stack([each.double() for each in left if each is not None])
+
+    came_in, went_out = zip(*run_ranks(2, body), strict=True)
+    torch.testing.assert_close(sum(went_out), sum(came_in), rtol=0, atol=1e-4)
 
 
 def test_tiny_and_huge_gradients_keep_their_relative_accuracy() -> None:

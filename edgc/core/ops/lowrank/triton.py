@@ -16,8 +16,6 @@ import triton.language as tl
 from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
-from edgc.core.ops.noise.reference import int32
-from edgc.core.ops.noise.triton import bits, round_bf16
 
 #: By padded rank: tile of M (rows, columns), warps, stages of the pipeline. Chosen so that nothing spills on any target
 #: (tests/compiled).
@@ -27,14 +25,12 @@ DECODE = {16: (64, 64, 4, 1), 32: (64, 64, 4, 1)}
 DEEP, DEEP_STAGES = 32, 3
 
 
-@triton.jit(do_not_specialize=["seed"])
+@triton.jit
 def decode_kernel(
     table,
     tiles,
-    seed,  # of the bits that round E, with the matrix's stream
     GRAD: tl.constexpr,
-    ERROR: tl.constexpr,  # precision of E, or None
-    IN_ERROR: tl.constexpr,  # M lies in E, else in G
+    ERROR: tl.constexpr,  # precision of E, where M lies, or None
     TOLD: tl.constexpr,  # whether E is M less a product of other factors
     RANK: tl.constexpr,  # of one block of the factors' columns
     BLOCKS: tl.constexpr,  # how many there are
@@ -46,7 +42,7 @@ def decode_kernel(
     PRECISION: tl.constexpr,
 ):
     """G ← P̂ Qᵀ and E ← M − Ĝ, or M − Pᵢ Qᵢᵀ and Ĝ's rounding, for a tile of M."""
-    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 10
+    row = table + tl.load(tiles + 2 * tl.program_id(0)) * 9
     tile = tl.load(tiles + 2 * tl.program_id(0) + 1)
     grad = tl.multiple_of(tl.load(row).to(tl.pointer_type(GRAD)), ALIGN)
     p = tl.multiple_of(tl.load(row + 2).to(tl.pointer_type(tl.float32)), 4 * NARROW)
@@ -59,8 +55,8 @@ def decode_kernel(
     columns = tile % across * BLOCK_N + tl.arange(0, BLOCK_N)
     product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     if TOLD:
-        p_told = tl.multiple_of(tl.load(row + 8).to(tl.pointer_type(tl.float32)), 4 * NARROW)
-        q_told = tl.multiple_of(tl.load(row + 9).to(tl.pointer_type(tl.float32)), 4 * NARROW)
+        p_told = tl.multiple_of(tl.load(row + 7).to(tl.pointer_type(tl.float32)), 4 * NARROW)
+        q_told = tl.multiple_of(tl.load(row + 8).to(tl.pointer_type(tl.float32)), 4 * NARROW)
         told = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for block in range(BLOCKS):
         ranks = block * RANK + tl.arange(0, RANK)
@@ -80,40 +76,29 @@ def decode_kernel(
     sent = product.to(GRAD)
     if ERROR is not None:
         error = tl.multiple_of(tl.load(row + 1).to(tl.pointer_type(ERROR)), ALIGN)
-        if IN_ERROR:
-            whole = tl.load(error + at, mask=inside, other=0.0)
-        else:
-            whole = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        lost = whole - sent.to(tl.float32)
+        lost = tl.load(error + at, mask=inside, other=0.0) - sent.to(tl.float32)
         if TOLD:
             lost += product - told
-        if not IN_ERROR:
-            lost = round_bf16(lost, bits(seed, tl.load(row + 7).to(tl.int32), at.to(tl.int32)))
-        tl.store(error + at, lost.to(ERROR), mask=inside)
-        if not IN_ERROR:
-            tl.debug_barrier()  # M lies where Ĝ goes
+        tl.store(error + at, lost, mask=inside)
     tl.store(grad + at, sent, mask=inside)
 
 
 def decode(
     bases: Sequence[Tensor],
     factors: Sequence[Tensor],
-    wholes: Sequence[Tensor],
     grads: Sequence[Tensor],
     errors: Sequence[Tensor | None],
-    seed: int,
-    streams: Sequence[int],
     told: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None,
 ) -> None:
-    """As `reference.decode`, but for which bits round a transposed E in bf16."""
+    """As `reference.decode`."""
     straight, turned = _apart(grads)
     if straight:
         own = None if told is None else _of(straight, *told)
-        _decode(*_of(straight, bases, factors, wholes, grads, errors), seed, *_of(straight, streams), own)
+        _decode(*_of(straight, bases, factors, grads, errors), own)
     if turned:
         own = None if told is None else _of(turned, *told)[::-1]
-        inner = [[None if each is None else each.mT for each in part] for part in _of(turned, wholes, grads, errors)]
-        _decode(*_of(turned, factors, bases), *inner, seed, *_of(turned, streams), own)
+        inner = [[None if each is None else each.mT for each in part] for part in _of(turned, grads, errors)]
+        _decode(*_of(turned, factors, bases), *inner, own)
 
 
 def _apart(matrices: Sequence[Tensor]) -> tuple[list[int], list[int]]:
@@ -129,14 +114,10 @@ def _of(indices: Sequence[int], *lists: Sequence[Any]) -> list[list[Any]]:
 def _decode(
     bases: Sequence[Tensor],
     factors: Sequence[Tensor],
-    wholes: Sequence[Tensor],
     grads: Sequence[Tensor],
     errors: Sequence[Tensor | None],
-    seed: int,
-    streams: Sequence[int],
     told: Sequence[Sequence[Tensor]] | None,
 ) -> None:
-    in_error = errors[0] is not None and errors[0].dtype == factors[0].dtype
     by_rank: dict[int, list[int]] = defaultdict(list)
     for i, factor in enumerate(factors):
         by_rank[launch.padded(factor.shape[1])].append(i)
@@ -152,15 +133,13 @@ def _decode(
             m, n = grads[i].shape
             ends = map(launch.address, (grads[i], errors[i], bases[i], factors[i]))
             own = (0, 0) if told is None else (launch.address(told[0][i]), launch.address(told[1][i]))
-            rows.append((*ends, m, n, factors[i].shape[1], int32(streams[i]), *own))
+            rows.append((*ends, m, n, factors[i].shape[1], *own))
             counts.append(triton.cdiv(m, block_m) * triton.cdiv(n, block_n))
         decode_kernel[(sum(counts),)](
             launch.table(rows, grads[0].device),
             launch.tiles(counts, grads[0].device),
-            int32(seed),
             GRAD=launch.TYPES[grads[0].dtype],
             ERROR=None if errors[0] is None else launch.TYPES[errors[0].dtype],
-            IN_ERROR=in_error,
             TOLD=told is not None and errors[0] is not None,
             RANK=width,
             BLOCKS=rank // width,

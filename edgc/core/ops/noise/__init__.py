@@ -1,3 +1,3 @@
-"""Counter-based random bits, the same in torch and in Triton, and stochastic rounding with them."""
+"""Counter-based random bits, the same in torch and in Triton."""
 
-from edgc.core.ops.noise.reference import bits, round_bf16, uniform
+from edgc.core.ops.noise.reference import bits, uniform

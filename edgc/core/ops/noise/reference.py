@@ -28,17 +28,6 @@ def int32(number: int) -> int:
     return (number & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
 
 
-def round_bf16(values: Tensor, seed: int, stream: int) -> Tensor:
-    """`values` as bf16, by way of fp32, rounded up or down at random so that the mean is right: E[rounded] = value.
-
-    Element i of the flattened tensor takes the bits of index i. Not finite stays so.
-    """
-    noise = bits(seed, stream, values.numel(), values.device).bitwise_and_(0xFFFF).view(values.shape)
-    values = values.float().contiguous()
-    rounded = values.view(torch.int32).add(noise).bitwise_and_(-0x10000).view(torch.float32)
-    return torch.where(values.isfinite(), rounded, values).to(torch.bfloat16)
-
-
 def _mix(words: Tensor) -> Tensor:
     for shift, factor in ((16, _FIRST), (15, _SECOND)):
         words.bitwise_xor_(words >> shift & (1 << 32 - shift) - 1).mul_(factor)  # int32 shifts in its sign

@@ -18,12 +18,3 @@ def _mix(words):
     words = (words ^ (words >> 16)) * tl.full((), 0x7FEB352D, tl.uint32)
     words = (words ^ (words >> 15)) * tl.full((), 0x846CA68B, tl.uint32)
     return words ^ (words >> 16)
-
-
-@triton.jit
-def round_bf16(values, words):
-    """fp32 `values` that bf16 holds exactly, rounded up or down by the lower half of the random `words`."""
-    raised = values.to(tl.uint32, bitcast=True) + (words & 0xFFFF)
-    rounded = (raised & 0xFFFF0000).to(tl.float32, bitcast=True)
-    finite = tl.abs(values) < float("inf")  # false for NaN, too
-    return tl.where(finite, rounded, values)

@@ -3,4 +3,4 @@
 from edgc.core.ops.backend import dispatched
 from edgc.core.ops.orthonormalise import reference
 
-orthonormalise = dispatched(reference.orthonormalise, of=lambda matrices, *_: matrices)
+orthonormalise = dispatched(reference.orthonormalise, of=lambda matrices: matrices)

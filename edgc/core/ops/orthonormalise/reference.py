@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
 
 from edgc.core.base.lazy import Tensor, torch
 
-Method = Literal["cholesky", "householder"]
 NEAREST = 1 / 16  #: smallest pivot for which products are as good as Householder's, to a few roundings
 
 
-def orthonormalise(matrices: Sequence[Tensor], method: Method = "cholesky") -> list[Tensor]:
+def orthonormalise(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Orthonormal bases P̂ (m×r, m ≥ r) whose span holds that of each of `matrices` (m×r, of any shapes).
 
     Where columns are dependent or zero the basis is completed with arbitrary orthonormal columns: P̂P̂ᵀM is
     right for every M in the span, and warm-started factors never die. A matrix with a non-finite element
     becomes NaN, whole. Never raises; the input is not changed.
 
-    `cholesky`: Cholesky-QR twice (Yamamoto et al. 2015) on columns scaled to length 1, so that dependence and
+    Cholesky-QR twice (Yamamoto et al. 2015) on columns scaled to length 1, so that dependence and
     not scale is ill-conditioned; matrices where a column is nearer than `NEAREST` to those before it take Householder
     QR, which takes about as long. One host synchronisation for each rank among the matrices.
     """
-    if method == "householder":
-        return [_householder(p) for p in matrices]
     found = {i: p for i, p in enumerate(matrices) if p.shape[1] == 0}
     for indices in of_equal_rank(matrices):
         bases, pivots = cholesky_qr([matrices[i] for i in indices])

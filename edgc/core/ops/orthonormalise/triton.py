@@ -19,7 +19,7 @@ from edgc.core.ops import kernel_launch as launch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.noise.triton import bits
 from edgc.core.ops.orthonormalise import reference
-from edgc.core.ops.orthonormalise.reference import Method, cholesky_qr, of_equal_rank, weights
+from edgc.core.ops.orthonormalise.reference import cholesky_qr, of_equal_rank, weights
 
 WIDEST = 128  #: highest rank whose Gram matrix one program computes
 #: By padded rank: rows of a block, warps. A Gram matrix is written once every `STEPS` blocks.
@@ -164,10 +164,10 @@ def repair_kernel(table, pivots, NEAREST: tl.constexpr, LOST: tl.constexpr, ROWS
                         tl.debug_barrier()
 
 
-def orthonormalise(matrices: Sequence[Tensor], method: Method = "cholesky") -> list[Tensor]:
-    """As `reference.orthonormalise`; `householder`, and what is not fp32, is torch's."""
-    if method == "householder" or matrices[0].dtype != torch.float32:
-        return reference.orthonormalise(matrices, method)
+def orthonormalise(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """As `reference.orthonormalise`; what is not fp32 is torch's."""
+    if matrices[0].dtype != torch.float32:
+        return reference.orthonormalise(matrices)
     device = matrices[0].device
     sources = [matrix.contiguous() for matrix in matrices]
     memory = torch.empty(sum(s.numel() for s in sources), device=device)

@@ -67,7 +67,7 @@ def exchange_case(shapes: Shapes, device: str, kernels: bool, rank: int) -> Case
         wholes = lowrank.encode(grads, errors, starts, lefts)
         bases = ops["orthonormalise"].orthonormalise(lefts)
         lowrank.project(wholes, bases, rights)
-        ops["lowrank"].decode(bases, rights, wholes, grads, errors, 0, [0] * len(grads))
+        ops["lowrank"].decode(bases, rights, grads, errors)
         copy_all(starts, rights)
 
     work: Work = {name: partial(core, ops) for name, ops in implementations(kernels).items()}
@@ -96,7 +96,7 @@ def lowrank_case(op: str, shapes: Shapes, device: str, kernels: bool, rank: int)
     passes, call = {
         "encode": (3, lambda _: lowrank.encode(grads, errors, rights, outs)),
         "project": (1, lambda _: lowrank.project(errors, lefts, outs)),
-        "decode": (3, lambda ops: ops.decode(lefts, rights, errors, grads, errors, 0, [0] * len(grads))),
+        "decode": (3, lambda ops: ops.decode(lefts, rights, grads, errors)),
     }[op]
 
     def pairs(_: str, __: Any, before: list[Tensor]) -> Pairs:
