@@ -36,6 +36,8 @@ class AggregatorSettings(Settings):
     #: By how many ε of computing (fp32, or fp64 for fp64) a law may be off, for elements of size 1; beside 8 ε of the
     #: narrowest type that is stored or sent.
     tolerance: ClassVar[float] = 8.0
+    #: Whether it is known what an amount would lose (`edgc.core.exchange.candidate_errors`).
+    tells_errors: ClassVar[bool] = False
 
     @property
     def laws(self) -> set[Law]:
@@ -46,11 +48,6 @@ class AggregatorSettings(Settings):
     def keeps_residual(self) -> bool:
         """Whether `Aggregator.residual` has what every compressed tensor lacks so far: the option `error_feedback`."""
         return bool(getattr(self, "error_feedback", False))
-
-    @property
-    def tells_errors(self) -> bool:
-        """Whether it is known what an amount would lose (`edgc.core.exchange.candidate_errors`)."""
-        return False
 
     def refuses(self, amount: Amount) -> str | None:
         """Why it cannot be told this amount, and what it can be told; None: it can."""

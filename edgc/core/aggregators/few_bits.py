@@ -73,10 +73,7 @@ class FewBitsSettings(AggregatorSettings):
     error_feedback: bool = Field(
         True, description="Keep what both roundings lose for the next step; the second one's is its owner's"
     )
-
-    @property
-    def tells_errors(self) -> bool:
-        return True
+    tells_errors: ClassVar[bool] = True
 
     @property
     def laws(self) -> set[Law]:

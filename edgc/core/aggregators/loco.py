@@ -33,10 +33,7 @@ class LoCoSettings(FewBitsSettings):
     error_feedback: Literal[False] = Field(False, description="False: the moving average is in its place")
     beta: float = Field(0.8, ge=0, lt=1, description="β: what is left of the moving average in each exchange")
     reset: int = Field(1024, ge=1, description="T: exchanges after which the moving average begins anew")
-
-    @property
-    def tells_errors(self) -> bool:
-        return False
+    tells_errors: ClassVar[bool] = False
 
     @property
     def laws(self) -> set[Law]:

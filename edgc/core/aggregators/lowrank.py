@@ -89,6 +89,7 @@ class LowRankSettings(RankedSettings):
         "cholesky",
         description="Cholesky-QR twice, and where ill-conditioned Householder (on a GPU with Triton: Gram–Schmidt)",
     )
+    tells_errors: ClassVar[bool] = True
 
     def refusals(self) -> Iterator[str]:
         if self.dense_wire and not self.left_wire:
@@ -102,10 +103,6 @@ class LowRankSettings(RankedSettings):
         if isinstance(amount, CodedRank) and not (self.left_wire and self.right_wire):
             return f"{amount} has bits of both factors, which travel in wire_dtype; set left_wire and right_wire"
         return None
-
-    @property
-    def tells_errors(self) -> bool:
-        return True
 
     @property
     def laws(self) -> set[Law]:

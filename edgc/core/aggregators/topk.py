@@ -52,8 +52,8 @@ class SparseSettings(AggregatorSettings):
 
     @property
     def leaves(self) -> float:
-        """What a step leaves of what was not sent before."""
-        return 1.0
+        """What a step leaves of what was not sent before: the option `decay`."""
+        return getattr(self, "decay", 1.0)
 
     @property
     def laws(self) -> set[Law]:
@@ -73,10 +73,6 @@ class TopKSettings(SparseSettings):
         le=1,
         description="What a step leaves of what was not sent before: M ← G + decay·E, as MuLoCo has it",
     )
-
-    @property
-    def leaves(self) -> float:
-        return self.decay
 
     def refusals(self) -> Iterator[str]:
         if self.decay < 1 and not self.error_feedback:

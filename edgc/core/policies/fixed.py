@@ -40,10 +40,6 @@ class FixedSettings(PolicySettings):
     def decides(self) -> AmountKind:
         return type(self.largest)
 
-    @property
-    def dense_before(self) -> int:
-        return self.start_step
-
 
 class Fixed(Policy):
     """PowerSGD's and Top-K's own policy: nothing is observed, nothing changes."""

@@ -47,10 +47,6 @@ class LadderSettings(AmountListSettings):
         """The ladder."""
         return [*map(Rank, self.ranks or ()), *map(Ratio, self.ratios or ()), *map(Bits, self.bits or ())]
 
-    @property
-    def dense_before(self) -> int:
-        return self.start_step
-
 
 def given(settings: PolicySettings, *names: str) -> str:
     """The one of these three settings that is not null. Raises ValueError if there is not just one."""

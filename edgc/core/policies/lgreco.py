@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,7 @@ class LGrecoSettings(AmountListSettings):
     )
     bins: int = Field(10_000, ge=1, description="Steps that the budget is split in")
     start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    reads_errors: ClassVar[bool] = True
 
     def refusals(self) -> Iterator[str]:
         name = given(self, "rank", "ratio", "bits")
@@ -93,14 +94,6 @@ class LGrecoSettings(AmountListSettings):
         if self.ratio:
             return [float(value) for value in np.geomspace(low, min(1.0, high), self.choices)]
         return [max(1, round(value)) for value in np.linspace(low, high, self.choices)]
-
-    @property
-    def dense_before(self) -> int:
-        return self.start_step
-
-    @property
-    def reads_errors(self) -> bool:
-        return True
 
 
 class LGreco(LadderPolicy):

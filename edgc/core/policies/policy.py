@@ -39,16 +39,13 @@ class PolicySettings(Settings, ABC):
     reads_loss: ClassVar[bool] = False
     #: Whether it reads `Observation.seconds_per_byte`: steps must wait for their own exchange.
     reads_seconds: ClassVar[bool] = False
-
-    @property
-    def reads_errors(self) -> bool:
-        """Whether it reads `Observation.squared_error`: the aggregator must tell it."""
-        return False
+    #: Whether it reads `Observation.squared_error`: the aggregator must tell it.
+    reads_errors: ClassVar[bool] = False
 
     @property
     def dense_before(self) -> int:
-        """0-based step before which everything travels dense on all stages, whatever is observed."""
-        return 0
+        """0-based step before which all travels dense on all stages, whatever is observed: the option `start_step`."""
+        return getattr(self, "start_step", 0)
 
     @property
     def changes(self) -> Sequence[int]:
@@ -62,8 +59,8 @@ class PolicySettings(Settings, ABC):
 
     @property
     def aligned(self) -> bool:
-        """Whether all stages follow the first one, which therefore must compress."""
-        return False
+        """Whether all stages follow the first one, which therefore must compress: the option `alignment`."""
+        return getattr(self, "alignment", False)
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,6 @@ class RampSettings(PolicySettings):
     def amounts(self) -> Sequence[Rank]:
         return [CodedRank(self.max_rank, b, b) for b in self.bits]
 
-    @property
-    def dense_before(self) -> int:
-        return self.start_step
-
 
 class Ramp(Policy):
     """One rank and the middle of `bits` for all until spectra are known. What is not finite is left out."""

@@ -141,11 +141,6 @@ class AlignedSettings(SampledSettings):
     )
 
     @property
-    def aligned(self) -> bool:
-        """Whether all stages follow the first one."""
-        return self.alignment
-
-    @property
     def needs_costs(self) -> bool:
         """Alignment rests on timed exchanges too."""
         return super().needs_costs or self.alignment

@@ -23,6 +23,7 @@ class FrozenVarianceSettings(InPlaceSettings):
 
     name: Literal["frozen_variance"]
     updates: ClassVar[bool] = True
+    reads_adam: ClassVar[bool] = True
     no_hook: ClassVar[str] = "updates parameters itself, and a hook sees gradients only"
 
     def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
@@ -36,10 +37,6 @@ class FrozenVarianceSettings(InPlaceSettings):
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """β₁ m + (1 − β₁) G."""
         return (memory_passes(elements, 3),)
-
-    @property
-    def reads_adam(self) -> bool:
-        return True
 
 
 class FrozenVariance(InPlace):

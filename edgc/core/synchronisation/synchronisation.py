@@ -61,6 +61,8 @@ class SynchronisationSettings(Settings):
     updates: ClassVar[bool] = False
     #: Whether it looks at matrices as wholes, which tensor parallelism cuts.
     whole_matrices: ClassVar[bool] = False
+    #: Whether it needs `Replica.adam` of all parameters: no other optimizer will do.
+    reads_adam: ClassVar[bool] = False
     #: Whether what it measures says when it exchanges: `period` is then no more than where it begins.
     paced: ClassVar[bool] = False
     #: Why it cannot be a DDP communication hook; empty: it can.
@@ -87,11 +89,6 @@ class SynchronisationSettings(Settings):
     def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
         """What a bucket's exchange asks for among `ranks`, at least two. `of`: an average among so many."""
         return of(ranks)
-
-    @property
-    def reads_adam(self) -> bool:
-        """Whether it needs `Replica.adam` of all parameters: no other optimizer will do."""
-        return False
 
     def exchanges(self, iterations: int) -> int:
         """Exchanges of a run of so many steps: what a policy counts."""
