@@ -78,11 +78,9 @@ class TorchReplica:
         return everything
 
     def weight_decay(self, name: str) -> float:
-        """Its group's."""
         return self._places[id(self.named[name])][1].get("weight_decay", 0.0)
 
     def adam(self, name: str) -> AdamState | None:
-        """AdamW's state of a parameter, not copied; None before its first step."""
         optimizer, group = self._places[id(self.named[name])]
         if not (state := optimizer.state.get(self.named[name])):
             return None
@@ -90,7 +88,6 @@ class TorchReplica:
         return AdamState(local(state["exp_avg"]), local(state["exp_avg_sq"]), beta1, beta2, group["eps"])
 
     def stages_of(self, name: str) -> int:
-        """There is one stage."""
         return 1
 
     def changed(self) -> None:

@@ -119,13 +119,12 @@ class LowRankSettings(RankedSettings):
 class LowRank(Ranked):
     """Two means a bucket: of all left factors P with what travels dense, then of all right factors Q.
 
-    Each is an all-reduce, or two shots of integers, of two ranks one (edgc/core/aggregators/factor_means.py).
-    Everything that is not a matrix, and every matrix that compression would not make smaller, travels dense; with
-    `dense_wire` in integers of that many bits, and what they lose is kept, too.
-    Both means may be rounded to bf16: P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E
-    holds what rounding lost, too. So it is with P in integers. With Q in integers rank i tells Qᵢ = Mᵢᵀ P̂ − eᵢ, with
-    an error eᵢ of its own, and Eᵢ ← Mᵢ − P̂ Qᵢᵀ = (I − P̂ P̂ᵀ) Mᵢ + P̂ eᵢᵀ. The mean of all Qᵢ is Q, so nothing is
-    lost. A changed rank keeps the residual, and of Q its principal directions (see `WarmFactors`).
+    Each is an all-reduce, or two shots of integers, of two ranks one (edgc/core/aggregators/factor_means.py). What a
+    `dense_wire` loses is kept, too.
+    P̂ is made from the rounded P, Ĝ from the rounded Q, so that ranks agree and E holds what rounding lost, too. With Q
+    in integers rank i tells Qᵢ = Mᵢᵀ P̂ − eᵢ, with an error eᵢ of its own, and Eᵢ ← Mᵢ − P̂ Qᵢᵀ =
+    (I − P̂ P̂ᵀ) Mᵢ + P̂ eᵢᵀ. The mean of all Qᵢ is Q, so nothing is lost. A changed rank keeps the residual, and of Q its
+    principal directions (see `WarmFactors`).
 
     With a `metric` both products are of diag(a) M diag(c) (see `RowColumnMetric`), and Ĝ is weighted back. With
     `first_factor: smaller` a matrix with more rows than columns is exchanged as its transpose.

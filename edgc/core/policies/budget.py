@@ -3,10 +3,9 @@
 A window's steps tell how long a byte takes on the wire. The budget is what the links carry in the time that exchanges
 may take, and every parameter gets the largest amount of a ladder with which an exchange is within it.
 
-Kimad has its user give the time of a step. Here it is a share s of the step, of which the rest R was measured:
-s / (1 − s) · R, so that a slower machine, or a larger batch, needs no other setting. Kimad+, which distributes the
-budget among layers, is left out. A byte's time holds the links' latency, too: it looks longer in a small exchange than
-it is in a large one, so that after a recovery the amount rises over several windows.
+Kimad has its user give the time. Here it is a share s of the step, of which the rest R was measured: s / (1 − s) · R.
+Kimad+, which distributes the budget among layers, is left out. A byte's time holds the links' latency, too, and looks
+longer in a small exchange: after a recovery the amount rises over several windows.
 """
 
 from __future__ import annotations

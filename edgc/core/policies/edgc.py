@@ -4,13 +4,11 @@ After warm-up (edgc/core/policies/windowed.py) the rank is r_max, and from the n
 low-rank error stays what it was at the reference (CQM, edgc/core/policies/rank_model.py), given the window's mean
 sampled entropy (GDS, edgc/core/exchange/entropy.py).
 
-The reference is fixed by default: the window that ended warm-up, at r_max. With `reference: previous` each
-window refers to the one before; then what a clamp cuts off is forgotten, and a rank that fell to r_min is
-back at r_max before entropy is back where it was. The paper does not settle which is meant.
+The paper does not settle which `reference` is meant. With `previous` what a clamp cuts off is forgotten: a rank that
+fell to r_min is back at r_max before entropy is back where it was.
 
 CQM takes matrices for normal ones. What a rank really leaves is c·σ·g, with a c that is not 1, and early moves by
-factors. The rule is right from one window to the next as far as c stays; with `steady_within` warm-up also waits for
-that (ours: the paper leaves open what an assumption that is wrong early costs).
+factors. The rule is right from one window to the next as far as c stays, which `steady_within` waits for (ours).
 """
 
 from __future__ import annotations

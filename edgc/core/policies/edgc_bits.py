@@ -9,12 +9,10 @@ square error of about ε = c·σ·2^−b, where c depends on the shape of the di
 Falling entropy asks for fewer bits, as it asks for a lower rank. b₁ is rounded up to the next width that codes have,
 so that by this law no error is above the reference's, and it is not rounded from window to window: it does not drift.
 
-Where it means something, and where not. The law needs codes whose step follows σ: `few_bits` with a scale a block, for
-2 bits and more; one bit is off it (for normal data √(1 − 2/π) = .60σ, while Lloyd's 2 bits leave .34σ, and not .30σ).
-With the widths 1, 2, 4 and 8 the rule is coarse: entropy must fall by ln 2 = .69 nats from 2 bits to 1, by 1.39 from 4
-to 2, 2.77 from 8 to 4; on this project's runs window means move by .3 to .5 nats after their first fall, so that bits
-often never change. And it holds the *absolute* error: it lets the relative one grow while gradients shrink, as EDGC's
-own does. Adam divides by the gradient's scale, so whether that is harmless is for a measurement to say.
+The law needs codes whose step follows σ: `few_bits` with a scale a block, for 2 bits and more; one bit is off it (for
+normal data √(1 − 2/π) = .60σ, while Lloyd's 2 bits leave .34σ, and not .30σ). The rule is coarse: entropy must fall by
+ln 2 = .69 nats from 2 bits to 1, by 1.39 from 4 to 2, 2.77 from 8 to 4. And it holds the *absolute* error: the relative
+one grows while gradients shrink, as with EDGC's own.
 """
 
 from __future__ import annotations

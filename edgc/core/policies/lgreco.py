@@ -9,10 +9,9 @@ solved by dynamic programming over the parameters, with the budget split in `bin
 so that the budget always holds. What rounding may cost is bounded: the best uniform amount within the budget is taken
 where it sends less. Where no choice keeps the budget (a small α), each parameter has its smallest error.
 
-The paper lets one rank decide and tell the others. Here all ranks agree on the tables, and solve the same problem.
-Its tables are of gradients accumulated over a window. Ours are of what the window's last step compressed, the gradient
-and the error feedback: nothing as large as the gradient is kept for it. What the paper leaves open is a setting: that
-errors are added as squares and α = 1 are unconfirmed.
+The paper lets one rank decide; here all agree on the tables and solve the same problem. Its tables are of gradients
+accumulated over a window, ours of what the window's last step compressed, so that nothing as large as the gradient is
+kept. That errors are added as squares and α = 1 are unconfirmed.
 """
 
 from __future__ import annotations

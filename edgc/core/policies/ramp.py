@@ -9,17 +9,10 @@ c bits of its two factors would lose is
 
 The same equation gives T at the rank that was sent, from the e that was measured. Elements cost b/8 + 2/128 bytes.
 
-What a step loses comes back with the next one: where the share δ = 1 − e² is sent, error feedback holds a residual of
-at most 4 φ ‖G‖², φ = (1 − δ)/δ² (arXiv 1901.09847, lemma 3). So φ is what is to be low, not e². A sum of e² would
-rather give up a matrix whose spectrum is flat, because its next rank lowers e² by little; its residual grows without
-end then, which is what φ says.
-
-Of every matrix the amounts that matter are those on the lower convex hull of (bytes, φ): whoever pays as much for a
-byte everywhere ends on it (Lagrange). All begin with their cheapest amount; then the step along a hull that lowers
-Σ w φ most per byte is taken, w being the matrix's share of all elements, until Σ w φ is what it would be if all had
-`target_error`, or nothing fits into `share` any more. So it is the fewest bytes for an error, or the least error for
-so many bytes; with both given, what comes first. Steps of a hull get dearer and dearer, so that no other choice on
-hulls is better, but for the last step's granularity.
+What is to be low is Σ w φ, φ = (1 − δ)/δ² with the share δ = 1 − e² that is sent (arXiv 1901.09847, lemma 3) and w a
+matrix's share of all elements: docs/ramp.md says why. From their cheapest amounts on matrices go along the lower convex
+hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
+into `share` any more; with both given, what comes first. But for the last step no other choice on hulls is better.
 
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 

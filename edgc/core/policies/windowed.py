@@ -2,13 +2,12 @@
 
 At the end of every window of w steps a variant sees means of that window:
 
-- *Warm-up*, all dense: until `warmup_fraction` of all steps have passed and what the variant follows (its stage's
-  mean entropy, or the loss) is stable, that is, it changed by less than `stability` relative to the window before.
-  `warmup_limit` ends it anyway.
+- *Warm-up*, all dense, ends as the settings say; the signal that is to be stable is the stage's mean entropy, or the
+  loss.
 - *Then* the rank is r_max, and from the next window on what the variant's own rule says, rounded, clamped to
   [r_min, r_max], and moved by at most s. A window without anything new that is finite changes no rank.
-- *r_max by timing*, without `max_rank`: the rank above which compression does not pay on this link, from exchanges
-  that were timed before training. A stage where it never pays stays dense, and `note` says so.
+- *r_max by timing*, without `max_rank`, is of exchanges timed before training. A stage where compression never pays
+  stays dense, and `note` says so.
 - *DAC*, with `alignment`: every stage decides the first stage's rank r_0, from the first stage's entropy and
   shapes, and then computes its own from r_0. The limits, the step limit too, are r_0's; a stage's own rank keeps
   to its own [r_min, r_max] and otherwise moves as far as r_0 makes it, for else the stages would not end together.
