@@ -87,7 +87,7 @@ FAULTS = (
           "dense", ranks=ALL),
     Fault(ORDER, "suite/backends/megatron/pipeline.py", "forward.encode(tensor_send_next)",
           "forward.encode(tensor_send_next).half()", "dense"),
-    Fault(ADDRESS, LAUNCH, "return tensor.data_ptr() +", "return tensor.clone().data_ptr() +", "powersgd",
+    Fault(ADDRESS, LAUNCH, "return tensor.data_ptr()", "return tensor.clone().data_ptr()", "powersgd",
           shows=LOWRANK),
     Fault(ADDRESS, LAUNCH, "table.pin_memory().to(device, non_blocking=True)", "table.pin_memory()", "powersgd",
           shows="core/ops/orthonormalise/triton.py"),

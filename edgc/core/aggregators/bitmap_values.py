@@ -15,7 +15,7 @@ from pydantic import Field
 
 from edgc.core.aggregators.aggregator import Exchange, LastPending, NamedTensor, compute_dtype
 from edgc.core.aggregators.coded import write
-from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup
+from edgc.core.aggregators.topk import SparseSettings, TopK, TopKGroup, groups_of
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator, Sharded
@@ -67,7 +67,7 @@ class BitmapValues(TopK):
     def _parts(self, names: Sequence[str], decision: Decision, layout: Sharded) -> list[list[TopKGroup]]:
         """What each rank owns of what is coded, piece by piece."""
         ratios = {name: ratio for name in names if isinstance(ratio := decision.amount(name), Ratio)}
-        return [[TopKGroup(p, ratios[p.name]) for p in pieces] for pieces in layout.by_owner([*ratios])]
+        return [groups_of(pieces, ratios) for pieces in layout.by_owner([*ratios])]
 
     def _whole(self, group: TopKGroup, by_name: Mapping[str, NamedTensor]) -> Tensor:
         """A piece of M (numel,), a copy."""

@@ -9,6 +9,7 @@ from edgc.core.aggregators.draws import draw
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.ops.copies import copy_all
 from edgc.core.ops.orthonormalise import orthonormalise
+from edgc.core.ops.orthonormalise.reference import of_equal_rank
 
 
 class Buffers:
@@ -90,9 +91,18 @@ class WarmFactors(StateByName):
 
 def singular_values(q_nr: Tensor) -> Tensor:
     """Singular values of Q, falling, float64: those of Ĝ = P̂ Qᵀ, as P̂ is orthonormal. NaN where Q is not finite."""
-    gram = (q_nr.mT @ q_nr).double()
-    values = torch.linalg.eigvalsh(torch.nan_to_num(gram)).flip(0).clamp(min=0).sqrt()
-    return torch.where(gram.isfinite().all(), values, torch.nan)
+    return squared_singular_values([q_nr])[0].sqrt()
+
+
+def squared_singular_values(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """Falling, float64, NaN where not finite; of those of one width together, as a GPU's host waits for each call."""
+    found: dict[int, Tensor] = {}
+    for places in of_equal_rank(matrices):
+        grams = torch.stack([(matrices[i].mT @ matrices[i]).double() for i in places])
+        values = torch.linalg.eigvalsh(torch.nan_to_num(grams)).flip(1).clamp(min=0)
+        finite = grams.isfinite().all(dim=(1, 2))
+        found |= dict(zip(places, torch.where(finite[:, None], values, torch.nan), strict=True))
+    return [found[i] for i in range(len(matrices))]
 
 
 def _principal(q_nr: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any
 from edgc.core.aggregators.aggregator import LastPending, Pending
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, memory_passes
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.comm import Communicator, Piece, Sharded, Work
+from edgc.core.comm import Communicator, Piece, ReduceOp, Sharded, Work, reduced
 from edgc.core.ops.block_code import BlockCode, Turn, encode
 
 
@@ -229,7 +229,8 @@ def to_owners(
             error = whole - group.code.decode(own, group.numel // len(own), whole.dtype).view(-1)
             error[here] = 0
         decoded = group.code.decode(of_all, group.parts[comm.rank], whole.dtype)
-        found.append((_mean(decoded, whole[here], comm.rank), error))
+        decoded[comm.rank] = whole[here]  # known exactly
+        found.append((reduced(decoded.unbind(), ReduceOp.SUM).mul_(1 / comm.size), error))
     return found
 
 
@@ -242,15 +243,6 @@ def _encoded(
         drawn = noise(group, own, str(rank))
         found.append(encode(own, group.code, turn) if drawn is None else group.code.encode(own, drawn))
     return found
-
-
-def _mean(parts: Tensor, own: Tensor, rank: int) -> Tensor:
-    """The mean (part,) of parts (ranks, part), added in rank order; this rank's own is known exactly."""
-    parts[rank] = own
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total.add_(part)
-    return total.mul_(1 / len(parts))
 
 
 def to_owners_workload(groups: Sequence[Group], itemsize: int) -> Workload:

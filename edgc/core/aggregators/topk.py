@@ -6,10 +6,9 @@ How places and values travel is in `edgc.core.aggregators.sparse_code`. Who find
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -121,7 +120,7 @@ class TopK(Coded):
         return select(pools)
 
     def code(self, groups: Sequence[TopKGroup], itemsize: int) -> SparseCode:
-        numels, ks = tuple(group.numel for group in groups), tuple(group.k for group in groups)
+        numels, ks = tuple(group.piece.numel for group in groups), tuple(group.k for group in groups)
         return SparseCode(numels, ks, self.settings.index, self.settings.values, itemsize)
 
     def _keep_rounding(self, pools: Sequence[Pool], chosen: Sequence[Selection], sent: Sequence[Selection]) -> None:
@@ -158,11 +157,11 @@ class TopK(Coded):
     def _groups(self, shapes: Mapping[str, Shape], decision: Decision) -> list[TopKGroup]:
         """The tensors, each with its k."""
         ratios = {name: ratio for name in shapes if isinstance(ratio := decision.amount(name), Ratio)}
-        found = [TopKGroup(Piece(name, 0, prod(shapes[name])), ratio) for name, ratio in ratios.items()]
+        found = groups_of((Piece(name, 0, prod(shapes[name])) for name in ratios), ratios)
         for group in found if self.settings.index == "int32" else ():
-            if group.numel > MAX_INDEX:
+            if group.piece.numel > MAX_INDEX:
                 raise UserError(
-                    f"index int32: {group.piece.name}: {group.numel} elements, but an int32 counts at most "
+                    f"index int32: {group.piece.name}: {group.piece.numel} elements, but an int32 counts at most "
                     f"{MAX_INDEX}; use index: smallest, or exclude the parameter (placement.exclude)"
                 )
         return found
@@ -188,21 +187,16 @@ class TopK(Coded):
         return (memory_passes(numel, 5, itemsize),)
 
 
-@dataclass(frozen=True)
-class TopKGroup:
+class TopKGroup(NamedTuple):
     """A tensor, or a piece of one, among whose elements one selection is made."""
 
     piece: Piece
-    ratio: Ratio
+    k: int  #: how many are chosen
 
-    @property
-    def numel(self) -> int:
-        return self.piece.numel
 
-    @property
-    def k(self) -> int:
-        """How many are chosen."""
-        return self.ratio.of(self.numel)
+def groups_of(pieces: Iterable[Piece], ratios: Mapping[str, Ratio]) -> list[TopKGroup]:
+    """Each with its tensor's share of elements."""
+    return [TopKGroup(piece, ratios[piece.name].of(piece.numel)) for piece in pieces]
 
 
 def _add_up(values: Tensor, places: Tensor, ks: Sequence[int], targets: Sequence[Tensor]) -> None:

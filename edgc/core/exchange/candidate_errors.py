@@ -15,11 +15,11 @@ from typing import Any
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor, compute_dtype
 from edgc.core.aggregators.draws import draw
+from edgc.core.aggregators.right_factors import squared_singular_values
 from edgc.core.aggregators.workload import Message, Phase, Shape, Workload, matmuls, orthonormalisations
 from edgc.core.base.lazy import Tensor, torch
 from edgc.core.comm import Communicator
 from edgc.core.ops.orthonormalise import orthonormalise
-from edgc.core.ops.orthonormalise.reference import of_equal_rank
 from edgc.core.policies.amounts import Amount, Rank
 
 MORE = 8  #: columns beyond the highest rank: its direction is found less well than those before it
@@ -115,7 +115,7 @@ def _energy_left(
     ]
     return [
         torch.cat([squares.flip(0).cumsum(0).flip(0), squares.new_zeros(1)]) + rest
-        for squares, rest in zip(_squared_singular_values(kept), outside, strict=True)
+        for squares, rest in zip(squared_singular_values(kept), outside, strict=True)
     ]
 
 
@@ -132,14 +132,3 @@ def _means(own: Sequence[Tensor], comm: Communicator, tag: str) -> list[Tensor]:
     comm.all_reduce(flat, tag=tag).wait()
     parts = flat.mul_(1 / comm.size).split([each.numel() for each in own])
     return [part.view_as(each) for part, each in zip(parts, own, strict=True)]
-
-
-def _squared_singular_values(matrices: Sequence[Tensor]) -> list[Tensor]:
-    """Falling, float64; of those of one width together, as a GPU's host waits for each call."""
-    found: dict[int, Tensor] = {}
-    for places in of_equal_rank(matrices):
-        grams = torch.stack([(matrices[i].mT @ matrices[i]).double() for i in places])
-        values = torch.linalg.eigvalsh(torch.nan_to_num(grams)).flip(1).clamp(min=0)
-        finite = grams.isfinite().all(dim=(1, 2))
-        found |= dict(zip(places, torch.where(finite[:, None], values, torch.nan), strict=True))
-    return [found[i] for i in range(len(matrices))]

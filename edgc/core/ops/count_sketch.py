@@ -37,7 +37,7 @@ class SketchShape:
     def places(self, positions: Tensor) -> Places:
         """Where elements at `positions` (n,) int64 are."""
         keys = positions if self.hashing == "element" else positions // LANES
-        hashes = _hashes(keys, [self.seed + j for j in range(HASHES)])
+        hashes = murmur3(keys, [self.seed + j for j in range(HASHES)])
         signs = 1.0 - 2.0 * (hashes < 0)  # the highest bit
         hashes = hashes.long().bitwise_and_(WORD)
         if self.hashing == "block":
@@ -119,13 +119,9 @@ def estimate(rest: Tensor, places: Places) -> Tensor:
     return torch.maximum(torch.minimum(a, b), torch.minimum(torch.maximum(a, b), c))
 
 
-def murmur3(keys: Tensor, seed: int) -> Tensor:
-    """MurmurHash3 (x86, 32 bits) of `keys` (n,), int64 of which the low 32 bits count: int64, from 0 to 2³² − 1."""
-    return _hashes(keys, [seed]).view(-1).long() & WORD
-
-
-def _hashes(keys: Tensor, seeds: Sequence[int]) -> Tensor:
-    """The bits of `murmur3` of each key and seed, as int32: (n, seeds). Products overflow, as they do in C.
+def murmur3(keys: Tensor, seeds: Sequence[int]) -> Tensor:
+    """MurmurHash3 (x86, 32 bits) of `keys` (n,), int64 of which the low 32 bits count, by each seed: its bits as int32,
+    (n, seeds). Products overflow, as they do in C.
 
     Vector units multiply words of 32 bits; of 64 bits most cannot.
     """

@@ -44,13 +44,13 @@ def _to(table: Tensor, device: torch.device) -> Tensor:
     return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
 
 
-def address(tensor: Tensor | None, column: int = 0) -> int:
-    """Where a matrix lies in memory, or its columns from `column` on; 0: there is none. Rows must be adjacent."""
+def address(tensor: Tensor | None) -> int:
+    """Where a tensor lies in memory, without a gap; 0: there is none."""
     if tensor is None:
         return 0
     if not tensor.is_contiguous():
         raise ValueError(f"a kernel needs a contiguous tensor, not strides {tensor.stride()} of {tuple(tensor.shape)}")
-    return tensor.data_ptr() + column * tensor.element_size()
+    return tensor.data_ptr()
 
 
 def alignment(tensors: Iterable[Tensor | None]) -> int:
