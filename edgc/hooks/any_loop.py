@@ -275,10 +275,12 @@ class LoopExchange:
 
 
 def find_method(method: MethodLike, changes: Mapping[str, Any]) -> Method:
-    """The method with `changes`. A name is that of a file in the current folder's configs/methods, or the package's."""
+    """The method with `changes`. A name, which may have a dot, is that of a file in the current folder's
+    configs/methods, or the package's."""
     if isinstance(method, str | Path):
         path = Path(method)
-        method = read(Method, path) if path.suffix else load(Method, str(method))
+        is_file = path.suffix in (".yaml", ".yml") or (path.suffix and path.is_file())
+        method = read(Method, path) if is_file else load(Method, str(method))
     plain = method.model_dump() if isinstance(method, Method) else method
     return validate(Method, merge(plain, changes), f"method {plain.get('name', '')}")
 

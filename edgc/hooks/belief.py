@@ -123,17 +123,17 @@ def alike(groups: Sequence[dist.ProcessGroup], device: torch.device, look: Calla
 
     Collective over each of `groups`, one after another; of none where it is no model that has ranks.
     """
-    found, refusal = None, None
+    found, refusal, told = None, None, ""
     try:
         found = look()
     except UserError as error:
         refusal = error
+        told = f"rank {dist.get_rank()} refuses: {error}" if groups else ""
     for group in groups:
-        said = gathered(refusal and str(refusal), group, device)
-        others = (f"rank {rank} refuses: {other}" for rank, other in enumerate(said) if other)
-        refusal = refusal or next(map(UserError, others), None)
-    if refusal is not None:
-        raise refusal
+        said = gathered(told, group, device)
+        told = told or next(filter(None, said), "")
+    if refusal is not None or told:
+        raise refusal or UserError(told)
     return cast(T, found)
 
 

@@ -102,8 +102,8 @@ def on_ranks(target: Target, run: CheckedRun, folder: Path, ranks: int, seconds:
     for process in processes:
         process.start()
     ends = time.monotonic() + seconds
-    while any(process.is_alive() for process in processes) and time.monotonic() < ends:
-        processes[0].join(0.02)
+    while (alive := next((p for p in processes if p.is_alive()), None)) and time.monotonic() < ends:
+        alive.join(0.02)
         if any(process.exitcode for process in processes):
             ends = min(ends, time.monotonic() + 5)
     for process in processes:
