@@ -62,22 +62,6 @@ def test_r_squared_is_the_share_of_variance_explained() -> None:
     assert cost.r_squared == pytest.approx(correlation**2)
 
 
-@pytest.mark.parametrize(
-    ("points", "dense", "message"),
-    [
-        ({}, [1.0], "at least two ranks"),
-        ({4: [1.0]}, [1.0], r"ranks \[4\]; a line needs at least two ranks"),
-        ({2: [1.0], 4: []}, [1.0], r"rank 4: timings \[\]"),
-        ({2: [1.0], 4: [math.nan]}, [1.0], "rank 4: timings .*finite"),
-        ({2: [1.0], 4: [-1.0]}, [1.0], "rank 4: .*not negative"),
-        ({2: [1.0], 4: [1.0]}, [], "uncompressed: timings"),
-    ],
-)
-def test_unusable_timings_are_refused(points: dict, dense: list, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(points, dense)
-
-
 @given(noise_free)
 def test_compression_pays_up_to_the_rank_at_which_times_are_equal(cost: ExchangeCost) -> None:
     rank = paying_rank(cost)
