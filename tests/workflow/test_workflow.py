@@ -58,6 +58,20 @@ def test_every_kind_of_experiment_plans_all_its_runs(project, name):
     assert jobs["page"] == [f"results/{name}/index.html"]
 
 
+def test_shown_are_made_of_what_others_published(project):
+    """Losses of other experiments, at the end and on their way, and numbers at scale."""
+    others = [f"results/published/peers-every-step/{path}" for path in ("tables/accuracy.csv", "figures/loss_step.csv")]
+    for path in others:
+        (project.root / path).parent.mkdir(parents=True)
+        (project.root / path).touch()
+    done = project.snakemake("--dry-run", "--config", "experiment=links-every-step")
+    for shown in ("table_links", "figure_loss_on_links"):
+        inputs = re.search(rf"rule {shown}:\s+input: ([^\n]*)", done.stdout + done.stderr)
+        assert inputs
+        assert {*others} < {*inputs[1].split(", ")}
+        assert "configs/reference/at-scale/" in inputs[1]
+
+
 @pytest.mark.tier("all")
 def test_the_papers_figures_are_one_job(project):
     for folder in ("archive", "published"):
@@ -176,11 +190,12 @@ def test_a_changed_value_runs_what_it_changes_and_nothing_else(finished, path, o
     assert {"collect", "table_time", "figure_loss_step", "render_report"} <= set(jobs)
 
 
-def test_a_changed_judgement_makes_tables_only(finished):
+def test_a_changed_judgement_makes_tables_and_figures_only(finished):
     margin = "judgement: {margin_nats: 0.5}\n"
     with finished.edited(("configs/experiments/toy.yaml", "tasks:", f"{margin}tasks:")):
         jobs = set(finished.would_run())
-    assert jobs == {f"table_{table}" for table in TABLES} | {"render_report", "page", "all"}
+    shown = {f"table_{table}" for table in TABLES} | {f"figure_{figure}" for figure in FIGURES}
+    assert jobs == shown | {"render_report", "page", "all"}
 
 
 def test_a_run_that_fails_leaves_its_records_and_is_not_done(project):

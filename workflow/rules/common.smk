@@ -119,12 +119,20 @@ def answer():
     )
 
 
+def references():
+    """What others printed: papers, and numbers at scale."""
+    return sorted(map(str, Path("configs/reference").rglob("*.yaml")))
+
+
 def published_gaps():
-    """The published tables that the experiment takes loss gaps from, as far as they were published."""
+    """What the experiment takes of others' losses, as far as they published it: see `edgc.report.study`."""
     judgement = EXPERIMENT.judgement
-    sources = judgement.gaps_from + judgement.replicas_from + judgement.rungs_from
-    paths = [f"results/published/{source}/tables/accuracy.csv" for source in sources]
-    return [path for path in paths if os.path.exists(path)]
+    ends = judgement.gaps_from + judgement.replicas_from + judgement.rungs_from
+    paths = [f"results/published/{source}/tables/accuracy.csv" for source in ends] + [
+        f"results/published/{source}/figures/loss_step.csv"
+        for source in judgement.gaps_from
+    ]
+    return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
 
 
 def corpus_files(wildcards):
