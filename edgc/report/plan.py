@@ -155,7 +155,7 @@ def _tables(found: Forecasts, evidence: Evidence) -> Iterator[Table]:
     title = "How busy devices are, and the link that a node needs to keep them so busy"
     yield _table(title, found.methods, {"Busy now": lambda f: percent(f.utilisation_percent)} | needs)
     title = "A step once the policy has settled (s), without its exchange of gradients"
-    ranks: dict[str, Column] = {"Rank by stage": lambda f: _by_stage(f.amounts)}
+    ranks: dict[str, Column] = {"Rank by stage": lambda f: by_stage(f.amounts)}
     yield _table(title, found.methods, ranks | _each(lambda f: f.settled, REST, number))
     yield _table("Its exchange of gradients (s)", found.methods, _each(lambda f: f.settled, EXCHANGE, number))
     if "gather" in base.settled:
@@ -197,7 +197,7 @@ def _link(gbit: float, every: float) -> str:
     return "any link" if gbit == every else "none is enough" if math.isinf(gbit) else f"{number(gbit)} Gbit/s"
 
 
-def _by_stage(amounts: Sequence[float | None]) -> str:
+def by_stage(amounts: Sequence[float | None]) -> str:
     """Ranks (or ratios) of the stages, once if they are equal."""
     told = ["dense" if amount is None else number(amount) for amount in amounts]
     return told[0] if len(set(told)) == 1 else ", ".join(told)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from edgc.report.plan import LATENCIES
+from edgc.report.plan import LATENCIES, by_stage
 from edgc.report.reference_values import Claim
 from edgc.report.render import cell, number, percent
 from edgc.report.study import Study
@@ -35,8 +35,11 @@ def _verdicts(table: pd.DataFrame) -> str:
 
 def _amounts(text: str) -> str:
     """Ranks or ratios by stage; one where all are the same."""
-    told = ["dense" if amount is None else f"{amount:.3g}" for amount in json.loads(text)]
-    return told[0] if len(set(told)) == 1 else ", ".join(told)
+    return by_stage(json.loads(text))
+
+
+def _off(row: pd.Series) -> str:
+    return f"{number(row['low_percent'], '.1f')} to {percent(row['high_percent'])}"
 
 
 def _latency(kind: str) -> Column:
@@ -69,7 +72,7 @@ FORECAST = Table(
         Column("Step", "iteration_s", cell, "s"): "mean over the run, with the policy's warm-up",
         Column("Saved", "saving_percent", percent): "of the run's time, against the fastest method that compresses "
         "nothing",
-        Column("± 20 %", lambda row: f"{row['low_percent']:.1f} to {row['high_percent']:.1f} %"): "lowest and highest "
+        Column("± 20 %", _off): "lowest and highest "
         "saving when the links' efficiency and the rates of the model's and of the exchange's arithmetic are each "
         "20 % higher or lower",
         Column("Of fp32", "saving_fp32_percent", percent): "saved against dense in fp32 without overlap",

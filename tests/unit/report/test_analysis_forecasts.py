@@ -49,6 +49,13 @@ def study(*rows: dict[str, object]) -> Study:
     return Study(experiment, replace(frames, forecasts=frame("forecasts", list(rows))), load_reference())
 
 
+def test_a_forecast_reads_with_all_digits_of_its_ranks_and_true_signs() -> None:
+    found = study(row("edgc", 16.0, 46.0, amounts="[1380.4, 1561]"), row("edgc_bits", -20.0, 10.0))
+    shown = FORECAST.present(FORECAST.build(found))
+    assert shown["Rank by stage"].tolist() == ["1380, 1561", "8"]
+    assert shown["± 20 %"].tolist() == ["9.0 to 13.0 %", "−27.0 to −23.0 %"]
+
+
 @pytest.fixture
 def several() -> Study:
     return study(
