@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import pandas as pd
@@ -45,11 +46,27 @@ def verdict_kind(verdict: str) -> str:
 
 
 def lead(kept: Iterable[Kept]) -> Kept | None:
-    """The timing that the first answer rests on: of those with known loss gaps the one with most rows."""
+    """The timing that the first answer rests on: of those with known loss gaps the one with most rows.
+
+    Those whose methods cannot be held against one another have an answer each, and none by rate.
+    """
     timed = [(each, each.numbers("links")) for each in kept if each.mode == "time"]
-    known = [(each, table) for each, table in timed if "gap" in table and table["steps"].any()]
+    known = [(each, table) for each, table in timed if "gap" in table and table["steps"].any() and _alike(each)]
     sizes = [(table["gap"].notna().sum(), len(table), each) for each, table in known]
     return max(sizes, key=lambda size: size[:2], default=(0, 0, None))[-1]
+
+
+def _alike(timing: Kept) -> bool:
+    """Whether all methods were timed with one model, on one kind of hardware and in one layout: a user takes any."""
+    links, choice = timing.numbers("links"), timing.numbers("choice")
+    layouts = choice["layout"].nunique() if "layout" in choice else len(_layouts(timing))
+    return len(links[["model", "device"]].drop_duplicates()) == layouts == 1
+
+
+def _layouts(timing: Kept) -> set[tuple[str, str]]:
+    """By the experiment's settings, for tables without them."""
+    runs = timing.experiment.runs() if timing.experiment else []
+    return {(spec.loop, spec.training.shard) for spec in runs if spec.method.role != FLOOR}
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,7 @@ class MethodAnswer:
 
 
 def by_rate(timing: Kept) -> list[MethodAnswer]:
-    """What to do at every rate of a timing session; nothing where nothing is dense and nothing pays.
+    """What to do at every rate of a timing that `lead` takes; nothing where nothing is dense and nothing pays.
 
     The fastest method whose loss gap is known to be within the margin, else the fastest dense one.
     """
@@ -199,9 +216,10 @@ def _of_time(kept: Kept) -> Answer | None:
         return None
     sure = f"Measured: {_sure(links.iloc[0])}"
     choice = kept.numbers("choice")
-    if "layout" in choice and choice["layout"].nunique() > 1:
+    alike = _alike(kept)
+    if not alike and "layout" in choice:
         return _of_layouts(choice, sure)
-    if links["preserved"].any():
+    if alike and links["preserved"].any():
         return of_timing(kept)
     judged = links[(links["role"] == OTHER) & links["verdict"].isin((PAYS, LOSES, NOISE))]
     if judged.empty:
@@ -216,8 +234,10 @@ def _of_time(kept: Kept) -> Answer | None:
 def _of_layouts(choice: pd.DataFrame, sure: str) -> Answer:
     """Each layout has its own answer: who shards a model that does not fit cannot take a faster layout's method."""
     told, dense = [], []
-    for (model, name), rows in choice.groupby(["model", "layout"], sort=False):
-        where = f"{name} ({model})" if choice["model"].nunique() > 1 else str(name)
+    several = [choice[name].nunique() > 1 for name in ("model", "device")]
+    for (*names, name), rows in choice.groupby(["model", "device", "layout"], sort=False):
+        of = ", ".join(compress(map(str, names), several))
+        where = f"{name} ({of})" if of else str(name)
         paying = rows[rows["title"].notna() & (rows["sure"] != DENSE)]
         if paying.empty:
             dense.append(where)

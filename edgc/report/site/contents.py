@@ -142,8 +142,10 @@ def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     table = table_named(name) if name in names(TABLES) else None
     if path.parent.name != "tables" and path.with_suffix(".md").is_file():
         words, shown, caption = _study(path)
-    elif table and (shown := _present(table, numbers)) is not None:
-        title, words, caption = table.title, _words(table, numbers), table.captions(experiment)
+    elif table and (found := _present(table, numbers)):
+        shown, whole = found
+        title, caption = table.title, table.captions(experiment)
+        words = table.words(_told(whole, experiment) if name == "links" else whole).splitlines()
     else:
         shown, rows = _plain(numbers), MOST_PLAIN_ROWS
     methods = numbers["method"].astype(str) if "method" in numbers and len(shown) == len(numbers) else ()
@@ -160,11 +162,12 @@ def _study(path: Path) -> tuple[list[str], pd.DataFrame, dict[str, str]]:
     return re.findall(r"^- (.*)$", above, re.MULTILINE), pd.DataFrame(body, columns=head), caption
 
 
-def _present(table: Table, numbers: pd.DataFrame) -> pd.DataFrame | None:
-    """As it is declared. A column that is younger than the file has no value; None if that does not do."""
+def _present(table: Table, numbers: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """As it is declared, and the numbers with columns that are younger than the file, without a value; None if that
+    does not do."""
     for _ in range(len(numbers.columns) + 20):
         try:
-            return table.present(numbers)
+            return table.present(numbers), numbers
         except KeyError as missing:
             if str(missing.args[0]) in numbers:
                 return None
@@ -174,12 +177,12 @@ def _present(table: Table, numbers: pd.DataFrame) -> pd.DataFrame | None:
     return None
 
 
-def _words(table: Table, numbers: pd.DataFrame) -> list[str]:
-    """What the numbers say; nothing where the file lacks a column that this needs."""
-    try:
-        return table.words(numbers).splitlines()
-    except KeyError:
-        return []
+def _told(links: pd.DataFrame, experiment: Experiment | None) -> pd.DataFrame:
+    """Table `links` with whether a method averages in every step, as its settings say; older files lack that."""
+    if "in_every_step" in links or experiment is None:
+        return links
+    known = {spec.method.name: spec.method.in_every_step for spec in experiment.runs()}
+    return links.assign(in_every_step=[known[method] for method in links["method"]])
 
 
 def _plain(numbers: pd.DataFrame) -> pd.DataFrame:

@@ -159,6 +159,13 @@ def test_a_file_that_lacks_a_younger_column_is_shown_without_it(few: Path) -> No
     table = one(path.parents[1], "links-nano").tables[0]
     assert not {"Exposed (ms)", "Loss gap (nats)"} & set(table.shown.columns)
     assert {"Verdict", "Step (ms)"} <= set(table.shown.columns)
+    assert any(sentence.startswith("Exposed communication is unknown") for sentence in table.words)
+
+
+@pytest.mark.parametrize("name", [path.parents[1].name for path in sorted(PUBLISHED.glob("*/tables/links.csv"))])
+def test_every_published_timing_is_told_in_sentences_with_its_negative_control(name: str) -> None:
+    told = next(table.words for table in one(PUBLISHED / name, name).tables if table.name == "links")
+    assert any("egative control" in sentence for sentence in told)
 
 
 def test_one_experiment_has_a_page_of_its_own(few: Path) -> None:
@@ -191,12 +198,26 @@ def test_each_layout_has_its_own_headline(few: Path) -> None:
         ("tiny", "FSDP2", "50mbit", "Dense (FSDP2)", 0.0, "dense"),
     ]
     names = ["model", "layout", "rate", "title", "step_dense_percent", "sure"]
-    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
-    found = answers.headline(Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment))
+    pd.DataFrame(rows, columns=names).assign(device="CPU").to_csv(path, index=False)
+    timing = one(few / "published/links-nano", "links-nano")
+    assert answers.lead([timing]) is None
+    found = answers.headline(timing)
     assert found is not None
     assert found.verdict == "it depends"
     assert "DDP: Four bits 53.1 % at 50 Mbit/s, Top-K 9.2 % at 200 Mbit/s." in found.sentence
     assert found.sentence.endswith("pays with FSDP2.")
+
+
+@pytest.mark.parametrize("column", ["model", "device"])
+def test_seconds_of_several_models_or_machines_recommend_no_method(few: Path, column: str) -> None:
+    timing = one(few / "published/links-nano", "links-nano")
+    assert answers.lead([timing]) is timing
+    path = timing.folder / "tables/links.csv"
+    table = pd.read_csv(path)
+    pd.concat([table, table.assign(**{column: "another"})]).to_csv(path, index=False)
+    assert answers.lead([timing]) is None
+    found = answers.headline(timing)
+    assert found is None or found.sentence.startswith("Methods that pay")
 
 
 def test_nothing_is_said_of_a_rate_where_nothing_is_dense_and_nothing_pays(few: Path) -> None:
