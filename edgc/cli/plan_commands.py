@@ -73,6 +73,7 @@ def plan(
 ) -> None:
     """Predict whether compression pays on a cluster. Nothing is run."""
     from edgc.report import plan as told
+    from edgc.report.gaps import folders
     from edgc.report.nearest import nearest
     from edgc.suite.cluster.forecasts import forecast
     from edgc.suite.cluster.question import METHODS, SITE_METHODS, Question, chosen
@@ -104,8 +105,11 @@ def plan(
     known = nearest(scenario, [each.method for each in found.methods], results / "published", told.MARGIN)
     if as_json:
         typer.echo(json.dumps(told.plain(found, known), indent=1, ensure_ascii=False))
-    else:
-        told.show(found, known)
+        return
+    told.show(found, known)
+    if not folders(results / "published"):
+        where = results / "published"
+        typer.echo(f"Note: no published results under {where}: our own loss gaps are missing; give --results")
 
 
 def recommend(

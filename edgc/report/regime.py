@@ -81,6 +81,7 @@ def count(number: float | None) -> str:
     """35M, 1.07M, 8.2k."""
     if not number:
         return "–"
+    number = float(f"{number:.3g}")  # first: 999 600 reads as 1M
     size, unit = next((each for each in ((1e9, "B"), (1e6, "M"), (1e3, "k")) if number >= each[0]), (1, ""))
     return f"{number / size:.3g}{unit}"
 

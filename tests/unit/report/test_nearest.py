@@ -13,7 +13,7 @@ from edgc.cli import app
 from edgc.report.at_scale import at_scale
 from edgc.report.gaps import Gap, least_favourable
 from edgc.report.nearest import Cited, Known, nearest, published_by_others
-from edgc.report.regime import UNKNOWN, Regime
+from edgc.report.regime import UNKNOWN, Regime, count
 from edgc.suite.cluster.question import SITE_METHODS, Question
 from edgc.suite.config import CONFIGS, Method, load
 
@@ -164,6 +164,21 @@ def test_between_eight_sites_diloco_is_judged_by_what_was_published_at_scale() -
     assert known["diloco"].judge(0.02) in known["diloco"].theirs
     assert "not known at 355M parameters" in known["int4"].verdict(0.02)
     assert known["diloco_int4"].judge(0.02) is known["diloco_int4"].ours, "DiLoCo's numbers are not its own"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(0, "–"), (950, "950"), (8192, "8.19k"), (999_400, "999k"), (999_600, "1M"), (999.6e6, "1B"), (35e6, "35M")],
+)
+def test_a_count_is_three_digits_and_a_unit(number: float, words: str) -> None:
+    assert count(number) == words
+
+
+def test_a_plan_without_our_numbers_says_so(tmp_path: Path) -> None:
+    asked = ["plan", "--model", "gpt2-345m", "--cluster", "h100x64", "--method", "powersgd", "--results"]
+    without, beside = (CliRunner().invoke(app, [*asked, str(of)]).output for of in (tmp_path, ROOT / "results"))
+    assert f"Note: no published results under {tmp_path}/published: our own loss gaps are missing" in without
+    assert "our own loss gaps are missing" not in beside
 
 
 @pytest.mark.tier("test")
