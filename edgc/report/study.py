@@ -52,6 +52,7 @@ class Study:
     rungs: Sequence[tuple[pd.DataFrame | None, pd.DataFrame]] = ()
     """Table `accuracy` and `regimes` of each of `judgement.rungs_from`; then None and `regimes` of this experiment"""
     curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
+    configs: Path = CONFIGS  #: where numbers at scale are read from
 
 
 def load_study(experiment: str, results: Path = Path("results"), configs: Path = CONFIGS) -> Study:
@@ -74,7 +75,7 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     gaps, curves = (
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )
-    return Study(loaded, frames, paper, gaps, elsewhere, others, rungs, curves)
+    return Study(loaded, frames, paper, gaps, elsewhere, others, rungs, curves, configs)
 
 
 def regimes(specs: Iterable[RunSpec]) -> pd.DataFrame:

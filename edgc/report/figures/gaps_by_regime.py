@@ -42,7 +42,7 @@ def _by_size(study: Study) -> Iterator[pd.DataFrame]:
     rows = _ours(study).sort_values(["tokens_a_parameter", "steps"])
     yield rows.groupby(["model", "method"], as_index=False, sort=False).last()
     told = rows.drop_duplicates("method").set_index("method")
-    for file in (file for file in at_scale() if file.kind in JUDGED):
+    for file in (file for file in at_scale(study.configs) if file.kind in JUDGED):
         theirs = [gap for gap in file.gaps if gap.controlled and gap.method in told.index]
         for gap in theirs:
             row = told.loc[gap.method]

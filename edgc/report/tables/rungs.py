@@ -32,7 +32,8 @@ def build(study: Study) -> pd.DataFrame:
     table = table[table["method"].isin(own["method"])]
     table["title"] = table["method"].map(own.drop_duplicates("method").set_index("method")["title"])
     table["rung"] = [_rung(row) for _, row in table.iterrows()]
-    laws = [_law(row, at_scale()) for _, row in table.iterrows()]
+    files = at_scale(study.configs)
+    laws = [_law(row, files) for _, row in table.iterrows()]
     table["law"], table["law_says"] = zip(*laws, strict=True) if laws else ([], [])
     return table.sort_values([*OF_RUNG], kind="stable").reindex(columns=COLUMNS).reset_index(drop=True)
 

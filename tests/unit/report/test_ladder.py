@@ -1,6 +1,7 @@
 """Table `ladder` and its figures: one method at several sizes, steps and numbers of replicas, beside published gaps."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -71,6 +72,11 @@ def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> N
     laws = {law.method: law for file in at_scale() for law in file.laws if law.replicas == 4 or law.method == "dense"}
     law = laws["diloco"].at(SIZE) - laws["dense"].at(SIZE)
     assert any("Diloco, M = 4, H = 30" in line and f"says {law:+.3f}" in line for line in said)
+
+
+def test_laws_are_those_of_the_studys_configs(ladder: Study, tmp_path: Path) -> None:
+    assert LADDER.build(ladder)["law"].notna().any()
+    assert LADDER.build(replace(ladder, configs=tmp_path))["law"].isna().all()
 
 
 def test_figures_show_ours_published_ones_and_the_law(ladder: Study) -> None:
