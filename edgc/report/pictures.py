@@ -9,7 +9,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,17 +126,20 @@ def composed(
     }
 
 
-def write(spec: Spec, path: Path) -> None:
-    """Write a picture as its file's ending says, one of `KINDS`."""
+def write(spec: Spec, *paths: Path) -> None:
+    """Write a picture, as each file's ending says: one of `KINDS`."""
     import vl_convert
 
     svg = vl_convert.vegalite_to_svg(json.dumps(spec))
-    if path.suffix == ".svg":
-        drawn = compact(svg).encode()
-    else:
-        drawn = vl_convert.svg_to_png(svg, scale=2) if path.suffix == ".png" else vl_convert.svg_to_pdf(svg)
-    with atomic_open(path, "wb") as stream:
-        stream.write(drawn)
+    kinds: dict[str, Callable[[], bytes]] = {
+        ".svg": lambda: compact(svg).encode(),
+        ".png": lambda: vl_convert.svg_to_png(svg, scale=2),
+        ".pdf": lambda: vl_convert.svg_to_pdf(svg),
+    }
+    for path in paths:
+        drawn = kinds[path.suffix]()
+        with atomic_open(path, "wb") as stream:
+            stream.write(drawn)
 
 
 def compact(svg: str) -> str:

@@ -28,8 +28,7 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     own = figure_named(_known("figure", name, figures_of(study.experiment)))
     data = own.build(study)
     drawn = pictures.picture(own, data, f"{_setting(study)}.")
-    for kind in ("svg", "png"):
-        pictures.write(drawn, out / f"{name}.{kind}")
+    pictures.write(drawn, out / f"{name}.svg", out / f"{name}.png")
     write_text(
         out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
     )  # more digits only make published files large

@@ -99,3 +99,12 @@ def _places(root: ElementTree.Element) -> list[float]:
         for mark in marks
         for number in re.findall(r"-?[\d.]+", f"{mark.attrib['transform']} {mark.get('d')}")
     ]
+
+
+def test_a_picture_is_compiled_once_for_all_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    compile_ = vl_convert.vegalite_to_svg
+    monkeypatch.setattr(vl_convert, "vegalite_to_svg", lambda spec: compiled.append(spec) or compile_(spec))
+    pictures.write(pictures.composed("Title", {}, []), *(paths := [tmp_path / f"a{kind}" for kind in pictures.KINDS]))
+    assert len(compiled) == 1
+    assert [path.read_bytes()[:4] for path in paths] == [b"<svg", b"\x89PNG", b"%PDF"]
