@@ -52,7 +52,6 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
         "EXPERIMENT": "tiny_gpu",
         "QUICK": "1",
         "PYTEST_ADDOPTS": "--collect-only",
-        "MPLCONFIGDIR": str(tmp_path),
     }
 
     def make(program: str, *words: str, **more: str) -> list[str]:

@@ -49,7 +49,6 @@ class Project:
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "STAND_IN": json.dumps(stand_in),
-            "MPLCONFIGDIR": str(self.root),
         }
         return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=HANG)
 

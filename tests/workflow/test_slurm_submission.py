@@ -116,12 +116,17 @@ def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
     runs = [spec.run_id for spec in load_experiment("toy", site.root / "configs").runs()]
     (site.root / "bin/squeue").write_text(
         f"#!/bin/sh\necho '7|rule_train_wildcards_toy_{runs[1]}|{site.root.resolve()}'\n"
+        f"echo '8|rule_evaluate_wildcards_toy_{runs[0]}|{site.root.resolve()}'\n"
     )
     done = submit(site, "toy", "--dry-run", "--quiet", "host")
     assert done.returncode == 0, done.stdout + done.stderr
     followed = re.findall(r"rule follow_train:\n    output: (\S+)", done.stdout + done.stderr)
     trained = re.findall(r"^rule train:\n    input: \S+\n    output: (\S+)", done.stdout + done.stderr, re.MULTILINE)
     assert followed == [f"results/toy/runs/{runs[1]}/trained"]
+    evaluated = re.findall(r"rule follow_evaluate:\n    output: (\S+)", done.stdout + done.stderr)
+    assert evaluated == [f"results/toy/runs/{runs[0]}/zero_shot.json"]
+    assert "slurm_job=7" in done.stdout + done.stderr
+    assert "slurm_job=8" in done.stdout + done.stderr
     assert sorted(trained) == sorted(f"results/toy/runs/{run}/trained" for run in (runs[0], runs[2]))
     assert Path(followed[0]).parts[-2] == runs[1]
 

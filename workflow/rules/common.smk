@@ -173,31 +173,21 @@ def added_runs():
 
 
 def whole_nodes(cluster, runs):
-    """What a job that trains asks for, as the cluster's file says: one rule for any number of nodes.
+    """What a job that trains asks for, as the cluster's file says: one rule for any number of nodes."""
+    return asked_for(cluster, cluster.nodes, cluster.processes_per_node, runs)
+
+
+def asked_for(cluster, nodes, processes, runs=1):
+    """The same of a job of so many processes on each of so many nodes.
 
     `mpi` has Snakemake start the rule's command once, on the first node; it starts the others itself.
     """
-    several = cluster.processes_per_node > 1
-    tasks = (
-        {"tasks_per_node": cluster.processes_per_node}
-        if several
-        else {"tasks": cluster.nodes}
-    )
     return (
         batch_settings(cluster, runs)
-        | {"nodes": cluster.nodes, "mem_mb": cluster.schedule.memory_mb_per_node}
-        | tasks
-        | ({"mpi": "srun"} if cluster.processes > 1 else {})
-        | gpus(cluster, cluster.gpus_per_node)
-    )
-
-
-def one_process(cluster):
-    """What a job of one process asks for."""
-    return (
-        batch_settings(cluster, 1)
-        | {"nodes": 1, "tasks": 1, "mem_mb": cluster.schedule.memory_mb_per_node}
-        | gpus(cluster, 1)
+        | {"nodes": nodes, "mem_mb": cluster.schedule.memory_mb_per_node}
+        | ({"tasks_per_node": processes} if processes > 1 else {"tasks": nodes})
+        | ({"mpi": "srun"} if nodes * processes > 1 else {})
+        | gpus(cluster, max(1, processes // cluster.processes_per_gpu))
     )
 
 

@@ -16,7 +16,7 @@ rule evaluate:
     wildcard_constraints:
         run=none_of([*LIVE["evaluate"], *RESTORED]),
     resources:
-        **one_process(CLUSTER),
+        **asked_for(CLUSTER, nodes=1, processes=1),
     params:
         **EVALUATED,
         out=subpath(output[0], parent=True),
@@ -24,21 +24,3 @@ rule evaluate:
     shell:
         '"$EDGC_PYTHON" -m edgc evaluate {params.out:q}'
         " --experiment {params.experiment:q} --corpus {params.corpus:q} > {log:q} 2>&1"
-
-
-if LIVE["evaluate"]:
-
-    rule follow_evaluate:
-        output:
-            update(f"{JOB}/zero_shot.json"),
-        wildcard_constraints:
-            run=one_of(LIVE["evaluate"]),
-        localrule: True
-        resources:
-            slurm_job=lambda wildcards: LIVE["evaluate"][wildcards.run],
-        params:
-            **EVALUATED,
-            out=subpath(output[0], parent=True),
-            corpus=CORPUS_DIR,
-        shell:
-            '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

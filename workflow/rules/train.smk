@@ -63,22 +63,3 @@ if SHARED_JOBS:
                     corpus=subpath(input.corpus, parent=True),
                 shell:
                     TRAIN
-
-
-if LIVE["train"]:
-
-    # Submitted by an earlier start of Snakemake: waited for, and not submitted again.
-    rule follow_train:
-        output:
-            update(f"{JOB}/trained"),
-        wildcard_constraints:
-            run=one_of(LIVE["train"]),
-        localrule: True
-        resources:
-            slurm_job=lambda wildcards: LIVE["train"][wildcards.run],
-        params:
-            **TRAINED,
-            runs="{run}",
-            corpus=CORPUS_DIR,
-        shell:
-            '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

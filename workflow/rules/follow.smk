@@ -1,0 +1,28 @@
+# Jobs that an earlier start of Snakemake has submitted: waited for, and not submitted again. Parameters are those of the
+# rule in whose place each is: nothing has changed.
+FOLLOWED = {
+    "train": ("trained", TRAINED | {"runs": "{run}"}),
+    "evaluate": (
+        "zero_shot.json",
+        EVALUATED | {"out": subpath(output[0], parent=True)},
+    ),
+}
+
+for what, (record, of_rule) in FOLLOWED.items():
+    if LIVE[what]:
+
+        rule:
+            name:
+                f"follow_{what}"
+            output:
+                update(f"{JOB}/{record}"),
+            wildcard_constraints:
+                run=one_of(LIVE[what]),
+            localrule: True
+            resources:
+                slurm_job=lambda wildcards, jobs=LIVE[what]: jobs[wildcards.run],
+            params:
+                **of_rule,
+                corpus=CORPUS_DIR,
+            shell:
+                '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'
