@@ -144,6 +144,16 @@ class AtScale(Named):
         """Whether gaps are computed from perplexities, else from losses."""
         return bool(self.metric) and str(self.metric).endswith("perplexity")
 
+    @property
+    def losses(self) -> list[ScalingLaw]:
+        """Laws of the loss, each of one number of replicas."""
+        return [law for law in self.laws if law.predicts == "loss" and not law.many]
+
+    @property
+    def dense(self) -> ScalingLaw | None:
+        """That of a training without replicas, to which gaps by laws are gaps."""
+        return next((law for law in self.losses if law.method == "dense"), None)
+
     @model_validator(mode="after")
     def _numbers_fit(self) -> AtScale:
         if not (self.gaps or self.speeds or self.bandwidths or self.laws):

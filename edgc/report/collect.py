@@ -15,7 +15,7 @@ import pandas as pd
 from edgc.core.base import files
 from edgc.report.frames import FRAMES, Frames, frame
 from edgc.report.planned_runs import asked
-from edgc.suite.config import CONFIGS, Experiment, RunSpec
+from edgc.suite.config import Experiment, RunSpec
 
 KIND, COUNT, TRACE = "manifest.device.kind", "manifest.device.count", "manifest.link.trace"
 NOT_RUN, UNFINISHED = "not run", "unfinished"
@@ -23,13 +23,13 @@ NOT_RUN, UNFINISHED = "not run", "unfinished"
 TIMED = "timed shapes"
 
 
-def collect(experiment: Experiment, results: Path, configs: Path = CONFIGS, forecasts: Sequence[dict] = ()) -> Frames:
+def collect(experiment: Experiment, results: Path, forecasts: Sequence[dict] = ()) -> Frames:
     """Gather the experiment's runs and write one parquet file a frame into `<results>/<experiment>/frames`.
 
     `forecasts`: of mode simulate, which has no runs.
     """
     folder = results / experiment.name
-    gathered = gather(asked(experiment, results, configs).specs, folder / "runs")
+    gathered = gather(asked(experiment, results).specs, folder / "runs")
     frames = replace(gathered, forecasts=frame("forecasts", list(forecasts)))
     frames.write(folder / "frames")
     return frames

@@ -26,8 +26,8 @@ SESSION = ("rate", "round", "counted", "foreign_load", "slower")
 #: row of the step in which they do: steps since the last time, seconds of a step without its exchange, and of that
 LINKS = ("link_mbit", "local_steps", "local_step_s", "exchange_s")
 STEP_BYTES = ("payload_bytes", "wire_bytes", "dense_bytes", *OTHER_BYTES, "parameters_payload_bytes")
-#: bytes that rank 0, and the rank that holds most, keep from step to step
-MEMORY = {who: tuple(f"memory_{who}.{what}" for what in HELD) for who in ("first", "largest")}
+#: bytes that the rank that holds most keeps from step to step
+MEMORY = tuple(f"memory_largest.{what}" for what in HELD)
 
 #: Definitions of communication latency in a forecast.
 LATENCIES = ("wire", "exchange", "exposed", "everything")
@@ -37,7 +37,7 @@ COLUMNS = {
     "runs": (
         *IDENTITY, "role", "in_every_step", "spec_id", "status", "message", "step", "iterations", "validation_loss",
         "training_seconds", "startup_seconds", "evaluation_seconds", "checkpoint_seconds", "num_parameters",
-        *MEMORY["first"], *MEMORY["largest"],
+        *MEMORY,
     ),
     "steps": (
         *IDENTITY, "step", "tokens", "loss", "grad_norm", "lr", *STEP_BYTES, "t_step", *STEP_SECONDS, "t_exposed",

@@ -77,9 +77,9 @@ def _holds(folder: Path) -> bool:
     return (folder / "tables").is_dir() or any(folder.glob("*.csv"))
 
 
-def published_gaps(root: Path, configs: Path = CONFIGS) -> dict[str, Gap]:
+def published_gaps(root: Path) -> dict[str, Gap]:
     """The `least_favourable` gaps of everything under `results/published`."""
-    return least_favourable(published_measured(root, configs), configs)
+    return least_favourable(published_measured(root))
 
 
 def published_measured(root: Path, configs: Path = CONFIGS) -> list[Measured]:
@@ -89,9 +89,9 @@ def published_measured(root: Path, configs: Path = CONFIGS) -> list[Measured]:
     return [(Gap(**row["gap"] | {"regime": Regime(**row["gap"]["regime"])}), row["decided"]) for row in rows]
 
 
-def write_index(root: Path, configs: Path = CONFIGS) -> Path:
+def write_index(root: Path) -> Path:
     """Write the index of gaps of everything under `results/published`, for `published_gaps`. Returns the file."""
-    files.write_json(root / INDEX, index_of(root, configs))
+    files.write_json(root / INDEX, index_of(root))
     return root / INDEX
 
 

@@ -14,19 +14,19 @@ from edgc.report.regime import regime_of
 from edgc.report.render import NOTHING, markdown
 from edgc.report.selection import table_named
 from edgc.report.verdicts import TOO_FEW
-from edgc.suite.config import CONFIGS, load_experiment
+from edgc.suite.config import load_experiment
 
 #: What a page has of a table's words: the marks, experiment, table, and what is between them.
 WORDS = r"(<!-- words ([\w-]+)/(\w+) -->\n)(.*?)(<!-- end -->)"
 
 
-def ledger(reference: Reference, published: Path, links: str, configs: Path = CONFIGS) -> pd.DataFrame:
+def ledger(reference: Reference, published: Path, links: str) -> pd.DataFrame:
     """The ledger as it is read. Verdicts, seeds and regimes come from what is published and from the experiments.
 
     `links` is put before the names of tables and figures. Raises `UserError` for what an entry names and there is not,
     and for one whose published verdict is open without a word on what would settle it.
     """
-    return pd.DataFrame([_row(entry, reference, published, links, configs) for entry in reference.ledger])
+    return pd.DataFrame([_row(entry, reference, published, links) for entry in reference.ledger])
 
 
 def write_page(reference: Reference, published: Path, page: Path) -> None:
@@ -50,7 +50,7 @@ def words(experiment: str, table: str, published: Path, links: str) -> str:
     return "".join(f"- {line} ([{experiment}]({links}{path}.md))\n" for line in said.splitlines())
 
 
-def _row(entry: Entry, reference: Reference, published: Path, links: str, configs: Path) -> dict[str, str]:
+def _row(entry: Entry, reference: Reference, published: Path, links: str) -> dict[str, str]:
     said = entry.text or reference.printed[entry.of or ""]
     judged = verdict(entry, published)
     if judged in OPEN and not entry.settles:
@@ -58,7 +58,7 @@ def _row(entry: Entry, reference: Reference, published: Path, links: str, config
     if absent := [path for path in entry.shown if not (published / path).is_file()]:
         raise UserError(f"ledger, {said}: {', '.join(absent)}: not in {published}")
     shown = [f"[{_spoken(path)}]({links}{path})" for path in entry.shown]
-    regime, seeds = _measured(entry, reference.method, published, configs)
+    regime, seeds = _measured(entry, reference.method, published)
     once = " (one seed)" if seeds == "1" and judged not in (*OPEN, TOO_FEW) else ""
     return {
         "The paper": f"**{entry.kind}** {said}",
@@ -85,12 +85,12 @@ def verdict(entry: Entry, published: Path) -> str:
     return str(found.index[0]) if len(found) == 1 else ", ".join(f"{count} × {name}" for name, count in found.items())
 
 
-def _measured(entry: Entry, method: str, published: Path, configs: Path) -> tuple[str, str]:
+def _measured(entry: Entry, method: str, published: Path) -> tuple[str, str]:
     """On what it was measured, and with how many seeds (of the method, where it is there) or rounds; or dashes."""
     if not entry.experiment:
         return NOTHING, NOTHING
-    loaded = load_experiment(entry.experiment, configs)
-    spec = loaded.runs(configs)[0]
+    loaded = load_experiment(entry.experiment)
+    spec = loaded.runs()[0]
     if not (published / entry.experiment).is_dir():
         return NOTHING, NOTHING
     if loaded.mode == "simulate":

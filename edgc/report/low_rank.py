@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,11 +40,6 @@ def spectra(line: Line, study: Study) -> pd.DataFrame:
     return rows.assign(**known, curve=pd.Series(curves, index=rows.index, dtype=object))
 
 
-def each(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows, one by one."""
-    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
-
-
 def moments_of_training(steps: pd.Series) -> list[int]:
     """Of these steps the first, those nearest to a tenth and to a half of the last, and the last."""
     known = sorted(steps.unique())
@@ -57,7 +51,7 @@ def errors(rows: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     """Of rows that `spectra` gave, one row per matrix, step and rank: `error` ‖M − M_r‖, `relative` to ‖M‖, `iid` the
     relative error under the law of Marchenko and Pastur. Ranks that leave nothing are left out."""
     found = []
-    for row in each(rows):
+    for row in rows.to_dict("records"):
         law, curve = error_curve(row["rows"], row["columns"]), row["curve"]
         common = {name: row[name] for name in (*KEY, "parameter")}
         for rank in (r for r in ranks if r < len(law) - 1):
@@ -95,7 +89,7 @@ def cosines(rows: pd.DataFrame) -> pd.DataFrame:
     """Of rows of the frame `spectra`, one row per pair of matrices: KEY, parameter, other (None: the same matrix at the
     last look), cosine, and chance, the mean |cosine| of two independent random matrices of that shape."""
     found = []
-    for row in each(rows):
+    for row in rows.to_dict("records"):
         alike: Mapping[str | None, float | None] = {None: row["previous"], **json.loads(row["alike"])}
         common = {name: row[name] for name in (*KEY, "parameter")}
         chance = np.sqrt(2 / (np.pi * row["rows"] * row["columns"]))
@@ -130,7 +124,7 @@ def randomness(rows: pd.DataFrame) -> dict[str, float]:
     pairs = cosines(rows).dropna(subset=["other"])
     edges = [
         largest_value(row["curve"]) / (row["deviation"] * law_singular_values(row["rows"], row["columns"])[0])
-        for row in each(rows)
+        for row in rows.to_dict("records")
     ]
     return {
         **{f"ratio_{rank}": ratio for rank, ratio in ratios.items()},

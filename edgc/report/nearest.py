@@ -161,11 +161,10 @@ def _cited(gap: PublishedGap, file: AtScale, name: str) -> Cited:
 
 def by_laws(file: AtScale, name: str, regime: Regime) -> Iterator[Cited]:
     """What a source's law of as many replicas says; outside the sizes that it covers nothing is judged by it."""
-    losses = [law for law in file.laws if law.predicts == "loss" and not law.many]
-    dense = next((law for law in losses if law.method == "dense"), None)
-    if dense is None or regime.parameters is None:
+    if (dense := file.dense) is None or regime.parameters is None:
         return
-    for law in (law for law in losses if law is not dense and law.method == name and law.replicas == regime.replicas):
+    own = (law for law in file.losses if law is not dense and law.method == name and law.replicas == regime.replicas)
+    for law in own:
         size, edge = regime.parameters, min(max(regime.parameters, law.smallest), law.largest)
         gap = law.at(size) - dense.at(size)
         words = f"law of {count(law.smallest)} to {count(law.largest)} parameters"

@@ -15,7 +15,6 @@ from edgc.report.plan import fastest, number, rounded, stay
 from edgc.report.regime import regime_of
 from edgc.suite.cluster.forecasts import Forecast, Forecasts, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, SITE_METHODS, Question, chosen
-from edgc.suite.config import CONFIGS
 
 WIDTH = 80  #: of a terminal
 ASKED = ("model", "cluster", "nodes", "link", "latency_ms", "precision", "sites")  #: of a question
@@ -96,12 +95,10 @@ class Recommendation:
             yield from wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
-def recommend(
-    question: Question, margin: float, methods: Sequence[str], published_results: Path, configs: Path = CONFIGS
-) -> Recommendation:
+def recommend(question: Question, margin: float, methods: Sequence[str], published_results: Path) -> Recommendation:
     """Forecast the page's methods (of sites: those for them) or these now, beside the nearest loss gaps."""
     usual = SITE_METHODS if question.sites else PAGE_METHODS
-    found = forecast(question.scenario(configs), chosen(methods or usual, configs), usual=not methods)
+    found = forecast(question.scenario(), chosen(methods or usual), usual=not methods)
     some(published_results)
-    evidence = nearest(found.scenario, [each.method for each in found.methods], published_results, margin, configs)
+    evidence = nearest(found.scenario, [each.method for each in found.methods], published_results, margin)
     return Recommendation(question, found, evidence, margin)

@@ -218,10 +218,10 @@ def banded(key: str, values: pd.Series) -> dict[str, object]:
     return dict(zip((key, f"{key}_p20", f"{key}_p80"), band(values), strict=True))
 
 
-def central(steps: pd.DataFrame, column: str = "t_step") -> pd.DataFrame:
+def central(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps whose time lies within the 20–80 % band: their means are robust and, unlike medians, add up."""
-    _, low, high = band(steps[column])
-    return steps[steps[column].between(low, high)]
+    _, low, high = band(steps["t_step"])
+    return steps[steps["t_step"].between(low, high)]
 
 
 def lowest(among: Iterable[Line], seconds: Callable[[Line], float]) -> Line | None:

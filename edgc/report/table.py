@@ -78,6 +78,11 @@ class Table:
                 yield from key(rows)
 
 
+def beginning(*prefixes: str) -> Callable[[pd.DataFrame], list[Column]]:
+    """The columns of the numbers whose names begin so, as they are."""
+    return lambda numbers: [Column(name, name) for name in map(str, numbers) if name.startswith(prefixes)]
+
+
 def _differs(key: str) -> Callable[[pd.DataFrame], bool]:
     """Whether rows differ in it: what is the same in all of them is in the note below the table."""
     return lambda numbers: key in numbers and numbers[key].nunique() > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -71,8 +72,18 @@ def interval(gaps: pd.Series, until: UntilDecided | None = None) -> tuple[float,
 
 
 def interval_of(key: str, values: pd.Series, until: UntilDecided | None = None) -> dict[str, float]:
-    """`interval` in a row of a table: `<key>`, `<key>_low`, `<key>_high`."""
-    return dict(zip((key, f"{key}_low", f"{key}_high"), interval(values, until), strict=True))
+    """`interval` in a row of a table, by `interval_names`."""
+    return dict(zip(interval_names(key), interval(values, until), strict=True))
+
+
+def intervals(frame: pd.DataFrame, names: Iterable[str]) -> dict[str, float]:
+    """The same of these columns, each over the rows that have a value."""
+    return {key: value for name in names for key, value in interval_of(name, frame[name].dropna()).items()}
+
+
+def interval_names(*keys: str) -> list[str]:
+    """Columns of means and of their intervals' ends: `<key>`, `<key>_low`, `<key>_high` of each."""
+    return [f"{key}{end}" for key in keys for end in ("", "_low", "_high")]
 
 
 def deviation(half: float, pairs: int) -> float:

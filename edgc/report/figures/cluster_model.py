@@ -130,9 +130,10 @@ def _winners(study: Study) -> Iterator[pd.DataFrame]:
 def _draw_map(data: pd.DataFrame) -> list[View]:
     """One panel: rates along, latencies up."""
     saved = data["saving_percent"].map(lambda percent: f"{percent:.0f} %".replace("-", "−"))
-    link, delay = data["link_gbit"].map(_link), data["latency_ms"].map("{:g}".format)
+    gbit, delay = data["link_gbit"], data["latency_ms"].map("{:g}".format)
+    link = (1e3 * gbit).map(spoken)
     rows = data.assign(label=data["title"], saved=saved, link=link, delay=delay)
-    x = _steps("link", "a node's link", [_link(gbit) for gbit in sorted(data["link_gbit"].unique())])
+    x = _steps("link", "a node's link", [spoken(1e3 * each) for each in sorted(gbit.unique())])
     x["axis"]["labelExpr"] = "split(datum.label, ' ')"
     delays = sorted(data["latency_ms"].unique(), reverse=True)
     y = _steps("delay", "latency of a message (ms)", [f"{ms:g}" for ms in delays])
@@ -143,10 +144,6 @@ def _draw_map(data: pd.DataFrame) -> list[View]:
 def _steps(field: str, title: str, order: list[str]) -> Spec:
     shown = {"labelAngle": 0, "grid": False, "ticks": False, "domain": False}
     return {"field": field, "type": "ordinal", "title": title, "sort": order, "axis": shown}
-
-
-def _link(gbit: float) -> str:
-    return f"{gbit:g} Gbit/s" if gbit >= 1 else f"{1e3 * gbit:g} Mbit/s"
 
 
 def _measured(study: Study) -> pd.DataFrame:

@@ -53,8 +53,7 @@ def _ends(study: Study, spent: str) -> list[dict]:
         losses = evals["loss"] if len(evals) else steps["loss"][np.isfinite(steps["loss"])]
         if len(losses):
             last = steps.iloc[-1]
-            reached = {"step": last["step"], "tokens": last["tokens"]}
-            reached |= {"seconds": steps["t_step"].sum(), "wire_bytes": steps["wire_bytes"].sum()}
+            reached = {"step": last["step"], "seconds": steps["t_step"].sum(), "wire_bytes": steps["wire_bytes"].sum()}
             ends.append({**last[GROUP], "step": last["step"], "x": reached[spent], "loss": losses.iloc[-1]})
     return ends
 

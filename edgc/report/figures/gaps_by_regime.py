@@ -49,11 +49,9 @@ def _by_size(study: Study) -> Iterator[pd.DataFrame]:
             own = {axis: getattr(gap.regime, axis) for axis in REGIME}
             said = {"kind": THEIRS, "method": gap.method, "title": row["title"], "panel": row["panel"]}
             yield pd.DataFrame([said | own | {"gap": gap.gap, "source": f"{file.source}, {gap.where}"}])
-        laws = [law for law in file.laws if law.predicts == "loss"]
-        dense = next((law for law in laws if law.method == "dense" and not law.many), None)
-        for name in told.index.intersection([law.method for law in laws]):
-            own = {law.replicas: law for law in laws if law.method == name}
-            if dense is None or not {FEW, 4, MANY} <= own.keys():
+        for name in told.index.intersection([law.method for law in file.losses]):
+            own = {law.replicas: law for law in file.losses if law.method == name}
+            if (dense := file.dense) is None or not {FEW, 4, MANY} <= own.keys():
                 continue
             sizes = np.geomspace(rows["parameters"].min(), own[4].largest, 40)
             few, middle, many = ([own[m].at(n) - dense.at(n) for n in sizes] for m in (FEW, 4, MANY))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from edgc.report.low_rank import (
     RANKS,
     by_window,
     cosines,
-    each,
     errors,
     late,
     law_singular_values,
@@ -92,7 +91,7 @@ def _spectra(study: Study) -> Iterator[pd.DataFrame]:
         rows = rows[rows["step"].isin([rows["step"].min(), rows["step"].max()])]
         rows = rows.assign(kind=rows["parameter"].map(kind))
         for (stage, name, step), own in rows.groupby(["stage", "kind", "step"], sort=False):
-            values = np.mean([_values(row) for row in each(own)], axis=0)
+            values = np.mean([_values(row) for row in own.to_dict("records")], axis=0)
             m, n = int(own["rows"].iloc[0]), int(own["columns"].iloc[0])
             law = law_singular_values(m, n) / np.sqrt(max(m, n))
             curve = {"share": np.arange(1, len(law) + 1) / len(law), "value": values, "law": law}
@@ -100,7 +99,7 @@ def _spectra(study: Study) -> Iterator[pd.DataFrame]:
             yield pd.DataFrame(curve).assign(**common)
 
 
-def _values(row: dict[str, Any]) -> Array:
+def _values(row: Mapping[Any, Any]) -> Array:
     return np.sqrt(-np.diff(row["curve"] ** 2)) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
 
 

@@ -14,10 +14,11 @@ from edgc.report.style import look
 from edgc.report.tables import parts, ranks
 from edgc.report.tables.comparisons import REPLICAS
 from edgc.report.vega import View
+from edgc.report.verdicts import interval_names
 
 HOVER = {"Method": "title", "Payload (bytes)": "payload", "Loss gap (nats)": "gap", "Lowest seed": "gap_low"}
 HOVER |= {"Highest seed": "gap_high", "n (seeds)": "n", "Hardware": "device"}
-RANGES = [f"{what}{suffix}" for what in ("payload", "gap") for suffix in ("", "_low", "_high")]
+RANGES = interval_names("payload", "gap")
 APART = 1.03  #: between neighbours of one degree, so that intervals do not hide each other
 
 

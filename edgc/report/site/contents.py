@@ -119,9 +119,9 @@ class Kept:
         return [*alone, *(records["manifest"] for runs in together for records in runs.values())]
 
 
-def published(root: Path, configs: Path = CONFIGS) -> list[Kept]:
+def published(root: Path) -> list[Kept]:
     """Everything under `results/published`, by name. Raises `UserError` if there is nothing."""
-    return [one(folder, name, configs) for name, folder in some(root).items()]
+    return [one(folder, name) for name, folder in some(root).items()]
 
 
 def one(folder: Path, name: str, configs: Path = CONFIGS) -> Kept:

@@ -14,9 +14,10 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.lazy import pd
 from edgc.report.nearest import Known, nearest
 from edgc.report.recommend import NUMBERS
+from edgc.report.timed_steps import spoken
 from edgc.suite.cluster.forecasts import CLEAR, forecast
 from edgc.suite.cluster.question import PAGE_METHODS, Question
-from edgc.suite.config import CONFIGS, Cluster, Method, load
+from edgc.suite.config import Cluster, Method, load
 from edgc.suite.config.provenance import code_base
 from edgc.suite.config.rate import bits_per_second
 
@@ -47,20 +48,20 @@ def grid() -> Iterator[Question]:
             yield Question(model, cluster, nodes, link, latency, precision)
 
 
-def write(published: Path, questions: Iterable[Question] | None = None, configs: Path = CONFIGS) -> Path:
+def write(published: Path, questions: Iterable[Question] | None = None) -> Path:
     """Write `<published>/site/forecasts.csv`, and beside it which code made it. Returns the file."""
     path = published / FILE
     files.write_json(path.with_name("manifest.json"), code_base())  # first: of what is there when it begins
-    rows = [row for question in questions or grid() for row in _answer(question, configs)]
+    rows = [row for question in questions or grid() for row in _answer(question)]
     files.write_text(path, pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
     return path
 
 
-def _answer(question: Question, configs: Path) -> list[dict[str, Any]]:
+def _answer(question: Question) -> list[dict[str, Any]]:
     """A row a method; one row with a note where the model does not fit or does not divide so."""
     asked = {column: getattr(question, column) for column in POINT}
     try:
-        found = forecast(question.scenario(configs), [load(Method, name, configs) for name in PAGE_METHODS], usual=True)
+        found = forecast(question.scenario(), [load(Method, name) for name in PAGE_METHODS], usual=True)
     except UserError as error:
         return [asked | {"note": str(error).splitlines()[-1].split("; ")[0].strip()}]
     p = found.scenario.spec.parallel
@@ -70,7 +71,7 @@ def _answer(question: Question, configs: Path) -> list[dict[str, Any]]:
     return [asked | {name: getattr(each, name) for name in columns} | {"note": None} for each in found.methods]
 
 
-def form(published: Path, configs: Path = CONFIGS) -> dict[str, Any] | None:
+def form(published: Path) -> dict[str, Any] | None:
     """What the form needs: its lists, every answer, and what is known of losses. None if no forecasts are published."""
     path = published / FILE
     if not path.is_file():
@@ -82,9 +83,9 @@ def form(published: Path, configs: Path = CONFIGS) -> dict[str, Any] | None:
         "file": path.name,
         "lists": {
             "model": [(name, name) for name in table["model"].unique()],
-            "cluster": [(name, _device(name, configs)) for name in table["cluster"].unique()],
+            "cluster": [(name, _device(name)) for name in table["cluster"].unique()],
             "nodes": [(str(n), str(n)) for n in sorted(table["nodes"].unique())],
-            "link": [(name, _rate(name)) for name in sorted(table["link"].unique(), key=bits_per_second)],
+            "link": [(name, spoken(name)) for name in sorted(table["link"].unique(), key=bits_per_second)],
             "latency_ms": [(_plain(ms), _far(ms)) for ms in latencies],
             "precision": [(name, name) for name in sorted(table["precision"].unique())],
         },
@@ -92,20 +93,20 @@ def form(published: Path, configs: Path = CONFIGS) -> dict[str, Any] | None:
         "data": {
             "clear": CLEAR,
             "methods": methods,
-            "titles": {name: load(Method, name, configs).title for name in methods},
-            "known": _known(table, methods, published, configs),
+            "titles": {name: load(Method, name).title for name in methods},
+            "known": _known(table, methods, published),
             "points": _points(table, methods),
         },
     }
 
 
-def _known(table: pd.DataFrame, methods: Sequence[str], published: Path, configs: Path) -> dict[str, Any]:
+def _known(table: pd.DataFrame, methods: Sequence[str], published: Path) -> dict[str, Any]:
     """By model, cluster and nodes, for every method: the evidence, and what it says of each of the `MARGINS`."""
     answered = table[table["note"].isna()][["model", "cluster", "nodes"]].drop_duplicates()
     found = {}
     for model, cluster, nodes in answered.itertuples(index=False):
-        scenario = Question(model, cluster, int(nodes)).scenario(configs)
-        known = {margin: nearest(scenario, methods, published, margin, configs) for margin in MARGINS}
+        scenario = Question(model, cluster, int(nodes)).scenario()
+        known = {margin: nearest(scenario, methods, published, margin) for margin in MARGINS}
         found[f"{model}|{cluster}|{nodes}"] = [_said({m: of[name] for m, of in known.items()}) for name in methods]
     return found
 
@@ -159,13 +160,6 @@ def _far(ms: float) -> str:
     return "inside a data centre" if pd.isna(ms) else f"{ms:g} ms one way"
 
 
-def _rate(link: str) -> str:
-    for unit in ("mbit", "gbit"):
-        if link.endswith(unit):
-            return f"{link.removesuffix(unit)} {unit.capitalize()}/s"
-    return link
-
-
-def _device(cluster: str, configs: Path) -> str:
-    found = load(Cluster, cluster, configs)
+def _device(cluster: str) -> str:
+    found = load(Cluster, cluster)
     return f"{found.processes_per_node} × {found.device_model} a node"

@@ -24,7 +24,6 @@ from edgc.report.site.form import form
 from edgc.report.site.overviews import claims, made
 from edgc.report.style import LOOKS
 from edgc.report.timed_steps import at, spoken
-from edgc.suite.config import CONFIGS
 
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 8  #: that a table shows at once
@@ -42,24 +41,24 @@ PLAIN_TEXTS = "mode.string_storage", "python"
 
 
 @pd.option_context(*PLAIN_TEXTS)
-def write_site(results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
+def write_site(results: Path) -> tuple[Path, str]:
     """Write `<results>/site/index.html` of everything under `<results>/published`. Returns it, and its headline."""
-    every = published(results / "published", configs)
+    every = published(results / "published")
     timing = answers.lead(every)
     first = answers.of_timing(timing) if timing else None
-    asked = form(results / "published", configs)
+    asked = form(results / "published")
     target = results / "site" / "index.html"
     _write(target, results, every, title="Does compressing gradients pay?", answer=first, form=asked, single=False)
     return target, first.sentence if first else "No timing was published."
 
 
 @pd.option_context(*PLAIN_TEXTS)
-def write_page(experiment: str, results: Path, configs: Path = CONFIGS) -> tuple[Path, str]:
+def write_page(experiment: str, results: Path) -> tuple[Path, str]:
     """Write `<results>/<experiment>/index.html` of what that folder holds. Returns it, and its headline.
 
     Raises `UserError` if the folder has no tables.
     """
-    kept = one(results / experiment, experiment, configs)
+    kept = one(results / experiment, experiment)
     if not kept.tables:
         raise UserError(f"{kept.folder / 'tables'}: no table; run the experiment first, see `edgc experiments`")
     answer = answers.headline(kept)

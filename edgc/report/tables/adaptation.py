@@ -14,7 +14,7 @@ from edgc.report.study import OF_LINE, Line, Study, lines, paired_runs
 from edgc.report.table import METHOD, MODEL, STATUS, Column, Table
 from edgc.report.tables.ranks import UNITS, adaptive, counted, in_force
 from edgc.report.timed_steps import spoken
-from edgc.report.verdicts import gaps_to, interval_of
+from edgc.report.verdicts import gaps_to, interval_names, interval_of
 from edgc.suite.config import Trace
 
 STEP, STEPS = "step_s_at_", "steps_at_"  #: columns by Mbit/s
@@ -30,7 +30,7 @@ def build(study: Study) -> pd.DataFrame:
     """
     table = pd.DataFrame([_row(*each, study) for each in _lines(study)])
     columns = ["trace", *OF_LINE, "seconds", "wire_bytes", "loss", "low_amount", "high_amount", "unit", "control"]
-    columns += ["pairs", *(f"{name}{end}" for name in ("saved_percent", "gap") for end in ("", "_low", "_high"))]
+    columns += ["pairs", *interval_names("saved_percent", "gap")]
     levels = sorted((c for c in table.columns if c.startswith((STEP, STEPS))), key=lambda c: (-_level(c), c))
     return table.reindex(columns=[*columns[:7], *levels, *columns[7:]])
 
@@ -109,7 +109,7 @@ def paragraph(table: pd.DataFrame) -> str:
 
 
 def _sentence(row: pd.Series) -> str:
-    saved, low, high = (row[f"saved_percent{end}"] for end in ("", "_low", "_high"))
+    saved, low, high = row[interval_names("saved_percent")]
     sure = f" (95 % interval {cell(low)} to {cell(high)})" if pd.notna(low) else " (one seed: no interval)"
     unsure = ", which is not told apart from nothing" if low <= 0 <= high else ""
     return (

@@ -14,13 +14,13 @@ import pandas as pd
 from edgc.report import verdicts
 from edgc.report.render import NOTHING, cell, coefficient, gap, loss, percent, share, with_ends
 from edgc.report.study import Line, Study, baseline_among, framed, lines, pooled
-from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table
+from edgc.report.table import IDENTITY, METHOD, MODEL, Column, Table, beginning
 from edgc.report.tables import accuracy
 from edgc.report.tables.ranks import adaptive, counted, in_force
 from edgc.report.verdicts import difference, spread
 from edgc.report.window_means import correlation
 
-GAP = ("gap", "gap_low", "gap_high")
+GAP = verdicts.interval_names("gap")
 HIGHER, LOWER, EQUAL = "higher loss", "lower loss", "not told apart"
 
 
@@ -100,9 +100,9 @@ def _decided(study: Study) -> pd.DataFrame:
         alike = seen_alike(*(by_window(each, study) for each in (line, control))) if control else pd.DataFrame()
         if len(alike):
             where = {"layout": line.layout.name, "stages": int(line.runs.iloc[0]["spec.parallel.pipeline"])}
-            seen = {k: v for name in SEEN for k, v in verdicts.interval_of(name, alike[name].dropna()).items()}
+            seen = verdicts.intervals(alike, SEEN)
             rows.append(_against_control(line, study) | where | {"n": len(alike)} | seen)
-    columns = [f"{name}{end}" for name in SEEN for end in ("", "_low", "_high")]
+    columns = verdicts.interval_names(*SEEN)
     return framed(rows, "control", "layout", "stages", "n", *columns, "pairs", *GAP, "verdict", "bytes_percent")
 
 
@@ -218,7 +218,7 @@ def _effect(own: pd.DataFrame) -> str | None:
 
 
 def _by_method(table: pd.DataFrame) -> pd.DataFrame:
-    """One line per method; a loss and a gap per degree (see `_degrees`)."""
+    """One line per method; a loss and a gap per degree."""
     rows = []
     for title, own in _methods(table):
         row: dict[str, object] = {"model": own["model"].iloc[0], "title": title}
@@ -232,10 +232,6 @@ def _by_method(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _degrees(table: pd.DataFrame) -> list[Column]:
-    return [Column(name, name) for name in map(str, table) if name.startswith(("Loss, ", "Gap, "))]
-
-
 REPLICAS = Table(
     "Replicas",
     "What more replicas cost: every method's loss gap at each degree of data parallelism.",
@@ -243,7 +239,7 @@ REPLICAS = Table(
     {
         MODEL: "",
         METHOD: "",
-        _degrees: "",
+        beginning("Loss, ", "Gap, "): "",
         "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how "
         "they ended",
         "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",

@@ -28,8 +28,8 @@ def _by_layout(line: Line, study: Study) -> dict[str, object]:
     steps = counted(line, study)
     row: dict[str, object] = {"layout": line.layout.name}
     row |= {f"{name}_mb": steps[column].mean() / 1e6 for name, column in BYTES.items()}
-    memory = line.runs[list(MEMORY["largest"])].astype(float).max() / 1e6
-    row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY["largest"], strict=True)}
+    memory = line.runs[list(MEMORY)].astype(float).max() / 1e6
+    row |= {f"memory_{what}_mb": memory[column] for what, column in zip(HELD, MEMORY, strict=True)}
     return row | {"memory_mb": memory.sum(min_count=1)}
 
 
@@ -86,7 +86,7 @@ LAYOUT_COSTS = Table(
 
 #: Columns that are those of table `accuracy`.
 QUALITY = ("pairs", "gap", "gap_low", "gap_high", "verdict", "decided", "beaten_by")
-STATE = MEMORY["largest"][MEMORY["largest"].index("memory_largest.method")]
+STATE = MEMORY[MEMORY.index("memory_largest.method")]
 
 
 def _by_method(study: Study) -> pd.DataFrame:

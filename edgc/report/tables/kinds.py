@@ -16,7 +16,6 @@ from edgc.report.window_means import EARLY, FULL
 
 SHARE = 1 / 4  #: of a matrix's smaller side: the rank that is told
 MEASURES = ("unused", "entropy", "change", "effective", "lost", "random")
-ENDS = ("", "_low", "_high")
 SAID = {
     "entropy": "entropy in nats",
     "effective": "effective rank as a share of the smaller side",
@@ -35,10 +34,8 @@ def build(study: Study) -> pd.DataFrame:
     for line in lines(study.frames.runs):
         for kind, rows in by_seed(line, study).groupby("kind", sort=False):
             row = {**line.identity, "kind": kind, "matrices": rows["matrices"].max(), "seeds": len(rows)}
-            for measure in MEASURES:
-                row |= verdicts.interval_of(measure, rows[measure])
-            found.append(row)
-    return framed(found, "kind", "matrices", "seeds", *(f"{measure}{end}" for measure in MEASURES for end in ENDS))
+            found.append({**row, **verdicts.intervals(rows, MEASURES)})
+    return framed(found, "kind", "matrices", "seeds", *verdicts.interval_names(*MEASURES))
 
 
 def by_seed(line: Line, study: Study) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import pandas as pd
 from edgc.report.collect import NOT_RUN
 from edgc.report.render import NOTHING, with_deviation
 from edgc.report.study import Line, Study, lines, pooled
-from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table
+from edgc.report.table import HARDWARE, METHOD, MODEL, Column, Table, beginning
 
 COLUMNS = ["model", "method", "title", "device", "lr", "status", "seeds", "loss", "loss_sd", "best", "edge"]
 
@@ -73,7 +73,7 @@ def paragraph(table: pd.DataFrame) -> str:
 
 
 def _by_method(table: pd.DataFrame) -> pd.DataFrame:
-    """One line per method: the row of its best rate, and by rate the losses (see `_rates`)."""
+    """One line per method: the row of its best rate, and by rate the losses."""
     rows = []
     for _, own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         best = own[own["best"]]
@@ -82,10 +82,6 @@ def _by_method(table: pd.DataFrame) -> pd.DataFrame:
         at = NOTHING if best.empty else best["edge"].iloc[0]
         rows.append(row | {"best": NOTHING if best.empty else f"{best['lr'].iloc[0]:g}", "edge": at})
     return pd.DataFrame(rows)
-
-
-def _rates(table: pd.DataFrame) -> list[Column]:
-    return [Column(name, name) for name in map(str, table) if name.startswith("lr ")]
 
 
 def _loss(row: pd.Series) -> str:
@@ -100,7 +96,7 @@ LEARNING_RATES = Table(
         MODEL: "",
         METHOD: "",
         HARDWARE: "",
-        _rates: "",
+        beginning("lr "): "",
         "lr …": "final validation loss in nats a token at this peak learning rate: mean ± standard deviation over "
         "seeds. Where a run did not finish: how the runs ended",
         Column("Best", "best"): "the rate with the lowest mean, of those at which every run finished",

@@ -25,7 +25,6 @@ WITHIN = 0.10  #: of what is expected, at which the law is said to hold
 ENDS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 NORMAL = 0.5 * np.log(2 * np.pi * np.e)  #: entropy of a standard normal distribution in nats
 OF_LOOK = ("skewness", "kurtosis", "gap", *(f"c_{rank}" for rank in RANKS))
-ENDINGS = ("", "_low", "_high")  #: of the columns of a mean and its interval
 
 
 def looks(line: Line, study: Study) -> pd.DataFrame:
@@ -69,12 +68,8 @@ def _by_kind(study: Study) -> pd.DataFrame:
         by_seed = rows.groupby(["stage", "kind", "until", "seed"])[[*OF_LOOK]].mean()
         for (stage, name, until), own in by_seed.groupby(["stage", "kind", "until"]):
             row = {**line.identity, "stage": stage, "kind": name, "until": until, "n": len(own)}
-            found.append(row | _intervals(own))
-    return framed(found, "stage", "kind", "until", "n", *(f"{name}{end}" for name in OF_LOOK for end in ENDINGS))
-
-
-def _intervals(by_seed: pd.DataFrame) -> dict[str, float]:
-    return {k: v for name in by_seed for k, v in verdicts.interval_of(str(name), by_seed[name].dropna()).items()}
+            found.append(row | verdicts.intervals(own, OF_LOOK))
+    return framed(found, "stage", "kind", "until", "n", *verdicts.interval_names(*OF_LOOK))
 
 
 MEASURES = ("first", "lowest", "lowest_step", "last", "near_step", "steady_step", "steady_after")
@@ -91,9 +86,10 @@ def _by_rank(study: Study) -> pd.DataFrame:
                 courses = pd.DataFrame([course(seed, f"c_{rank}") for _, seed in own.groupby("seed")])
                 if (known := courses.dropna(subset="first")).empty:
                     continue
-                row = {**line.identity, **run, "stage": stage, "rank": rank, "n": len(known)} | _intervals(known)
+                row = {**line.identity, **run, "stage": stage, "rank": rank, "n": len(known)}
+                row |= verdicts.intervals(known, MEASURES)
                 found.append(row | {f"{name}_n": known[f"{name}_step"].count() for name in ("near", "steady")})
-    columns = [f"{name}{end}" for name in MEASURES for end in ENDINGS]
+    columns = verdicts.interval_names(*MEASURES)
     return framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n")
 
 

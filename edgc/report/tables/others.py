@@ -12,11 +12,12 @@ import pandas as pd
 from edgc.core.base import files
 from edgc.report import render
 from edgc.report.at_scale import KINDS, UTILISATION, AtScale, Bandwidth, Speed
-from edgc.report.render import cell, percent, yes_or_no
+from edgc.report.regime import count
+from edgc.report.render import cell, percent
 from edgc.report.speed_questions import AskedSetup, SpeedQuestions, answer
 from edgc.report.study import Study, reduction_percent
 from edgc.report.table import Column, Table
-from edgc.report.tables.predicted import CLEAR
+from edgc.report.tables.predicted import RIGHT_SIGN, right_sign
 from edgc.suite.cluster.forecasts import UTILISATIONS
 from edgc.suite.config import CONFIGS, available, load
 from edgc.suite.config.provenance import code_base
@@ -42,9 +43,7 @@ def build(study: Study | None = None, configs: Path = CONFIGS) -> pd.DataFrame:
                 rows += [_identity(file, number) | row | known for row in told]
     table = pd.DataFrame(rows)
     table["error_percent"] = 100 * (table["predicted"] / table["measured"] - 1)
-    judged = (table["saved_percent"].abs() > CLEAR) & table["predicted_saved_percent"].notna()
-    right = table["saved_percent"] * table["predicted_saved_percent"] > 0
-    table["right_sign"] = right.astype("boolean").where(judged)
+    table["right_sign"] = right_sign(table["saved_percent"], table["predicted_saved_percent"])
     return table
 
 
@@ -117,11 +116,10 @@ def paragraph(table: pd.DataFrame) -> str:
 
 
 def _what(row: pd.Series) -> str:
-    size = f"{row['parameters'] / 1e9:g}B" if row["parameters"] >= 1e9 else f"{row['parameters'] / 1e6:.3g}M"
     period = "" if pd.isna(row["period"]) else f"H = {row['period']:g}"
     replicas = "" if pd.isna(row["replicas"]) else f"{row['replicas']:g} replicas"
     batch = "" if pd.isna(row["batch"]) else f"{row['batch']:g} tokens a step"
-    told = [size, period, replicas, batch, row["settings"], row["link"]]
+    told = [count(row["parameters"]), period, replicas, batch, row["settings"], row["link"]]
     return ", ".join(text for text in told if isinstance(text, str) and text)
 
 
@@ -141,9 +139,7 @@ OTHERS_PREDICTED = Table(
         Column("Error", "error_percent", percent): "how much more is predicted than was published",
         Column("Predicted saving", "predicted_saved_percent", percent): "of a step, against the baseline's",
         Column("Measured saving", "saved_percent", percent): "the same of the published numbers",
-        Column(
-            "Right sign", "right_sign", yes_or_no
-        ): f"whether saving or loss was predicted; judged where it is more than {CLEAR:g} %",
+        **RIGHT_SIGN,
         Column("Assumed", "assumed"): "what the source does not say. Compute that is the baseline's step without its "
         "predicted exchange makes the baseline exact: then only the other step is predicted",
         Column("Kind", "kind"): "who published it",

@@ -45,10 +45,14 @@ def build(study: Study) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     if not table.empty:
         table["saving_error_points"] = table["predicted_saving_percent"] - table["saving_percent"]
-        judged = (table["saving_percent"].abs() > CLEAR) & table["predicted_saving_percent"].notna()
-        right = table["saving_percent"] * table["predicted_saving_percent"] > 0
-        table["right_sign"] = right.astype("boolean").where(judged)
+        table["right_sign"] = right_sign(table["saving_percent"], table["predicted_saving_percent"])
     return table
+
+
+def right_sign(measured: pd.Series, predicted: pd.Series) -> pd.Series:
+    """Whether savings (percent) have their prediction's sign; missing where that is not judged."""
+    judged = (measured.abs() > CLEAR) & predicted.notna()
+    return (measured * predicted > 0).astype("boolean").where(judged)
 
 
 def _between_stages(line: Line) -> list[object]:
@@ -77,6 +81,10 @@ def paragraph(table: pd.DataFrame) -> str:
     )
 
 
+RIGHT_SIGN = {
+    Column("Right sign", "right_sign", yes_or_no): "whether saving or loss was predicted; judged where it is more than "
+    f"{CLEAR:g} %"
+}
 PREDICTED = Table(
     "Predicted and measured",
     str(__doc__),
@@ -104,9 +112,7 @@ PREDICTED = Table(
         "same rate",
         Column("Measured saving", "saving_percent", percent): "the same of the fastest steps",
         Column("Off by", "saving_error_points", cell, "points"): "predicted less measured saving",
-        Column(
-            "Right sign", "right_sign", yes_or_no
-        ): f"whether saving or loss was predicted; judged where it is more than {CLEAR:g} %",
+        **RIGHT_SIGN,
     },
     paragraph,
 )

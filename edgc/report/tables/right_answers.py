@@ -10,6 +10,7 @@ from edgc.core.base.errors import UserError
 from edgc.report.render import cell, number, percent, with_ends
 from edgc.report.study import Line, Study, baseline_of, framed, lines, pooled
 from edgc.report.table import IDENTITY, Column, Table
+from edgc.report.verdicts import interval_names
 
 RESAMPLES = 2000
 
@@ -35,7 +36,7 @@ def build(study: Study) -> pd.DataFrame:
                 "difference", np.mean([own[seed] - theirs[seed] for seed in both], axis=0) if both else None
             )
             found.append({**line.identity, **row, "pairs": len(both)})
-    ends = (f"{what}{end}" for what in ("accuracy", "difference") for end in ("", "_low", "_high"))
+    ends = interval_names("accuracy", "difference")
     return framed(found, "task", "seeds", "examples", "chance", *ends, "pairs")
 
 

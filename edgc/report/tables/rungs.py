@@ -10,9 +10,9 @@ import pandas as pd
 from edgc.report.at_scale import AtScale, at_scale
 from edgc.report.nearest import by_laws
 from edgc.report.regime import Regime, count
-from edgc.report.render import NOTHING, loss
+from edgc.report.render import loss
 from edgc.report.study import Study
-from edgc.report.table import METHOD, Column, Table
+from edgc.report.table import METHOD, Table, beginning
 from edgc.report.tables import accuracy
 
 OF_RUNG = ["parameters", "tokens_a_parameter", "steps", "batch", "shared_by"]
@@ -55,7 +55,7 @@ def _law(row: pd.Series, files: list[AtScale]) -> tuple[float, str | None]:
 
 
 def _by_method(table: pd.DataFrame) -> pd.DataFrame:
-    """One line per method; a gap per rung (see `_rungs`)."""
+    """One line per method; a gap per rung."""
     rows = []
     for title, own in table.groupby("title", sort=False):
         cells = {f"Gap, {each['rung']}": _gap(each) for _, each in own.iterrows()}
@@ -67,11 +67,6 @@ def _gap(row: pd.Series) -> str:
     if row["verdict"] == "baseline":
         return f"{loss(row['loss'])} nats at {row['lr']:g}"
     return f"{accuracy.gap_in_words(row)} at {row['lr']:g}" if row["status"] == "done" else str(row["status"])
-
-
-def _rungs(table: pd.DataFrame) -> list[Column]:
-    shown = (name for name in map(str, table) if name.startswith("Gap, "))
-    return [Column(name, name, lambda value: NOTHING if pd.isna(value) else value) for name in shown]
 
 
 def _in_words(table: pd.DataFrame) -> Iterator[str]:
@@ -93,7 +88,7 @@ LADDER = Table(
     build,
     {
         METHOD: "",
-        _rungs: "",
+        beginning("Gap, "): "",
         "Gap, …": "loss less dense's of the same rung and seed in nats a token, mean and 95 % confidence "
         "interval (none of one seed), and the peak learning rate; of dense its loss. A rung: parameters, tokens a "
         "parameter, steps × tokens in each of all replicas together, and how many replicas share them",
