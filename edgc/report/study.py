@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
@@ -46,8 +46,6 @@ class Study:
     frames: Frames
     reference: Reference
     gaps: pd.DataFrame | None = None  #: tables `accuracy` that others published; see `judgement.gaps_from`
-    replicas: Mapping[int, pd.DataFrame] = field(default_factory=dict)
-    """By degree of data parallelism, table `accuracy` of another experiment; see `judgement.replicas_from`"""
     others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
     rungs: Sequence[tuple[pd.DataFrame | None, pd.DataFrame]] = ()
     """Table `accuracy` and `regimes` of each of `judgement.rungs_from`; then None and `regimes` of this experiment"""
@@ -61,11 +59,6 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     loaded = load_experiment(experiment, configs)
     paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
     published = results / "published"
-    elsewhere = {
-        load_experiment(name, configs).parallel.data: table
-        for name in loaded.judgement.replicas_from
-        if (table := _published(published / name / ACCURACY)) is not None
-    }
     rungs = [
         (table, regimes(load_experiment(name, configs).runs(configs)))
         for name in loaded.judgement.rungs_from
@@ -75,7 +68,7 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     gaps, curves = (
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )
-    return Study(loaded, frames, paper, gaps, elsewhere, others, rungs, curves, configs)
+    return Study(loaded, frames, paper, gaps, others, rungs, curves, configs)
 
 
 def regimes(specs: Iterable[RunSpec]) -> pd.DataFrame:

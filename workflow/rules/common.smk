@@ -127,8 +127,10 @@ def references():
 def published_gaps():
     """What the experiment takes of others' losses, as far as they published it: see `edgc.report.study`."""
     judgement = EXPERIMENT.judgement
-    ends = judgement.gaps_from + judgement.replicas_from + judgement.rungs_from
-    paths = [f"results/published/{source}/tables/accuracy.csv" for source in ends] + [
+    paths = [
+        f"results/published/{source}/tables/accuracy.csv"
+        for source in judgement.gaps_from + judgement.rungs_from
+    ] + [
         f"results/published/{source}/figures/loss_step.csv"
         for source in judgement.gaps_from
     ]

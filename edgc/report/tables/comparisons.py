@@ -173,11 +173,12 @@ SAID = {HURT: "More replicas hurt", HELP: "More replicas help", EQUAL: "Few and 
 
 
 def _by_degree(study: Study) -> pd.DataFrame:
-    """Tables `accuracy` of this experiment and of `judgement.replicas_from`, with the degree of data parallelism.
+    """Tables `accuracy` of this experiment and of `judgement.rungs_from`, with the degree of data parallelism.
 
     A method that others trained with one degree only is left out.
     """
-    found = {**study.replicas, study.experiment.parallel.data: accuracy.build(study)}
+    others = {int(of["shared_by"].iloc[0]): table for table, of in study.rungs if table is not None}
+    found = {**others, study.experiment.parallel.data: accuracy.build(study)}
     rows = [table.assign(replicas=degree) for degree, table in sorted(found.items())]
     table = pd.concat([table.reindex(columns=COLUMNS) for table in rows], ignore_index=True)
     table["gap_sd"] = [spread(row) for _, row in table.iterrows()]

@@ -119,11 +119,15 @@ class Experiment(Named):
 
     @classmethod
     def handed_down(cls, inherited: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-        """Without overrides, rates and controls of methods that are not run, as is a method that a control names.
+        """Without rungs, which are often the base's parts, and without overrides, rates and controls of methods that
+        are not run, as is a method that a control names.
 
         The file's own are left, to be refused. Inherited variants stay: one that is not run is never looked at.
         """
         methods, judgement = _called(inherited | own), inherited.get("judgement", {})
+        if isinstance(judgement, dict) and "rungs_from" in judgement:
+            judgement = {name: value for name, value in judgement.items() if name != "rungs_from"}
+            inherited = inherited | {"judgement": judgement}
         if methods is None:
             return inherited
 
@@ -390,15 +394,15 @@ def _sources_refused(experiment: Experiment, configs: Path) -> Iterator[str]:
     """Experiments that do not exist, two with as many replicas for one table, timings made on something else."""
     judgement, known = experiment.judgement, available(Experiment, configs)
     degrees = {experiment.parallel.data: experiment.name}
+    by_degree = bool({"replicas", "gap_replicas"} & {*experiment.tables, *experiment.figures})
     sources = [("gaps_from", each) for each in judgement.gaps_from]
-    sources += [("replicas_from", each) for each in judgement.replicas_from]
     sources += [("rungs_from", each) for each in judgement.rungs_from]
     for setting, named in sources:
         where = f"judgement.{setting} {shown(named)}"
         if named not in known:
             yield f"{where}: allowed are {', '.join(known)}"
         degree = load(Experiment, named, configs).parallel.data
-        if setting == "replicas_from" and degrees.setdefault(degree, named) != named:
+        if setting == "rungs_from" and by_degree and degrees.setdefault(degree, named) != named:
             yield f"{where}: parallel.data is {degree}, as in {degrees[degree]}; name experiments of other degrees"
     for name in experiment.predict_from:
         source = experiment._load(Experiment, name, configs)

@@ -27,15 +27,11 @@ class Judgement(Settings):
         description="Methods whose gap is another's there, as a test says that both are equal: "
         "{powersgd: powersgd_r32}. What runs in layout zero1 has that of fsdp2",
     )
-    replicas_from: tuple[str, ...] = Field(
-        (),
-        description="For table `replicas`: experiments that train the same with other degrees of data parallelism; "
-        "their published tables `accuracy` are read",
-    )
     rungs_from: tuple[str, ...] = Field(
         (),
-        description="For table `ladder`: experiments that train the same methods at other sizes, lengths, batches or "
-        "numbers of replicas; their published tables `accuracy` are read",
+        description="For tables `ladder` and `replicas`: experiments that train the same methods at other sizes, "
+        "lengths, batches or numbers of replicas (`replicas`: each number once); their published tables `accuracy` are "
+        "read. What is `of` this experiment does not have them",
     )
     controls: dict[str, str] = Field(
         {},

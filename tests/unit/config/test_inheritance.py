@@ -48,6 +48,18 @@ def test_what_is_inherited_for_methods_that_are_not_run_is_dropped(tmp_path: Pat
     assert load_experiment("grandchild", configs).judgement.controls == {}, "low is run, its control is not"
 
 
+def test_what_is_of_a_ladder_has_none_of_its_rungs(tmp_path: Path) -> None:
+    def edit(files: dict[str, Any]) -> None:
+        files["experiments/trial"]["judgement"] = {"margin_nats": 0.3, "rungs_from": ["child", "other"]}
+        files["experiments/child"] = {"name": "child", "of": "trial"}
+        files["experiments/other"] = {"name": "other", "of": "trial", "judgement": {"rungs_from": ["child"]}}
+
+    configs = write_configs(tmp_path, edit)
+    found = [load_experiment(name, configs).judgement for name in ("trial", "child", "other")]
+    assert [each.rungs_from for each in found] == [("child", "other"), (), ("child",)]
+    assert {each.margin_nats for each in found} == {0.3}
+
+
 def test_overrides_of_ones_own_are_never_dropped(tmp_path: Path) -> None:
     own = {"methods": ["dense", "powersgd"], "overrides": {"topk": {"training": {"lr": 1e-2}}}}
     with pytest.raises(

@@ -29,13 +29,22 @@ def trained(more: float) -> Study:
     return study(runs)
 
 
+def of(replicas: int) -> pd.DataFrame:
+    """The regimes of a rung, as far as they are read."""
+    return pd.DataFrame({"shared_by": [replicas]})
+
+
+def rung(more: float, replicas: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Another experiment's table, and the regimes of its rows."""
+    return accuracy.build(trained(more)), of(replicas)
+
+
 @pytest.fixture
 def sweep() -> pd.DataFrame:
     """With one, two (this experiment's) and eight replicas."""
     here = trained(0.1)
     degree = here.experiment.parallel.data
-    tables = {degree * 4: accuracy.build(trained(1.0)), degree // 2: accuracy.build(trained(0.0))}
-    return REPLICAS.build(replace(here, replicas=tables))
+    return REPLICAS.build(replace(here, rungs=[rung(1.0, degree * 4), rung(0.0, degree // 2), (None, of(degree))]))
 
 
 def test_every_gap_is_to_the_baseline_with_as_many_replicas(sweep: pd.DataFrame) -> None:
@@ -61,9 +70,9 @@ def test_it_says_which_method_more_replicas_hurt(sweep: pd.DataFrame) -> None:
 
 def test_a_method_of_one_other_degree_alone_is_left_out() -> None:
     here = trained(0.1)
-    other = accuracy.build(trained(0.0))
+    other, regimes = rung(0.0, 8)
     other["method"] = other["method"].replace("edgc", "int4")
-    table = REPLICAS.build(replace(here, replicas={8: other}))
+    table = REPLICAS.build(replace(here, rungs=[(other, regimes)]))
     assert set(table["method"]) == {"dense", "topk", "edgc"}
 
 
@@ -74,25 +83,25 @@ def test_one_degree_alone_is_said() -> None:
 @pytest.mark.parametrize(
     ("named", "told"),
     [
-        (["gpu2", "smok"], r"replicas_from 'smok': allowed are"),
+        (["gpu2", "smok"], r"rungs_from 'smok': allowed are"),
         (
             ["gpu2", "smoke"],
-            r"replicas_from 'smoke': parallel\.data is 2, as in gpu2; name experiments",
+            r"rungs_from 'smoke': parallel\.data is 2, as in gpu2; name experiments",
         ),
-        (["quality"], r"replicas_from 'quality': parallel\.data is 4, as in quality-rates"),
+        (["quality"], r"rungs_from 'quality': parallel\.data is 4, as in quality-rates"),
     ],
 )
 def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: Path) -> None:
     shutil.copytree(CONFIGS, configs := tmp_path / "configs")
     with (configs / "experiments/rates/quality-rates.yaml").open("a") as file:
-        file.write(f"judgement: {{baseline: dense_lr0.001, replicas_from: {named}}}\n")
+        file.write(f"judgement: {{baseline: dense_lr0.001, rungs_from: {named}}}\ntables: [replicas]\n")
     with pytest.raises(UserError, match=told):
         load_experiment("quality-rates", configs)
 
 
 def test_the_figure_has_a_line_for_every_method_but_the_baseline() -> None:
     here = trained(0.1)
-    data = GAP_REPLICAS.build(replace(here, replicas={8: accuracy.build(trained(1.0))}))
+    data = GAP_REPLICAS.build(replace(here, rungs=[rung(1.0, 8)]))
     gaps = data.pivot(index="method", columns="replicas", values="gap")
     assert gaps.loc["topk"].tolist() == pytest.approx([0.2, 1.1])
     drawn = GAP_REPLICAS.draw(data)
