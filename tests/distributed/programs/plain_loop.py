@@ -65,8 +65,9 @@ def whole(spec: RunSpec, place: Place) -> dict[str, Any]:
 def resumed(spec: RunSpec, place: Place) -> dict[str, Any]:
     first = build(spec, place)
     before = steps(first, place, range(STEPS // 2))
+    state = through_a_file(first.state_dict())  # with the random numbers' state, which a second engine sets anew
     second = build(spec, place, {"seed": spec.seed + 1})
-    second.load_state_dict(through_a_file(first.state_dict()))
+    second.load_state_dict(state)
     after = steps(second, place, range(STEPS // 2, STEPS))
     return {what: before[what] + after[what] for what in ("losses", "norms")}
 
