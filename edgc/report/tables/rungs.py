@@ -14,17 +14,21 @@ from edgc.report.render import loss
 from edgc.report.study import Study
 from edgc.report.table import METHOD, Table, beginning
 from edgc.report.tables import accuracy
+from edgc.report.verdicts import interval
 
 OF_RUNG = ["parameters", "tokens_a_parameter", "steps", "batch", "shared_by"]
 COLUMNS = ["rung", "model", "method", "title", *OF_RUNG, "replicas", "period", "lr", "status", "seeds", "loss"]
-COLUMNS += ["loss_sd", "pairs", "gap", "gap_low", "gap_high", "verdict", "law", "law_says"]
+COLUMNS += ["loss_sd", "pairs", "gap", "gap_low", "gap_high", "verdict"]
+LAW = ["law", "law_says", "law_low", "law_high", "law_of_gaps"]
+COLUMNS += LAW
 
 
 def build(study: Study) -> pd.DataFrame:
     """Tables `accuracy` of this experiment's methods here and in `judgement.rungs_from`, with regime and rate.
 
     `shared_by`: replicas that share a global batch; `law`: the gap (nats) that a published law gives, at `replicas`
-    and `period`, and `law_says` whose it is. The smallest models first, then the fewest steps.
+    and `period`, `law_says` whose it is, `law_low` to `law_high` its 95 % interval, and `law_of_gaps` what another form
+    of law says (see `_sure`). The smallest models first, then the fewest steps.
     """
     own = accuracy.build(study)
     rows = [(own if table is None else table).merge(regimes, on=["model", "method"]) for table, regimes in study.rungs]
@@ -34,7 +38,7 @@ def build(study: Study) -> pd.DataFrame:
     table["rung"] = [_rung(row) for _, row in table.iterrows()]
     files = at_scale(study.configs)
     laws = [_law(row, files) for _, row in table.iterrows()]
-    table["law"], table["law_says"] = zip(*laws, strict=True) if laws else ([], [])
+    table[LAW] = pd.DataFrame(laws, table.index, LAW)
     return table.sort_values([*OF_RUNG], kind="stable").reindex(columns=COLUMNS).reset_index(drop=True)
 
 
@@ -44,14 +48,44 @@ def _rung(row: pd.Series) -> str:
     return f"{count(row['parameters'])}, {tokens} tokens a parameter, {row['steps']} × {row['batch']}{many}"
 
 
-def _law(row: pd.Series, files: list[AtScale]) -> tuple[float, str | None]:
+def _law(row: pd.Series, files: list[AtScale]) -> tuple[float, str | None, float, float, float]:
     """What a law says of a method of local steps, of as many replicas, the same period, and about as many tokens."""
     regime = Regime(row["parameters"], replicas=row["replicas"])
-    for law in (law for file in files for law in by_laws(file, row["method"], regime)):
-        trained = law.regime.tokens_a_parameter
-        if law.regime.period == row["period"] and trained and 0.5 <= row["tokens_a_parameter"] / trained <= 2:
-            return law.gap, f"{law.law}, {law.source}"
-    return np.nan, None
+    for paper in files:
+        for law in by_laws(paper, row["method"], regime):
+            trained = law.regime.tokens_a_parameter
+            if law.regime.period == row["period"] and trained and 0.5 <= row["tokens_a_parameter"] / trained <= 2:
+                return law.gap, f"{law.law}, {law.source}", *_sure(row, paper)
+    return np.nan, None, np.nan, np.nan, np.nan
+
+
+def _sure(row: pd.Series, paper: AtScale) -> tuple[float, float, float]:
+    """How sure a law of a paper's is there: the ends of its 95 % interval, and what a law of another form says.
+
+    The interval is the jackknife's over the sizes whose losses are printed: log of loss is linear in log N, dense's and
+    the method's, as the authors have it. The other form has log of the gap linear in log N. nan of fewer than four
+    sizes, and of gaps that are not all above 0.
+    """
+    wanted = row["method"], row["replicas"], row["period"]
+    printed = [
+        gap for gap in paper.gaps if (gap.method, gap.replicas, gap.period) == wanted and gap.dense and gap.value
+    ]
+    if len(printed) < 4:
+        return np.nan, np.nan, np.nan
+    logs = np.log([[gap.parameters, gap.dense, gap.value] for gap in printed])
+
+    def carried(logs: np.ndarray) -> np.ndarray:
+        slopes, starts = np.polyfit(logs[:, 0], logs[:, 1:], 1)
+        return np.exp(starts + slopes * np.log(row["parameters"]))
+
+    def gap(logs: np.ndarray) -> float:
+        return float(np.diff(carried(logs))[0])
+
+    n = len(logs)
+    _, low, high = interval(pd.Series([n * gap(logs) - (n - 1) * gap(np.delete(logs, i, 0)) for i in range(n)]))
+    gaps = np.diff(np.exp(logs[:, 1:]))
+    other = float(carried(np.hstack([logs[:, :1], np.log(gaps)]))[0]) if (gaps > 0).all() else np.nan
+    return low, high, other
 
 
 def _by_method(table: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +113,10 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
             yield f"{title}: {'; '.join(said)}."
     for _, row in table[table["law"].notna() & table["gap"].notna()].iterrows():
         ours = f"{row['title']}, M = {row['replicas']:g}, H = {row['period']:g}, {row['rung']}"
-        yield f"{ours}: {accuracy.gap_in_words(row)}; the {row['law_says']}, says {row['law']:+.3f}."
+        sure = f" (95 % interval {row['law_low']:+.3f} to {row['law_high']:+.3f})" if pd.notna(row["law_low"]) else ""
+        other = f"; a power law through the gaps themselves, {row['law_of_gaps']:+.3f}"
+        other = other if pd.notna(row["law_of_gaps"]) else ""
+        yield f"{ours}: {accuracy.gap_in_words(row)}; the {row['law_says']}, says {row['law']:+.3f}{sure}{other}."
 
 
 LADDER = Table(

@@ -1,10 +1,12 @@
 """Table `ladder` and its figures: one method at several sizes, steps and numbers of replicas, beside published gaps."""
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from edgc.report.at_scale import at_scale
 from edgc.report.figures.gaps_by_regime import GAP_BY_SIZE, GAP_BY_STEPS, GAP_BY_TOKENS
@@ -77,6 +79,35 @@ def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> N
 def test_laws_are_those_of_the_studys_configs(ladder: Study, tmp_path: Path) -> None:
     assert LADDER.build(ladder)["law"].notna().any()
     assert LADDER.build(replace(ladder, configs=tmp_path))["law"].isna().all()
+
+
+def paper(folder: Path, dense: Callable[[int], float], gap: Callable[[int], float]) -> Path:
+    """A configs folder with one paper, whose laws are of what it prints of four sizes."""
+    printed = {n: (dense(n), dense(n) + gap(n)) for n in (35_000_000, 90_000_000, 335_000_000, 1_300_000_000)}
+    common = {"predicts": "loss", "size": -0.1, "smallest": 35_000_000, "largest": 1_300_000_000, "where": "Table 2"}
+    said = {"method": "diloco", "words": "DiLoCo", "replicas": 4, "period": 30, "decimals": 9, "where": "Table 1"}
+    own = {"method": "diloco", "factor": 20.5, "replicas": 4, "period": 30, "tokens_a_parameter": 20}
+    plain = {
+        "name": "a-paper", "title": "A paper", "source": "arXiv 1 v1", "kind": "paper", "setting": "said once",
+        "metric": "evaluation loss",
+        "gaps": [said | {"parameters": n, "dense": d, "value": v, "gap": v - d} for n, (d, v) in printed.items()],
+        "laws": [common | {"method": "dense", "factor": 20}, common | own],
+    }  # fmt: skip
+    (folder / "reference/at-scale").mkdir(parents=True)
+    (folder / "reference/at-scale/a-paper.yaml").write_text(yaml.safe_dump(plain))
+    return folder
+
+
+def test_a_law_says_how_sure_it_is(ladder: Study, tmp_path: Path) -> None:
+    exact = paper(tmp_path / "exact", lambda n: 20 * n**-0.1, lambda n: 0.5 * n**-0.1)
+    row = LADDER.build(replace(ladder, configs=exact)).dropna(subset=["law"]).iloc[0]
+    assert row["law"] == pytest.approx(0.5 * SIZE**-0.1)
+    assert row[["law_low", "law_high", "law_of_gaps"]].tolist() == pytest.approx([row["law"]] * 3, abs=1e-6)
+
+    other = paper(tmp_path / "other", lambda n: 20 * n**-0.1, lambda n: 80 * n**-0.5)
+    row = LADDER.build(replace(ladder, configs=other)).dropna(subset=["law"]).iloc[0]
+    assert row["law_of_gaps"] == pytest.approx(80 * SIZE**-0.5)
+    assert row["law_high"] - row["law_low"] > 0.01, "losses that do not follow the law leave it unsure"
 
 
 def test_figures_show_ours_published_ones_and_the_law(ladder: Study) -> None:
