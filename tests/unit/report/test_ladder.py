@@ -123,6 +123,16 @@ def test_figures_show_ours_published_ones_and_the_law(ladder: Study) -> None:
     assert legend(GAP_BY_SIZE.draw(data[data["panel"] == "local steps"])) == ["Diloco"]
 
 
+def test_of_a_size_most_steps_stand_for_it_where_tokens_are_about_as_many(ladder: Study) -> None:
+    wide = accuracy.build(trained(0.0)), regime(1510, batch=4000)  # some more tokens than 6000 steps of 1000 have
+    for seeds in (1, 3):
+        own = replace(trained(0.29, seeds), rungs=[wide, *ladder.rungs])
+        data = GAP_BY_SIZE.build(own)
+        ours = data[data["kind"] == "ours"]
+        assert ours["steps"].tolist() == [6000, 6000]
+        assert ours["gap_low"].isna().tolist() == [seeds == 1] * 2, "an interval is never another row's"
+
+
 def test_steps_and_tokens_are_told_apart(ladder: Study) -> None:
     steps, tokens = GAP_BY_STEPS.build(ladder), GAP_BY_TOKENS.build(ladder)
     assert steps.groupby("kind")["steps"].unique().map(sorted).to_dict() == {
