@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from edgc.report.at_scale import AtScale, at_scale
+from edgc.report.gaps import signed
 from edgc.report.nearest import by_laws
 from edgc.report.regime import Regime, count
 from edgc.report.render import loss
@@ -55,7 +56,7 @@ def _law(row: pd.Series, files: list[AtScale]) -> tuple[float, str | None, float
         for law in by_laws(paper, row["method"], regime):
             trained = law.regime.tokens_a_parameter
             if law.regime.period == row["period"] and trained and 0.5 <= row["tokens_a_parameter"] / trained <= 2:
-                return law.gap, f"{law.law}, {law.source}", *_sure(row, paper)
+                return law.gap, f"{law.law} ({law.source})", *_sure(row, paper)
     return np.nan, None, np.nan, np.nan, np.nan
 
 
@@ -113,10 +114,12 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
             yield f"{title}: {'; '.join(said)}."
     for _, row in table[table["law"].notna() & table["gap"].notna()].iterrows():
         ours = f"{row['title']}, M = {row['replicas']:g}, H = {row['period']:g}, {row['rung']}"
-        sure = f" (95 % interval {row['law_low']:+.3f} to {row['law_high']:+.3f})" if pd.notna(row["law_low"]) else ""
-        other = f"; a power law through the gaps themselves, {row['law_of_gaps']:+.3f}"
-        other = other if pd.notna(row["law_of_gaps"]) else ""
-        yield f"{ours}: {accuracy.gap_in_words(row)}; the {row['law_says']}, says {row['law']:+.3f}{sure}{other}."
+        said = f"the {row['law_says']}, says {signed(row['law'], 3)}"
+        if pd.notna(row["law_low"]):
+            said += f" (95 % interval {signed(row['law_low'], 3)} to {signed(row['law_high'], 3)})"
+        if pd.notna(row["law_of_gaps"]):
+            said += f", and a power law through its paper's gaps themselves {signed(row['law_of_gaps'], 3)}"
+        yield f"{ours}: {accuracy.gap_in_words(row)}; {said}."
 
 
 LADDER = Table(
