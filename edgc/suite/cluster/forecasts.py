@@ -96,7 +96,7 @@ class Forecasts:
         forecast, baseline = self.candidate, self.baseline.title
         if forecast is None:
             return "does not pay: no method that was asked for compresses anything on these links"
-        span = f"{forecast.low_percent:.1f} to {forecast.high_percent:.1f} %"
+        span = f"{forecast.low_percent:z.1f} to {forecast.high_percent:z.1f} %".replace("-", "−")
         if self.verdict == "pays":
             return f"pays: {forecast.title} takes {span} less time than {baseline}"
         if self.verdict == "undecided":
