@@ -28,6 +28,7 @@ from edgc.core.base import files
 from edgc.core.base.lazy import torch
 from edgc.report.archive import archive, archived
 from edgc.suite.config import Corpus, Experiment, RunSpec, available, load, load_experiment
+from edgc.suite.config.provenance import source_hash
 from edgc.suite.training import stopping
 from edgc.suite.training.data.corpus_files import corpus_id
 
@@ -160,11 +161,8 @@ def _of_the_code(results: Path, quick: bool) -> Iterator[Item]:
 
 def _changed(kept: Path, name: str, *code: Path) -> str | None:
     """The digest of these files and folders, if it is not the one that is kept."""
-    digest = hashlib.sha256()
-    for file in (file for each in code for file in (sorted(each.rglob("*.py")) if each.is_dir() else [each])):
-        digest.update(file.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    found = digest.hexdigest()[:16]
-    return None if _digests(kept).get(name) == found else found
+    digest = hashlib.sha256("".join(map(source_hash, code)).encode()).hexdigest()[:16]
+    return None if _digests(kept).get(name) == digest else digest
 
 
 def _digests(kept: Path) -> dict[str, str]:

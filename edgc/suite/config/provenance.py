@@ -66,9 +66,10 @@ def version(distribution: str) -> str | None:
 
 
 def source_hash(package: Path = PACKAGE) -> str:
-    """SHA-256 over the names and contents of a package's *.py, in sorted order."""
+    """SHA-256 over the names and contents of a package's *.py, in sorted order; or of one file's contents."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py"), key=lambda p: p.relative_to(package).as_posix()):
+    files = [package] if package.is_file() else package.rglob("*.py")
+    for path in sorted(files, key=lambda p: p.relative_to(package).as_posix()):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
