@@ -102,14 +102,14 @@ def plan(
         from edgc.report.timeline_figure import write_timeline
 
         write_timeline(found.drawn(), timeline, scenario.words)
-    known = nearest(scenario, [each.method for each in found.methods], results / "published", told.MARGIN)
+    published = results / "published"
+    known = nearest(scenario, [each.method for each in found.methods], published, told.MARGIN)
     if as_json:
         typer.echo(json.dumps(told.plain(found, known), indent=1, ensure_ascii=False))
         return
     told.show(found, known)
-    if not folders(results / "published"):
-        where = results / "published"
-        typer.echo(f"Note: no published results under {where}: our own loss gaps are missing; give --results")
+    if not folders(published):
+        typer.echo(f"Note: no published results under {published}: our own loss gaps are missing; give --results")
 
 
 def recommend(

@@ -229,7 +229,7 @@ def batched(names, size):
     return [names[i : i + size] for i in range(0, len(names), size)]
 
 
-# Runs that share a job, by its number; finished ones have none. Seeds that are added later have a job each: which there
+# Runs that share a job, by its number; restored ones need none. Seeds that are added later have a job each: which there
 # will be is not known yet.
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]

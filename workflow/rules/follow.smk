@@ -1,5 +1,5 @@
-# Jobs that an earlier start of Snakemake has submitted: waited for, and not submitted again. Parameters are those of the
-# rule in whose place each is: nothing has changed.
+# Jobs that an earlier start of Snakemake has submitted: waited for, and not submitted again. Each rule has the parameters
+# of the one in whose place it is, or Snakemake would take what it waits for as changed.
 FOLLOWED = {
     "train": ("trained", TRAINED | {"runs": "{run}"}),
     "evaluate": (

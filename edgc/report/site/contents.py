@@ -178,11 +178,14 @@ def _present(table: Table, numbers: pd.DataFrame) -> tuple[pd.DataFrame, pd.Data
 
 
 def _told(links: pd.DataFrame, experiment: Experiment | None) -> pd.DataFrame:
-    """Table `links` with whether a method averages in every step, as its settings say; older files lack that."""
+    """Table `links` with whether a method averages in every step, as its settings say; older files lack that.
+
+    A method that the experiment does not have any more counts as one that does not: nobody knows.
+    """
     if "in_every_step" in links or experiment is None:
         return links
-    known = {spec.method.name: spec.method.in_every_step for spec in experiment.runs()}
-    return links.assign(in_every_step=[known[method] for method in links["method"]])
+    known = {spec.method.name for spec in experiment.runs() if spec.method.in_every_step}
+    return links.assign(in_every_step=links["method"].isin(known))
 
 
 def _plain(numbers: pd.DataFrame) -> pd.DataFrame:
