@@ -14,7 +14,8 @@ from collections.abc import Iterable
 EVERYWHERE = (
     "pyproject.toml", "requirements/", "Makefile", ".ci/", "tests/conftest.py", "tests/fixtures/", "edgc/tools/laws/",
 )  # fmt: skip
-EXCHANGE = ("edgc/core/", "edgc/hooks/", "configs/methods/")
+HOOKS = ("edgc/torch_ddp.py", "edgc/fsdp.py", "edgc/local_steps.py", "edgc/hooks/")
+EXCHANGE = ("edgc/core/", *HOOKS, "configs/methods/")
 RUNS = ("edgc/suite/config/", "edgc/suite/backends/", "edgc/suite/training/")
 LAB = ("edgc/suite/cluster/slurm.py", "edgc/tools/lab/", "slurm/", "workflow/", "Snakefile", "tests/lab/")
 #: Targets of the Makefile, and what each tests.
