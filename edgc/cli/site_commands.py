@@ -56,10 +56,10 @@ def speeds(results: Results = Path("results")) -> None:
 def ledger(results: Results = Path("results")) -> None:
     """Write the ledger of EDGC's replication, from configs/reference and results/published, into docs/edgc.md."""
     from edgc.report.ledger import write_page
-    from edgc.report.reference_values import load_reference
+    from edgc.report.reference_values import EDGC, TAGC, load_reference
 
     page = Path("docs/edgc.md")
-    write_page(load_reference(), results / "published", page)
+    write_page([load_reference(EDGC), load_reference(TAGC)], results / "published", page)
     typer.echo(page)
 
 

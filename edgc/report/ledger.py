@@ -1,8 +1,12 @@
-"""The ledger of a replication: a row for all that a paper has, with what stands beside it here, and a verdict."""
+"""The ledger of a replication: a row for all that a paper has, with what stands beside it here, and a verdict.
+
+And where authors' code departs from their papers.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +20,8 @@ from edgc.report.selection import table_named
 from edgc.report.verdicts import TOO_FEW
 from edgc.suite.config import load_experiment
 
+#: Headings of what a deviation has.
+TOPICS = {"topic": "Topic", "paper": "Paper", "released": "Released code", "consequence": "Consequence", "here": "Here"}
 #: What a page has of a table's words: the marks, experiment, table, and what is between them.
 WORDS = r"(<!-- words ([\w-]+)/(\w+) -->\n)(.*?)(<!-- end -->)"
 
@@ -29,16 +35,27 @@ def ledger(reference: Reference, published: Path, links: str) -> pd.DataFrame:
     return pd.DataFrame([_row(entry, reference, published, links) for entry in reference.ledger])
 
 
-def write_page(reference: Reference, published: Path, page: Path) -> None:
-    """Write the ledger between `<!-- ledger -->` and `<!-- end -->` of a page beside `results/`, and what tables say
-    between `<!-- words EXPERIMENT/TABLE -->` and that."""
+def deviations(references: Iterable[Reference]) -> pd.DataFrame:
+    """Where the papers' public code departs from them, as it is read."""
+    return pd.DataFrame(
+        {"Method": f"`{paper.method}`"} | {TOPICS[name]: said for name, said in each.model_dump().items()}
+        for paper in references
+        for each in paper.deviations
+    )
+
+
+def write_page(references: Sequence[Reference], published: Path, page: Path) -> None:
+    """Write into a page beside `results/`, each before its next `<!-- end -->`: after `<!-- ledger -->` the first
+    paper's, after `<!-- deviations -->` those of all, after `<!-- words EXPERIMENT/TABLE -->` what this table says."""
     links = "../results/published/"
-    table = markdown(ledger(reference, published, links))
     text = page.read_text(encoding="utf-8")
-    written, count = re.subn(r"(<!-- ledger -->\n).*?(<!-- end -->)", lambda m: m[1] + table + m[2], text, flags=re.S)
-    if not count:
-        raise UserError(f"{page}: no lines <!-- ledger --> and <!-- end --> to write between")
-    write_text(page, re.sub(WORDS, lambda m: m[1] + words(m[2], m[3], published, links) + m[5], written, flags=re.S))
+    tables = {"ledger": ledger(references[0], published, links), "deviations": deviations(references)}
+    for name, table in tables.items():
+        pattern, written = rf"(<!-- {name} -->\n).*?(<!-- end -->)", markdown(table)
+        text, count = re.subn(pattern, lambda m, written=written: m[1] + written + m[2], text, flags=re.S)
+        if not count:
+            raise UserError(f"{page}: no lines <!-- {name} --> and <!-- end --> to write between")
+    write_text(page, re.sub(WORDS, lambda m: m[1] + words(m[2], m[3], published, links) + m[5], text, flags=re.S))
 
 
 def words(experiment: str, table: str, published: Path, links: str) -> str:

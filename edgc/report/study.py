@@ -13,7 +13,7 @@ import pandas as pd
 
 from edgc.report.collect import NOT_RUN, pooled_frames
 from edgc.report.frames import Frames
-from edgc.report.reference_values import TAGC, Reference, load_reference
+from edgc.report.reference_values import Reference, load_reference
 from edgc.report.regime import regime_of
 from edgc.suite.config import CONFIGS, Experiment, RunSpec, load_experiment
 
@@ -46,7 +46,6 @@ class Study:
     frames: Frames
     reference: Reference
     gaps: pd.DataFrame | None = None  #: tables `accuracy` that others published; see `judgement.gaps_from`
-    others: Sequence[Reference] = ()  #: papers of further methods, for what their codes do otherwise
     rungs: Sequence[tuple[pd.DataFrame | None, pd.DataFrame]] = ()
     """Table `accuracy` and `regimes` of each of `judgement.rungs_from`; then None and `regimes` of this experiment"""
     curves: pd.DataFrame | None = None  #: figures `loss_step` that the experiments of `gaps` published
@@ -57,7 +56,6 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     """Read an experiment's collected frames (`edgc collect` wrote them) with what they are judged by."""
     frames = Frames.read(results / experiment / "frames")
     loaded = load_experiment(experiment, configs)
-    paper, others = load_reference(configs=configs), (load_reference(TAGC, configs),)
     published = results / "published"
     rungs = [
         (table, regimes(load_experiment(name, configs).runs(configs)))
@@ -68,7 +66,7 @@ def load_study(experiment: str, results: Path = Path("results"), configs: Path =
     gaps, curves = (
         _published(*(published / name / what for name in loaded.judgement.gaps_from)) for what in (ACCURACY, CURVES)
     )
-    return Study(loaded, frames, paper, gaps, others, rungs, curves, configs)
+    return Study(loaded, frames, load_reference(configs=configs), gaps, rungs, curves, configs)
 
 
 def regimes(specs: Iterable[RunSpec]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Papers: what one printed beside what was measured here, and where their code departs from them."""
+"""What a paper printed beside what was measured here."""
 
 from __future__ import annotations
 
@@ -15,30 +15,6 @@ from edgc.report.render import NOTHING, with_range
 from edgc.report.study import Line, Study, baseline_of, lines, paired, paired_runs, reductions, steady
 from edgc.report.table import Column, Table
 from edgc.report.tables.times import DEFINITIONS, latency
-
-
-def _deviations(study: Study) -> pd.DataFrame:
-    """One row per deviation: method, topic, paper, released, consequence, here."""
-    papers = (study.reference, *study.others)
-    return pd.DataFrame([{"method": paper.method} | each.model_dump() for paper in papers for each in paper.deviations])
-
-
-DEVIATIONS = Table(
-    "Papers, their released code, and this suite",
-    "Where authors' public code departs from their paper, and what this suite does instead.",
-    _deviations,
-    {
-        Column("Method", "method"): "",
-        Column("Topic", "topic"): "part of the method",
-        Column("Paper", "paper"): "what the paper describes",
-        Column("Released code", "released"): "what the authors' public snapshot does. EDGC's, as it is, cannot have "
-        "produced the paper's numbers",
-        Column("Consequence", "consequence"): "what follows for the printed results",
-        Column("Here", "here"): "what this suite does. Method edgc follows the paper, edgc_released the released code "
-        "as it is meant, edgc_loss a vendor's port of it; tagc and tagc_released likewise",
-        "Source": "our reading of the snapshot, in configs/reference; nothing here was measured",
-    },
-)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import pytest
 from edgc.report import render, verdicts
 from edgc.report.study import WARMUP_STEPS, central, counts, lines
 from edgc.report.tables import accuracy
-from edgc.report.tables.paper import DEVIATIONS
 from edgc.report.tables.times import LATENCY, TIME
 from tests.fixtures.sessions import row_of
 from tests.fixtures.studies import of, run, step, study
@@ -252,7 +251,3 @@ def test_markdown_and_html_escape(tmp_path):
     assert text.endswith("\n\n- **a**: caption & more.\n- **n**: number.\n\nnote\n")
     assert "http" not in page, "the page needs nothing else"
     assert pd.read_csv(tmp_path / "t.csv").shape == (2, 2)
-
-
-def test_deviations_come_from_the_reference():
-    assert DEVIATIONS.build(study([run("dense")])).empty
