@@ -70,14 +70,14 @@ def _by_steps(study: Study) -> pd.DataFrame:
 
 
 def _by_tokens(study: Study) -> pd.DataFrame:
-    """Rows of about as many steps as others with other tokens a parameter, a panel each."""
+    """Of every method the rows of about as many steps with several tokens a parameter, a panel each number of steps."""
     rows = _ours(study)
     if rows.empty:
         return rows
     about = rows["steps"].astype(float).map(lambda steps: round(np.log2(steps)))
-    several = rows.groupby(about)["tokens_a_parameter"].transform("nunique") > 1
+    rows = rows[rows.groupby([about, "method"])["tokens_a_parameter"].transform("nunique") > 1]
     ends = rows.groupby(about)["steps"].transform(lambda own: "–".join(map(str, sorted({own.min(), own.max()}))))
-    return rows[several].assign(panel=ends[several] + " steps")
+    return rows.assign(panel=ends + " steps")
 
 
 def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
