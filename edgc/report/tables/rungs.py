@@ -112,7 +112,8 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
                 f"{each['verdict']} at {each['rung']} ({accuracy.gap_in_words(each)})" for _, each in own.iterrows()
             )
             yield f"{title}: {'; '.join(said)}."
-    for _, row in table[table["law"].notna() & table["gap"].notna()].iterrows():
+    lawful = table[table["law"].notna() & table["gap"].notna()]
+    for _, row in lawful.iterrows():
         ours = f"{row['title']}, M = {row['replicas']:g}, H = {row['period']:g}, {row['rung']}"
         said = f"the {row['law_says']}, says {signed(row['law'], 3)}"
         if pd.notna(row["law_low"]):
@@ -120,6 +121,12 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
         if pd.notna(row["law_of_gaps"]):
             said += f", and a power law through its paper's gaps themselves {signed(row['law_of_gaps'], 3)}"
         yield f"{ours}: {accuracy.gap_in_words(row)}; {said}."
+    one = lawful[lawful["replicas"] == 1]
+    for _, row in lawful.merge(one, on=["model", "method", "steps", "batch"], suffixes=("", "_one")).iterrows():
+        if row["replicas"] > 1:
+            adds, says = row["gap"] - row["gap_one"], row["law"] - row["law_one"]
+            ours = f"{row['title']}, {row['rung']}: {signed(adds, 4)} more than with one replica"
+            yield f"{ours}; by the law {signed(says, 3)}."
 
 
 LADDER = Table(

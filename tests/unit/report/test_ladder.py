@@ -76,6 +76,14 @@ def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> N
     assert any("Diloco, M = 4, H = 30" in line and f"says {law:+.3f}" in line for line in said)
 
 
+def test_it_says_what_replicas_add_beside_what_the_law_adds(ladder: Study) -> None:
+    four = LADDER.build(ladder).dropna(subset=["law"]).iloc[0].to_dict()
+    one = four | {"replicas": 1, "rung": "alone", "gap": four["gap"] - 0.25, "law": four["law"] - 0.125}
+    said = LADDER.words(pd.DataFrame([four, one]))
+    assert f"Diloco, {four['rung']}: +0.2500 more than with one replica; by the law +0.125." in said.splitlines()
+    assert "more than" not in LADDER.words(pd.DataFrame([four]))
+
+
 def test_laws_are_those_of_the_studys_configs(ladder: Study, tmp_path: Path) -> None:
     assert LADDER.build(ladder)["law"].notna().any()
     assert LADDER.build(replace(ladder, configs=tmp_path))["law"].isna().all()
