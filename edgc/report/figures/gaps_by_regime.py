@@ -23,6 +23,7 @@ HOVER |= {"Tokens a parameter": "tokens_a_parameter", "n (pairs of seeds)": "pai
 OURS, THEIRS, LAW = "ours", "published", "law"
 EVERY, LOCAL = "exchange in every step", "local steps"
 FEW, MANY = 2, 8  #: replicas between which a law's band lies
+TOKENS = (0.6, 2, 6, 20, 60)  #: a parameter, of the ladder's rungs
 TICKS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -81,7 +82,7 @@ def _by_tokens(study: Study) -> pd.DataFrame:
 
 
 def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
-    x = vega.axis(along, title, log=True)
+    x = vega.axis(along, title, log=True, ticks=TOKENS if along == "tokens_a_parameter" else None)
     y = vega.axis("gap", "loss gap to dense (nats/token)", form="~g", type="symlog", constant=0.02, ticks=TICKS)
     rows = data.assign(label=data["title"]).sort_values([along], kind="stable")
     looks = looks_of(rows)
