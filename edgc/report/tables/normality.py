@@ -90,7 +90,12 @@ def _by_rank(study: Study) -> pd.DataFrame:
                 row |= verdicts.intervals(known, MEASURES)
                 found.append(row | {f"{name}_n": known[f"{name}_step"].count() for name in ("near", "steady")})
     columns = verdicts.interval_names(*MEASURES)
-    return framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n")
+    table = framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n")
+    for name in ("near_step", "steady_step", "steady_after"):
+        most = 100.0 if name == "steady_after" else table["iterations"]
+        ends = [f"{name}_low", f"{name}_high"]
+        table[ends] = table[ends].clip(0.0, most, axis=0)
+    return table
 
 
 def course(run: pd.DataFrame, c: str) -> dict[str, float]:
@@ -138,7 +143,7 @@ def _step(row: pd.Series, name: str) -> str:
 C = "what a rank leaves of the averaged gradient, by what it would leave of an i.i.d. normal matrix of the same shape "
 C += "and size of elements: mean over matrices"
 COMMON: dict[Any, Any] = {
-    "In brackets": "95 % confidence interval over seeds (Student's t)",
+    "In brackets": "95 % confidence interval over seeds (Student's t), as far as steps and shares go",
     **PROBED,
     Column("Stage", "stage"): "of the pipeline",
 }
