@@ -126,8 +126,10 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 
 def _picture(picture: Picture) -> dict[str, Any]:
-    own = {"name": picture.name, "title": picture.figure.title, "csv": picture.csv.read_text(encoding="utf-8")}
-    return own | {"charts": pictures.charts(pictures.panels(picture.figure, picture.data))}
+    csv = picture.data.to_csv(index=False, float_format="%.6g")  # the file has more digits than anyone can see
+    return {"name": picture.name, "title": picture.figure.title, "csv": csv} | {
+        "charts": pictures.charts(pictures.panels(picture.figure, picture.data))
+    }
 
 
 def _saved(links: pd.DataFrame) -> dict[str, Any]:
