@@ -23,6 +23,7 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     """Replace `results/published/<experiment>/` by what `results/<experiment>/` holds now. Returns the folder.
 
     `leave_out`: tables and figures that are not worth publishing, e.g. of time on a machine that had other work.
+    Figures that show nothing, as no run measured it, are left out, too.
 
     Raises `UserError` if a run or the last look at the seeds is missing, a run was made from code that is not
     committed, or there is none of that name.
@@ -47,8 +48,10 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
         raise UserError(f"{source}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     partial = target.with_name(f".partial-{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
+    empty = {path.with_suffix("") for path in shown if path.parent.name == "figures" and _is_empty(path)}
     for path in shown:
-        _copy(path, partial / path.relative_to(source))
+        if path.with_suffix("") not in empty:
+            _copy(path, partial / path.relative_to(source))
     if runs:
         manifests.write(partial / manifests.NAME, runs)
     for path in by_model:
@@ -74,6 +77,11 @@ def _check_code(record: Path) -> None:
             f"{record}: made from code that is in no commit (git_commit {made['git_commit']}, git_dirty "
             f"{made['git_dirty']}), so nobody can make it again; commit, remove the folder it is in and run it anew"
         )
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a figure's CSV has headings only."""
+    return path.suffix == ".csv" and path.read_text(encoding="utf-8").count("\n") == 1
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -126,10 +126,9 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 
 def _picture(picture: Picture) -> dict[str, Any]:
-    csv = picture.data.to_csv(index=False, float_format="%.6g")  # the file has more digits than anyone can see
-    return {"name": picture.name, "title": picture.figure.title, "csv": csv} | {
-        "charts": pictures.charts(pictures.panels(picture.figure, picture.data))
-    }
+    charts = pictures.charts(pictures.panels(picture.figure, picture.data))
+    csv = picture.data.to_csv(index=False, float_format="%.6g")  # more digits would make the page larger only
+    return {"name": picture.name, "title": picture.figure.title, "csv": csv, "charts": charts}
 
 
 def _saved(links: pd.DataFrame) -> dict[str, Any]:

@@ -77,7 +77,7 @@ MEASURES = ("first", "lowest", "lowest_step", "last", "near_step", "steady_step"
 
 def _by_rank(study: Study) -> pd.DataFrame:
     """One row per line, stage and rank: what `course` gives, in means over the n seeds, or over those that have it
-    (`near_n`, `steady_n`), with intervals."""
+    (`near_n`, `steady_n`), with intervals, which end where the run does."""
     found = []
     for line in lines(study.frames.runs):
         for stage, own in looks(line, study).groupby("stage"):
@@ -90,11 +90,15 @@ def _by_rank(study: Study) -> pd.DataFrame:
                 row |= verdicts.intervals(known, MEASURES)
                 found.append(row | {f"{name}_n": known[f"{name}_step"].count() for name in ("near", "steady")})
     columns = verdicts.interval_names(*MEASURES)
-    table = framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n")
-    for name in ("near_step", "steady_step", "steady_after"):
-        most = 100.0 if name == "steady_after" else table["iterations"]
+    return cut_off(framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n"))
+
+
+def cut_off(table: pd.DataFrame) -> pd.DataFrame:
+    """With intervals of steps and of shares that end where the run does; in place."""
+    limits = {"near_step": (1, table["iterations"]), "steady_step": (1, table["iterations"]), "steady_after": (0, 100)}
+    for name, (least, most) in limits.items():
         ends = [f"{name}_low", f"{name}_high"]
-        table[ends] = table[ends].clip(0.0, most, axis=0)
+        table[ends] = table[ends].clip(least, most, axis=0)
     return table
 
 
@@ -143,7 +147,7 @@ def _step(row: pd.Series, name: str) -> str:
 C = "what a rank leaves of the averaged gradient, by what it would leave of an i.i.d. normal matrix of the same shape "
 C += "and size of elements: mean over matrices"
 COMMON: dict[Any, Any] = {
-    "In brackets": "95 % confidence interval over seeds (Student's t), as far as steps and shares go",
+    "In brackets": "95 % confidence interval over seeds (Student's t)",
     **PROBED,
     Column("Stage", "stage"): "of the pipeline",
 }
@@ -185,6 +189,7 @@ ERROR_LAW = Table(
         Column("Steady from step", lambda row: _step(row, "steady")): "the same, of the window before's: there the law "
         "tells the error from that of the window before, which is what the rule asks of it",
         Column("Steady after", with_ends("steady_after", percent)): "windows from that one on of which that is so",
+        "Intervals of steps and windows": "cut off at the run's ends",
     },
     lambda table: "\n".join(_sentence(row) for _, row in table[table["rank"] == RANK].iterrows()),
 )

@@ -121,12 +121,10 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
         if pd.notna(row["law_of_gaps"]):
             said += f", and a power law through its paper's gaps themselves {signed(row['law_of_gaps'], 3)}"
         yield f"{ours}: {accuracy.gap_in_words(row)}; {said}."
-    one = lawful[lawful["replicas"] == 1]
-    for _, row in lawful.merge(one, on=["model", "method", "steps", "batch"], suffixes=("", "_one")).iterrows():
-        if row["replicas"] > 1:
-            adds, says = row["gap"] - row["gap_one"], row["law"] - row["law_one"]
-            ours = f"{row['title']}, {row['rung']}: {signed(adds, 4)} more than with one replica"
-            yield f"{ours}; by the law {signed(says, 3)}."
+    one, several = lawful[lawful["replicas"] == 1], lawful[lawful["replicas"] > 1]
+    for _, row in several.merge(one, on=["model", "method", "steps", "batch"], suffixes=("", "_one")).iterrows():
+        adds, says = row["gap"] - row["gap_one"], row["law"] - row["law_one"]
+        yield f"{row['title']}, {row['rung']}: {signed(adds)} more than with one replica; by the law {signed(says, 3)}."
 
 
 LADDER = Table(

@@ -270,6 +270,14 @@ def test_the_law_of_the_error_is_near_where_matrices_are_normal_and_steady_where
     assert by_kind.loc[1.0, "c_16"] < 0.7 < by_kind.loc[0.1, "c_16"]
 
 
+def test_intervals_of_steps_and_shares_end_where_the_run_does():
+    ends = {f"{name}_{end}": [value] for name in ("near_step", "steady_step", "steady_after")
+            for end, value in (("low", -260.0), ("high", 1462.0))}  # fmt: skip
+    cut = normality.cut_off(pd.DataFrame({"iterations": [1000], **ends})).iloc[0]
+    assert cut[["steady_step_low", "steady_step_high"]].tolist() == [1, 1000]
+    assert cut[["steady_after_low", "steady_after_high"]].tolist() == [0, 100]
+
+
 def test_a_histogram_far_from_a_normal_one_has_less_entropy():
     torch.manual_seed(4)
     normal, heavy = torch.randn(64, 512), torch.distributions.Laplace(0.0, 1.0).sample((64, 512))

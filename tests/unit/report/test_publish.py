@@ -53,6 +53,15 @@ def test_what_is_left_out_is_not_there_and_what_was_there_is_replaced(tmp_path: 
         publish(SMOKE, tmp_path, leave_out=["speed"])
 
 
+def test_a_figure_that_shows_nothing_is_not_published(tmp_path: Path) -> None:
+    results = made(tmp_path)
+    (results / "smoke" / "figures" / "latency.csv").write_text("method,latency\n")
+    (results / "smoke" / "tables" / "latency.csv").write_text("method,latency\n")
+    folder = publish(SMOKE, results)
+    assert {path.stem for path in (folder / "figures").iterdir()} == set(figures_of(SMOKE)) - {"latency"}
+    assert {path.stem for path in (folder / "tables").iterdir()} == set(tables_of(SMOKE)), "a table has its headings"
+
+
 def test_code_that_is_in_no_commit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"git_dirty True.*nobody can make it again"):
         publish(SMOKE, made(tmp_path, git_dirty=True))
