@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from edgc.report.study import Study
 from edgc.report.vega import View
 
 Rows = pd.DataFrame | Iterable[pd.DataFrame] | Iterable[Mapping[str, Any]]  #: a table, or its parts or rows
+MOST_LOOKS = 128  #: of a run that a figure shows: more cannot be told apart, and would fill the page
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ def stacked(rows: Rows) -> pd.DataFrame:
     if isinstance(rows, pd.DataFrame):
         return rows
     parts: list[Any] = [*rows]
-    return pd.concat(parts, ignore_index=True) if parts and isinstance(parts[0], pd.DataFrame) else pd.DataFrame(parts)
+    if not parts or not isinstance(parts[0], pd.DataFrame):
+        return pd.DataFrame(parts)
+    # An empty part would make columns of numbers columns of objects.
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def over_seeds(parts: Iterable[pd.DataFrame], by: Sequence[str], values: Iterable[str], *, sort: bool) -> pd.DataFrame:
@@ -58,3 +63,13 @@ def over_seeds(parts: Iterable[pd.DataFrame], by: Sequence[str], values: Iterabl
         return table
     how = dict.fromkeys(values, "mean") | {"n": "sum"}
     return table.assign(n=1).groupby([*by], sort=sort, as_index=False).agg(how)
+
+
+def thinned(table: pd.DataFrame, *, log: bool = False) -> pd.DataFrame:
+    """The rows of at most `MOST_LOOKS` steps, spread evenly over those that there are, or over their logarithms."""
+    steps = np.unique(table["step"])
+    if len(steps) <= MOST_LOOKS:
+        return table
+    wanted = (np.geomspace if log else np.linspace)(steps[0], steps[-1], MOST_LOOKS)
+    nearest = np.abs(steps[:, None] - wanted).argmin(axis=0)
+    return table[table["step"].isin(steps[nearest])]

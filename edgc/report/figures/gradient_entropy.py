@@ -10,7 +10,7 @@ import pandas as pd
 
 from edgc.report import vega
 from edgc.report.collect import TIMED
-from edgc.report.figure import Figure, over_seeds
+from edgc.report.figure import Figure, over_seeds, thinned
 from edgc.report.figures.shades import TITLES, by_time, columns, estimator_looks, panels, stage_look
 from edgc.report.reference_values import Reference
 from edgc.report.study import Study, lines
@@ -100,7 +100,8 @@ def _observed(study: Study) -> pd.DataFrame:
             common = {"model": line.model, "title": line.title, "stage": own.stage, "estimator": own.estimator}
             nats = own.nats[FULL]
             values = {"entropy": nats, "window_mean": window_means(nats, own.window)}
-            found.append(pd.DataFrame(values).rename_axis("step").reset_index().assign(**common, late=own.late))
+            seen = thinned(pd.DataFrame(values).rename_axis("step").reset_index())
+            found.append(seen.assign(**common, late=own.late))
     values = ("entropy", "window_mean")
     return over_seeds(found, [key for key in OBSERVED if key not in (*values, "n")], values, sort=False)
 

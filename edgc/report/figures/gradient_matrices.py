@@ -11,7 +11,7 @@ import pandas as pd
 
 from edgc.core.policies.rank_model import Array
 from edgc.report import vega
-from edgc.report.figure import Figure, over_seeds
+from edgc.report.figure import Figure, over_seeds, thinned
 from edgc.report.figures.shades import LAW, by_time, columns, kind, kind_look, panels
 from edgc.report.low_rank import (
     RANK,
@@ -125,7 +125,7 @@ def _draw_spectra(data: pd.DataFrame) -> list[View]:
 def _errors(study: Study) -> Iterator[pd.DataFrame]:
     """One row per stage, step and rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
     for line in lines(study.frames.runs):
-        left = errors(spectra(line, study), ALL_RANKS)
+        left = errors(thinned(spectra(line, study)), ALL_RANKS)
         by = left.groupby(["stage", "step", "rank"], as_index=False).agg(
             relative=("relative", "mean"),
             low=("relative", lambda values: values.quantile(0.2)),
@@ -224,7 +224,8 @@ def _draw_cosines(data: pd.DataFrame) -> list[View]:
 def _normality(study: Study) -> pd.DataFrame:
     """One row per stage, kind and look: c of `RANK`, excess kurtosis and entropy gap, mean over n matrices of seeds."""
     by = ["model", "stage", "kind", "step"]
-    return over_seeds((looks(line, study) for line in lines(study.frames.runs)), by, OF_NORMALITY, sort=True)
+    parts = (thinned(looks(line, study), log=True) for line in lines(study.frames.runs))
+    return over_seeds(parts, by, OF_NORMALITY, sort=True)
 
 
 def _draw_normality(data: pd.DataFrame) -> list[View]:
