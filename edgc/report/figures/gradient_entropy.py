@@ -10,7 +10,7 @@ import pandas as pd
 
 from edgc.report import vega
 from edgc.report.collect import TIMED
-from edgc.report.figure import Figure, over_seeds, thinned
+from edgc.report.figure import MOST_LOOKS, Figure, over_seeds, thinned
 from edgc.report.figures.shades import TITLES, by_time, columns, estimator_looks, panels, stage_look
 from edgc.report.reference_values import Reference
 from edgc.report.study import Study, lines
@@ -109,14 +109,16 @@ def _observed(study: Study) -> pd.DataFrame:
 def _draw_observed(data: pd.DataFrame) -> list[View]:
     """One model: above what falls with the gradient's scale, below what does not."""
     several, scaled = data["title"].nunique() > 1, data["estimator"].isin(SCALED)
+    of = data.loc[scaled, "estimator"].map(TITLES).unique()
     stage = (data["title"] + ", " if several else "") + "stage " + data["stage"].astype(str)
-    rows = data.assign(label=stage.where(~scaled, stage + ", " + data["estimator"].map(TITLES)))
+    rows = data.assign(label=stage.where(~scaled | (len(of) == 1), stage + ", " + data["estimator"].map(TITLES)))
     looks = {}
     for row in rows.drop_duplicates("label").to_dict("records"):
         dash = "dashed" if row["estimator"] == "histogram_differential" else "solid"
         looks[row["label"]] = stage_look(int(row["stage"]))._replace(dash=dash)
     hover = {"Of": "label", "Step": "step", "Entropy (nats)": "entropy", "Window's mean (nats)": "window_mean"}
-    kinds = [(rows[scaled], "entropy (nats)"), (rows[~scaled], "histogram's entropy, blind to scale (nats)")]
+    by = f", {of[0]}" if len(of) == 1 else ""
+    kinds = [(rows[scaled], f"entropy{by} (nats)"), (rows[~scaled], "histogram's entropy, blind to scale (nats)")]
     kinds = [(own, title) for own, title in kinds if len(own)]
     views = []
     for place, (own, title) in enumerate(kinds):
@@ -270,7 +272,7 @@ OBSERVED_ENTROPY = Figure(
     "Entropy of a run's gradients, step by step.",
     {
         "Both": "every element, mean over a stage's matrices and over seeds",
-        "Thin": "every step",
+        "Thin": f"single steps, at most {MOST_LOOKS} of them",
         "Bold": "means of a window",
         "Shaded": f"the first {100 * EARLY:g} % of the steps",
     },
