@@ -31,9 +31,10 @@ IDENTITY = ("Rate", "Method", "Assumptions", "Claim", "Premise", "Ranks", "Model
 TO_FILTER = 6  #: rows from which on a table has a filter
 LONG = 60  #: characters of a cell from which on its column gets room for sentences
 MOST_BYTES = 3_000_000  #: of a page
-#: What carries an experiment's answer, the first that it has; `links` is a table, the others are figures.
-LEADS = ("predicted_measured", "links", "time_to_loss", "gap_bytes", "parts", "pareto_bytes", "who_wins_where")
-LEADS += ("saving_by_link", "error_prediction", "sampling_error", "window_correlation", "loss_bytes", "ops")
+#: The figure that carries an experiment's answer: the first that it has.
+LEADS = ("predicted_measured", "exposed", "time_to_loss", "gap_by_size", "gap_bytes", "parts", "pareto_bytes")
+LEADS += ("who_wins_where", "saving_by_link", "error_prediction", "sampling_error", "window_correlation")
+LEADS += ("loss_bytes", "ops")
 
 
 #: Cell by cell, as the page reads them, texts are twice as fast in Python's memory as in Arrow's.
@@ -109,11 +110,7 @@ def _json(value: Any) -> str:
 
 def _experiment(kept: Kept) -> dict[str, Any]:
     """What the template shows of an experiment."""
-    shown = [_picture(each) for each in kept.pictures] + [
-        {"name": "links", "title": "Step time saved, by rate of the links", "charts": _saved(each.numbers)}
-        for each in kept.tables
-        if each.name == "links"
-    ]
+    shown = [_picture(each) for each in kept.pictures]
     ranked = sorted(shown, key=lambda each: LEADS.index(each["name"]) if each["name"] in LEADS else len(LEADS))
     return {
         **{name: getattr(kept, name) for name in ("name", "slug", "title", "shows")},
@@ -129,11 +126,6 @@ def _picture(picture: Picture) -> dict[str, Any]:
     charts = pictures.charts(pictures.panels(picture.figure, picture.data))
     csv = picture.data.to_csv(index=False, float_format="%.6g")  # more digits would make the page larger only
     return {"name": picture.name, "title": picture.figure.title, "csv": csv, "charts": charts}
-
-
-def _saved(links: pd.DataFrame) -> dict[str, Any]:
-    """Table `links` as charts."""
-    return pictures.charts(exposed.on_links(links))
 
 
 def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
@@ -202,7 +194,7 @@ def _timing(timing: Kept) -> dict[str, Any]:
     return {
         "name": timing.name,
         "slug": timing.slug,
-        "charts": _saved(links),
+        "charts": pictures.charts(exposed.on_links(links)),
         "by_rate": to_do,
         "cells": [
             {"method": each.method, "rate": each.rate, "sentence": each.answer.sentence}
