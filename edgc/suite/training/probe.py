@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
 TIMED = 20  #: repetitions of what is timed before training
-DIGITS = 7  # significant, in records
+DIGITS = 5  # significant, in records: an archive is mostly of these
 
 
 @dataclass
