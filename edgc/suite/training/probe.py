@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
 TIMED = 20  #: repetitions of what is timed before training
-DIGITS = 5  # significant, in records: an archive is mostly of these
+DIGITS, LISTED = 7, 5  # significant, in records; of long lists, which most of an archive is
 
 
 @dataclass
@@ -131,7 +131,7 @@ def spectrum(matrix: Tensor) -> dict[str, Any]:
     if not matrix.isfinite().all():
         return dict.fromkeys(("singular_values", "mean", "deviation", "skewness", "kurtosis", "histogram"))
     mean, deviation = float(matrix.mean()), float(matrix.std(correction=0))
-    seen: dict[str, Any] = {"singular_values": [_plain(s) for s in torch.linalg.svdvals(matrix).tolist()]}
+    seen: dict[str, Any] = {"singular_values": [_plain(s, LISTED) for s in torch.linalg.svdvals(matrix).tolist()]}
     seen |= {"mean": _plain(mean), "deviation": _plain(deviation)}
     seen |= {"skewness": None, "kurtosis": None, "histogram": None}
     if deviation > 0:
@@ -139,7 +139,7 @@ def spectrum(matrix: Tensor) -> dict[str, Any]:
         bins = unit.clamp(-HISTOGRAM_LIMIT, HISTOGRAM_LIMIT)
         counts = torch.histc(bins, HISTOGRAM_BINS, -HISTOGRAM_LIMIT, HISTOGRAM_LIMIT)
         seen |= {"skewness": _plain(float(unit.pow(3).mean())), "kurtosis": _plain(float(unit.pow(4).mean()) - 3)}
-        seen["histogram"] = [_plain(share) for share in (counts / unit.numel()).tolist()]
+        seen["histogram"] = [_plain(share, LISTED) for share in (counts / unit.numel()).tolist()]
     return seen
 
 
@@ -169,5 +169,5 @@ def _now(tensor: Tensor) -> float:
     return time.perf_counter()
 
 
-def _plain(value: float) -> float | None:
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+def _plain(value: float, digits: int = DIGITS) -> float | None:
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None

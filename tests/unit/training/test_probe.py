@@ -147,7 +147,7 @@ def test_the_exchange_shows_own_gradients_before_and_the_average_after() -> None
     assert found[0]["entropy"]["gaussian"]["1"][2] == pytest.approx(float(own), rel=1e-6)
     expected = torch.linalg.svdvals((ours["words"] + theirs["words"]) / 2).tolist()
     for record in found:
-        assert record["spectra"]["singular_values"][2] == pytest.approx(expected, rel=1e-5)
+        assert record["spectra"]["singular_values"][2] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.fixture
