@@ -66,7 +66,7 @@ def over_seeds(parts: Iterable[pd.DataFrame], by: Sequence[str], values: Iterabl
 
 
 def thinned(table: pd.DataFrame, *, log: bool = False) -> pd.DataFrame:
-    """The rows of at most `MOST_LOOKS` steps, spread evenly over those that there are, or over their logarithms."""
+    """The rows of at most `MOST_LOOKS` steps (1-based), spread evenly over all, or over their logarithms."""
     steps = np.unique(table["step"])
     if len(steps) <= MOST_LOOKS:
         return table

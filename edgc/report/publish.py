@@ -23,7 +23,7 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
     """Replace `results/published/<experiment>/` by what `results/<experiment>/` holds now. Returns the folder.
 
     `leave_out`: tables and figures that are not worth publishing, e.g. of time on a machine that had other work.
-    Figures that show nothing, as no run measured it, are left out, too.
+    Figures without a row are left out, too: no run measured what they show.
 
     Raises `UserError` if a run or the last look at the seeds is missing, a run was made from code that is not
     committed, or there is none of that name.

@@ -93,7 +93,7 @@ def _warm_up(data: pd.DataFrame) -> list[tuple[float, float]]:
 
 
 def _observed(study: Study) -> pd.DataFrame:
-    """One row per stage, estimator and step: entropy, window_mean (nats); late: the last early step."""
+    """One row per stage, estimator and `thinned` step: entropy, window_mean (nats); late: the last early step."""
     found = []
     for line in lines(study.frames.runs):
         for own in trajectories(line, study):

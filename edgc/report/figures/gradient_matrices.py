@@ -123,7 +123,7 @@ def _draw_spectra(data: pd.DataFrame) -> list[View]:
 
 
 def _errors(study: Study) -> Iterator[pd.DataFrame]:
-    """One row per stage, step and rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
+    """One row per stage, `thinned` step, rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
     for line in lines(study.frames.runs):
         left = errors(thinned(spectra(line, study)), ALL_RANKS)
         by = left.groupby(["stage", "step", "rank"], as_index=False).agg(
@@ -222,7 +222,7 @@ def _draw_cosines(data: pd.DataFrame) -> list[View]:
 
 
 def _normality(study: Study) -> pd.DataFrame:
-    """One row per stage, kind and look: c of `RANK`, excess kurtosis and entropy gap, mean over n matrices of seeds."""
+    """One row per stage, kind and `thinned` look: c of `RANK`, excess kurtosis, entropy gap; mean over n matrices."""
     by = ["model", "stage", "kind", "step"]
     parts = (thinned(looks(line, study), log=True) for line in lines(study.frames.runs))
     return over_seeds(parts, by, OF_NORMALITY, sort=True)

@@ -59,7 +59,6 @@ class Picture:
 
     name: str
     data: pd.DataFrame
-    csv: Path
     figure: Figure
 
 
@@ -208,4 +207,4 @@ def _informative(shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def _picture(path: Path) -> Picture:
-    return Picture(path.stem, pd.read_csv(path), path, figure_named(path.stem))
+    return Picture(path.stem, pd.read_csv(path), figure_named(path.stem))

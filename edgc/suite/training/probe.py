@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 HISTOGRAM_BINS, HISTOGRAM_LIMIT = 61, 6.1  # equal bins from −limit to limit standard deviations; tails in the outer two
 TIMED = 20  #: repetitions of what is timed before training
-DIGITS, LISTED = 7, 5  # significant, in records; of long lists, which most of an archive is
+DIGITS = 7  #: significant, in records
+LISTED = 5  #: the same, of singular values and histograms: an archive is mostly of these
 
 
 @dataclass

@@ -5,6 +5,7 @@ import pytest
 
 from edgc.report import pictures, style
 from edgc.report.collect import gather
+from edgc.report.figure import MOST_LOOKS, stacked, thinned
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.figures.curves import LOSS_BYTES, LOSS_SECONDS, LOSS_STEP
 from edgc.report.figures.fronts import PARETO_SECONDS
@@ -177,3 +178,20 @@ def test_points_and_curves_use_one_colour_a_method():
     made = study(runs, [], evals)
     curves, points = (own.draw(own.build(made)) for own in (LOSS_STEP, PARETO_SECONDS))
     assert pictures._looks([curves]) == pictures._looks([points])
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_of_many_looks_some_are_shown_from_the_first_to_the_last(log):
+    many = pd.DataFrame({"step": [*range(1, 2001)] * 2})
+    shown = thinned(many, log=log)["step"]
+    assert 0.6 * MOST_LOOKS < shown.nunique() <= MOST_LOOKS
+    assert {shown.min(), shown.max()} == {1, 2000}
+    assert (shown.value_counts() == 2).all(), "all rows of a look, or none"
+    assert shown.median() < 200 if log else shown.median() == pytest.approx(1000, rel=0.02)
+    assert len(thinned(many.head(MOST_LOOKS), log=log)) == MOST_LOOKS, "few looks are all shown"
+
+
+def test_a_line_without_rows_leaves_numbers_what_they_are():
+    parts = [pd.DataFrame(columns=["step"]), pd.DataFrame({"step": [1.5]})]
+    assert stacked(parts)["step"].dtype == float
+    assert stacked(parts[:1]).columns.tolist() == ["step"]
