@@ -214,6 +214,10 @@ class GradientExchange:
         self.policy.load_state_dict(state["policy"])
         self._observer.load_state_dict(state["observer"])
 
+    def move_kept(self, device: Any) -> None:
+        """Put what was observed and restored onto the gradients' device."""
+        self._observer.move_kept(device)
+
 
 @dataclass(frozen=True)
 class _Channel:

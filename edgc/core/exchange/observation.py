@@ -39,7 +39,8 @@ class WindowObserver(Resumable):
     A mean of entropy is over the samples and ranks that have one.
     """
 
-    kept = ("entropy", "missing", "loss", "backward", "squares", "wire")  # the window so far
+    # the window so far; a round may end steps after its first exchange
+    kept = ("entropy", "missing", "loss", "backward", "squares", "wire", "spectra", "tables", "payload", "errors")
 
     def __init__(self, exchange: GradientExchange, agreement: Communicator, stages: Communicator | None) -> None:
         """Of an exchange that has all else; see there."""
@@ -54,6 +55,11 @@ class WindowObserver(Resumable):
     @property
     def _aggregator(self) -> Aggregator:
         return self._exchange.aggregator
+
+    def move_kept(self, device: Any) -> None:
+        super().move_kept(device)
+        self._errors.move_kept(device)
+        self.device = device
 
     def _begin_window(self) -> None:
         self._entropy: dict[str, Tensor] = {}  # sums over the window's samples
@@ -200,7 +206,7 @@ class WindowObserver(Resumable):
             spectrum=spectrum,
             norm=norm,
             squared_error=squared_error,
-            payload={name: self._payload[name] for name in tables},
+            payload={name: tuple(self._payload[name]) for name in tables},
             loss=by_stage[-1][1],  # only the last stage has one
             stage_entropy=tuple(None if math.isnan(mean) else mean for mean, _, _ in by_stage),
             backward_seconds=tuple(seconds for _, _, seconds in by_stage),

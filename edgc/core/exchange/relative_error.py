@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator
 
 #: Tag and region of the measurement where only the records show it: kept apart from what methods cost.
@@ -13,13 +14,15 @@ OBSERVE = "observe"
 SKETCH = 8  # columns; on real gradients the estimated error has a relative deviation of 5 to 7 %
 
 
-class RelativeErrors:
+class RelativeErrors(Resumable):
     """Collects decoded matrices with their residuals; `take` agrees on their relative errors.
 
     A rank's own residual also holds how its gradient differs from the others', which cancels in the mean Ē: a sum
     over ranks is needed, and a few random projections of E travel for it instead of the matrix.
     ‖M̄‖² = ‖Ĝ‖² + ‖Ē‖²: exact where the loss is orthogonal to what was kept, as in a low-rank projection.
     """
+
+    kept = ("lost", "kept")
 
     def __init__(self, comm: Communicator, agreement: Communicator, sharded: Callable[[], bool]) -> None:
         """sharded: whether a rank of `comm` has a part of every average only."""

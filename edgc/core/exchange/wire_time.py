@@ -27,7 +27,7 @@ class WireTimes(Resumable):
     Whoever is last to an exchange waits for nobody: the fastest rank's time is the links' own.
     """
 
-    kept = ("sent", "steps")
+    kept = ("sent", "steps", "buckets")
 
     def __init__(self, aggregator: Aggregator, comm: Communicator, agreement: Communicator) -> None:
         self._aggregator, self._comm, self._agreement = aggregator, comm, agreement
@@ -46,6 +46,7 @@ class WireTimes(Resumable):
     def _bytes(self, first: str, decision: Decision) -> float:
         """Bytes that a rank sends for the bucket of this first tensor."""
         shapes, itemsize = self._buckets[first]
+        shapes = {name: tuple(shape) for name, shape in shapes.items()}  # a state has lists
         key = first, tuple(decision.amount(name) for name in shapes)
         if key not in self._known:
             ranks = max(2, self._comm.size)

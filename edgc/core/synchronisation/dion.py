@@ -83,6 +83,10 @@ class Dion(InPlace):
         for t in own:
             zeros(self._momentum, t)
 
+    def forget(self) -> None:
+        """M holds what its rank has not sent: without the other ranks' it is no momentum."""
+        self._momentum = {}
+
     def prepare(self, gradients: Sequence[NamedTensor]) -> None:
         for t in self._own(gradients):
             t.tensor.copy_(self._momentum[t.name].add_(t.tensor))

@@ -195,7 +195,9 @@ class Synchronisation(Resumable, ABC):
     def begin_step(self, step: int, replica: Replica) -> None:
         """Before the first forward of 0-based `step`."""
         if self.restored:
-            self.move_kept(replica.buckets[0][0].tensor.device)
+            device = replica.buckets[0][0].tensor.device
+            self.move_kept(device)
+            self.exchange.move_kept(device)
             self.restored = False
 
     def forward_done(self) -> None:
