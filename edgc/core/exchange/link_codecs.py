@@ -63,7 +63,7 @@ class LinkCodecSettings(Settings):
         """Bytes of the message for a matrix rows×columns of elements of `itemsize` bytes."""
         if self.name == "lowrank":
             assert self.rank is not None
-            return 4 * self.rank * (rows + columns)
+            return itemsize * self.rank * (rows + columns)
         return rows * columns * (2 if self.name == "bf16" else itemsize)
 
 

@@ -179,6 +179,14 @@ def test_error_feedback_is_for_gradients_unless_asked_for() -> None:
         assert (sender.state_dict()["error"] is not None) == keeps
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("settings", [{}, {"name": "bf16"}, {"name": "lowrank", "rank": 3}], ids=str)
+def test_a_message_has_the_bytes_that_the_cluster_model_counts(settings: dict[str, Any], dtype: torch.dtype) -> None:
+    message = codec(**settings).encode(torch.randn(48, 16).to(dtype))
+    foretold = LinkCodecSettings(**settings).message_bytes(48, 16, dtype.itemsize)
+    assert message.numel() * message.element_size() == foretold
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"name": "lowrank"}, {"name": "bf16", "rank": 4}, {"rank": 4}, {"name": "bf16", "error_feedback": True}],
