@@ -209,6 +209,15 @@ def test_warm_up_waits_until_what_a_rank_leaves_follows_the_rule() -> None:
     assert waiting.candidates == (), "nothing is measured once warm-up is over"
 
 
+def test_a_matrix_of_which_r_max_leaves_nothing_tells_nothing() -> None:
+    context = Context(stage=0, num_stages=1, iterations=1000, shapes=SHAPES | {"thin": (16, 48)})
+    waiting = policy(context, warmup_fraction=0.0, steady_within=0.1)
+    seen = squared_errors(0.3) | {"thin": [360.8, 2.2e-11]}
+    for window in range(3):
+        waiting.observe(Observation(10 * window + 9, dict.fromkeys(context.shapes, -8.0), squared_error=seen))
+    assert waiting.candidates == (), "the others are steady"
+
+
 def test_warm_up_that_waits_in_vain_ends_at_its_limit() -> None:
     waiting = policy(warmup_limit=0.1, steady_within=0.1)
     assert [rank for rank, _ in drive(waiting, [-8.0] * 10)] == [None] * 9 + [32]

@@ -77,8 +77,8 @@ class FewBitsSettings(AggregatorSettings):
 
     @property
     def laws(self) -> set[Law]:
-        """What is rounded at random in both shots is right on average."""
-        unbiased = self.rounding == "stochastic" and self.second_shot != "bf16"
+        """What is rounded at random in both shots is right on average, unless its scale cuts off the largest."""
+        unbiased = self.rounding == "stochastic" and self.second_shot != "bf16" and self.scale != "e8m0"
         return super().laws | {Law.EXACT_AT_FULL_AMOUNT} | ({Law.UNBIASED} if unbiased else set())
 
     def refusals(self) -> Iterator[str]:

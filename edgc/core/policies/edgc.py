@@ -102,7 +102,9 @@ class Edgc(Windowed):
         """c of a matrix; 0 where r_max leaves nothing, or nothing is known."""
         curve, rank = error_curve(*self._context.shapes[name]), self.candidates[0]
         assert isinstance(rank, Rank)
-        return math.sqrt(left / whole) * curve[0] / curve[rank] if 0 < left <= whole < math.inf else 0.0
+        if rank >= len(curve) - 1 or not 0 < left <= whole < math.inf:
+            return 0.0
+        return math.sqrt(left / whole) * curve[0] / curve[rank]
 
     def _warm_up_ends(self, steps: int, fresh: bool) -> bool:
         over = steps >= steps_of(self._settings.warmup_limit, self._context.iterations)

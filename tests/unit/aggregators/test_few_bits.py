@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from edgc.core.aggregators.aggregator import Law
 from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.ops.block_code import BITS, E2M1, BlockCode, lloyd_levels
@@ -48,6 +51,13 @@ def straight(bits: int) -> list[Tensor]:
             errors[r].view(RANKS, -1)[r] = RANKS * (mean[r] - average[r])
         outputs.append(average.view(-1))
     return outputs
+
+
+def test_a_scale_that_cuts_off_the_largest_is_not_unbiased() -> None:
+    random: dict[str, Any] = {"rounding": "stochastic", "error_feedback": False}
+    for scale, right in (("bf16", True), ("e8m0", False)):
+        settings = FewBitsSettings(name="few_bits", scale=scale, **random)
+        assert (Law.UNBIASED in settings.laws) == right
 
 
 def exchanged(settings: FewBitsSettings, bits: int, steps: int = STEPS) -> list[Tensor]:
