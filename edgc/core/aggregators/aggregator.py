@@ -36,6 +36,8 @@ class AggregatorSettings(Settings):
     #: By how many ε of computing (fp32, or fp64 for fp64) a law may be off, for elements of size 1; beside 8 ε of the
     #: narrowest type that is stored or sent.
     tolerance: ClassVar[float] = 8.0
+    #: Whether a tensor's average depends on what else is in its bucket.
+    mixes_tensors: ClassVar[bool] = False
     #: Whether it is known what an amount would lose (`edgc.core.exchange.candidate_errors`).
     tells_errors: ClassVar[bool] = False
 

@@ -40,6 +40,7 @@ class BatchedSettings(RankedSettings):
     warm_start: bool = Field(
         True, description="Start from the last step's right factor Q; false: a random Q every step"
     )
+    mixes_tensors: ClassVar[bool] = True
     min_compression_ratio: float = Field(
         1.0, ge=0, description="A square travels dense unless 2·rank·this < its side; PyTorch has no such test: 0"
     )

@@ -83,6 +83,21 @@ class RunSpec(Settings):
         yield from self._stacked_refused()
         yield from self._shards_refused()
         yield from self._optimizer_refused()
+        yield from self._replicas_refused()
+
+    def _replicas_refused(self) -> Iterator[str]:
+        """What ranks would do apart that hold the same parameters, or the ends of a pipeline."""
+        p, method = self.parallel, self.method
+        if method.synchronisation.paced and p.tensor * p.pipeline > 1:
+            yield (
+                f"method.synchronisation {method.synchronisation.name}: each data-parallel group would choose its own "
+                f"steps to exchange after, but parallel has tensor {p.tensor} and pipeline {p.pipeline}; use 1 for both"
+            )
+        if method.aggregator.mixes_tensors and p.tensor > 1:
+            yield (
+                f"method.aggregator {method.aggregator.name}: what tensor-parallel ranks both hold would get another "
+                f"average on each, as it is joined with their own parts, but parallel.tensor is {p.tensor}; use 1"
+            )
 
     def _pipeline_refused(self) -> Iterator[str]:
         method, t = self.method, self.training

@@ -110,6 +110,14 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         both(put("parallel", {"tensor": 2, "data": 2}), put("methods/dense:synchronisation", {"name": "dion"})),
         ["dense", "dion", "whole matrices", "parallel.tensor is 2"],
     ),
+    "several groups that choose when to exchange": (
+        both(put("parallel", {"tensor": 2, "data": 2}), put("methods/dense:synchronisation", {"name": "paced"})),
+        ["dense", "paced", "tensor 2 and pipeline 1", "use 1 for both"],
+    ),
+    "one square of parts and wholes": (
+        both(put("parallel", {"tensor": 2, "data": 2}), put("methods/powersgd:aggregator", {"name": "batched"})),
+        ["powersgd", "batched", "parallel.tensor is 2"],
+    ),
     "an optimizer that the method is not made for": (
         both(put("methods/topk:optimizer", "muon"), put("overrides", {"topk": {"training": {"optimizer": "adamw"}}})),
         ["training.optimizer adamw", "topk is made for muon", "training.optimizer: muon"],
