@@ -187,6 +187,8 @@ class Experiment(Named):
             ("more than one seed", len(self.first_seeds) > 1, ("train", "simulate")),
             ("learning_rates", self.learning_rates, ("train",)),
             ("tasks", self.tasks, ("train", "simulate")),
+            ("training.probe", self.training.probe.looks, ("train", "simulate")),
+            ("training.tensorboard", self.training.tensorboard, ("train", "simulate")),
         ):
             if given and self.mode not in modes:
                 yield f"{setting}: for mode: {' or '.join(modes)}, not for mode: {self.mode}; leave it out"

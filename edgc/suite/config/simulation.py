@@ -47,3 +47,6 @@ class Simulation(Settings):
         titles = [assumption.title for assumption in self.assumptions]
         if len(set(titles)) != len(titles):
             yield f"assumptions {titles} name one twice"
+        for given, needed in (("latencies_ms", "links"), ("local_steps", "latencies_ms")):
+            if getattr(self, given) and not getattr(self, needed):
+                yield f"{given}: predicted at each of `{needed}`, which is empty; set that, too"

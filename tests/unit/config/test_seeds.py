@@ -61,6 +61,14 @@ def test_only_trainings_have_verdicts(tmp_path: Path) -> None:
         load_experiment("trial", write_configs(tmp_path, timed(), put("seeds", UNTIL)))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("training.probe", {"entropy_every": 1}), ("training.tensorboard", True)], ids=str
+)
+def test_a_timing_records_nothing_but_times(setting: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{setting}: for mode: train or simulate, not for mode: time"):
+        load_experiment("trial", write_configs(tmp_path, timed(), put(setting, value)))
+
+
 def test_an_experiment_of_another_may_replace_either_form(tmp_path: Path) -> None:
     configs = write_configs(tmp_path, put("seeds", UNTIL), lambda files: files.update(CHILDREN))
     assert load_experiment("fewer", configs).until_decided.most == 4  # type: ignore[union-attr]
