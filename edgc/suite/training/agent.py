@@ -50,7 +50,11 @@ def run_node(
     with tempfile.TemporaryDirectory() as unused, links(spec.cluster) as network:
         if network is not None:
             address = network.host_address
-            meeting |= {"rdzv_endpoint": f"{address}:0", "rdzv_configs": {"is_host": True}, "local_addr": address}
+            meeting |= {
+                "rdzv_endpoint": f"{address}:{spec.cluster.port or 0}",
+                "rdzv_configs": {"is_host": True},
+                "local_addr": address,
+            }
         config = LaunchConfig(
             min_nodes=spec.cluster.nodes,
             max_nodes=spec.cluster.nodes,

@@ -12,6 +12,7 @@ from edgc.core.base import files
 from edgc.core.base.errors import Diverged
 from edgc.core.exchange.costs import from_plain, link_speed, to_plain
 from edgc.core.policies.stage_alignment import ExchangeCost
+from edgc.core.settings.method import EVERY_STEP
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.process import Place, join, leave
 from edgc.suite.backends.training_engine import Engine, build_engine
@@ -44,7 +45,8 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     assert synchronisation is not None, "a hook of PyTorch's own is timed only"
     synchronisation.watched_by(recorder.probe)
 
-    stopping = Stopping(run_dir, place.rank)
+    # without an exchange of all in every step ranks meet when their records are gathered
+    stopping = Stopping(run_dir, place.rank, 1 if spec.method.synchronisation == EVERY_STEP else FLUSH_INTERVAL)
     first = restore(spec, run_dir, place, engine, recorder)
     links = spec.cluster.links
     trace = {"trace": links.trace.title} if links and links.trace else {}

@@ -22,7 +22,7 @@ from edgc.suite.training.failures import TERMINATED
 Reason = Literal["timeout", "cancelled"]
 STOP = "stop"
 KEY = "stop"
-AHEAD = 2  #: steps between the announcement and the stop: no rank can be further ahead of rank 0
+AHEAD = 2  #: steps from the announcement to the stop: no rank that waits in every step can be further ahead of rank 0
 GRACE_SECONDS = 25.0  #: how long a process that is to end may take to save its state; SLURM's KillWait is 30
 
 
@@ -43,21 +43,24 @@ def requested(run_dir: Path) -> Reason | None:
 class Stopping:
     """One rank's view of a request to stop. Make it after the process group."""
 
-    def __init__(self, run_dir: Path, rank: int) -> None:
+    def __init__(self, run_dir: Path, rank: int, meet: int = 1) -> None:
+        """`meet`: all ranks wait for each other before they ask after every `meet`-th step."""
         from torch.distributed import distributed_c10d as c10d  # not for the launcher
 
-        self._run_dir, self._rank = run_dir, rank
+        self._run_dir, self._rank, self._meet = run_dir, rank, meet
         self._store = c10d.PrefixStore("edgc", c10d._get_default_store())
         self._announced: tuple[int, Reason] | None = None
 
     def due(self, finished: int) -> Reason | None:
         """Why all ranks stop now, after `finished` steps; None: they go on. Every rank asks after every step.
 
-        A rank that has finished a step has waited for rank 0 to begin it, hence for what rank 0 announced before.
+        A rank that has finished a step in which all meet has waited for rank 0 to begin it, hence for what rank 0
+        announced before. Between such steps, as between local ones, ranks may be anywhere.
         """
         if self._announced is None:
             if self._rank == 0 and (reason := requested(self._run_dir)):
-                self._store.set(KEY, f"{finished + AHEAD} {reason}")
+                ahead = AHEAD if self._meet == 1 else self._meet - finished % self._meet
+                self._store.set(KEY, f"{finished + ahead} {reason}")
             if self._store.check([KEY]):
                 step, reason = self._store.get(KEY).decode().split()
                 self._announced = int(step), reason  # type: ignore[assignment]
