@@ -16,7 +16,7 @@ from torch import Tensor
 from edgc.core.aggregators.aggregator import NamedTensor, compute_dtype, forget
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
 from edgc.core.base.errors import UserError
-from edgc.core.base.settings import merge, validate
+from edgc.core.base.settings import left_out, merge, validate
 from edgc.core.comm import ReduceOp, TorchCommunicator
 from edgc.core.comm.communicator import GRADIENT
 from edgc.core.comm.telemetry import Ledger, StepClock
@@ -151,15 +151,10 @@ class LoopExchange:
 
     def _start_alike(self) -> None:
         """Before the first step, or the first after a restart: all ranks have come as far, and remember alike."""
+        remedy = "load states that all ranks saved at the same step, or none"
+        agree({"exchange state's step": self.step}, self._groups, self._device, remedy)
         for group in self._groups:
-            every = gathered((self.step, self._own), group, self._device)
-            for rank, (step, _) in enumerate(every):
-                if step != every[0][0]:
-                    raise UserError(
-                        f"exchange state: rank 0 is at step {every[0][0]}, but rank {rank} at step {step}; load states "
-                        "that all ranks saved at the same step, or none"
-                    )
-            self._own = all(own for _, own in every)
+            self._own = all(gathered(self._own, group, self._device))
         if not self._own:
             for aggregator in self.exchange.aggregators:
                 aggregator.load_state_dict(deepcopy(self._blank))
@@ -250,6 +245,9 @@ class LoopExchange:
         memory = state["exchange"]["aggregator"]
         memory = memory[0] if isinstance(memory, list) else memory  # of several that are alike
         own, saved = flat(self._method.model_dump(mode="json")), state.get("method", {})
+        if saved:  # what is left out at its default is at it
+            default = flat(left_out(self._method))
+            own, saved = default | own, default | saved
         both = own.keys() & saved.keys()  # another version may have other settings
         kinds = sorted(name for name in both if name.endswith(".name"))
         # a policy that remembers nothing decides by its new settings from now on

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -72,6 +72,8 @@ def compress(
     def look() -> tuple[Method, list[_Unit], dist.ProcessGroup, Beliefs]:
         chosen = find_method(method, changes)
         check_method(chosen, iterations, "FSDP2")
+        if parameter_wire is not None:
+            _check_wire(parameter_wire, model)
         units = _units(model)
         return chosen, units, _shards_over(units), _beliefs(model, units)
 
@@ -333,6 +335,16 @@ def _of(module: FSDPModule, group: Any, names: dict[int, str]) -> list[_Unit]:
         _Held(name, shape, kinds[name], -(-shape[0] // ranks), slice(*own[name])) for name, shape in shapes.items()
     )
     return [_Unit(module, group.device, mesh.shard_process_group, held)]
+
+
+def _check_wire(wire: Any, model: Any) -> None:
+    if wire not in get_args(ParameterWire):
+        raise UserError(f"parameter_wire = {wire!r}: must be None or one of {', '.join(get_args(ParameterWire))}")
+    if any(group.post_forward_mesh_info not in (None, group.mesh_info) for group in _groups(model)):
+        raise UserError(
+            "parameter_wire: gathers over all that share a model, but fully_shard was called with "
+            "reshard_after_forward=<a number of ranks>; use True or False there"
+        )
 
 
 def _shards_over(units: Sequence[_Unit]) -> dist.ProcessGroup:

@@ -75,6 +75,8 @@ def wrap(
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else [*optimizer]
 
     def look() -> tuple[Method, dict[str, nn.Parameter]]:
+        if clip_norm is not None and not clip_norm >= 0:
+            raise UserError(f"clip_norm = {clip_norm}: must be at least 0; None: gradients are not clipped")
         chosen, named = find_method(method, changes), _trained(bare)
         _check_model(model, named, replicas, islands)
         _check_method(chosen, iterations, named, bool(islands))
@@ -99,7 +101,7 @@ def wrap(
         "of the new ones",
     )
     of_loop = built, chosen, costs, beliefs, shapes, groups, device
-    exchange = ReplicaExchange(replica, iterations, clip_norm, *of_loop)
+    exchange = ReplicaExchange(replica, _buffers(bare), iterations, clip_norm, *of_loop)
     bare.register_forward_pre_hook(Guard(lambda: exchange.begin() if bare.training else None), prepend=True)
     return LocalSteps(exchange, replica)
 
@@ -164,7 +166,8 @@ class LocalSteps(Optimizer):
         return self.exchange.synchronised()
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
-        """All that a resumed run needs, bit for bit: of this replica the parameters, the optimizers, and the method.
+        """All that a resumed run needs, bit for bit: of this replica the parameters, the persistent buffers, the
+        optimizers, and the method.
 
         Between two steps. It differs from rank to rank, and its key has the rank. Collective.
         """
@@ -190,9 +193,17 @@ class LocalSteps(Optimizer):
 class ReplicaExchange(LoopExchange):
     """A method driven by an optimizer's steps."""
 
-    def __init__(self, replica: TorchReplica, iterations: int, clip_norm: float | None, *of_loop: Any) -> None:
+    def __init__(
+        self,
+        replica: TorchReplica,
+        buffers: Mapping[str, Tensor],
+        iterations: int,
+        clip_norm: float | None,
+        *of_loop: Any,
+    ) -> None:
         super().__init__(*of_loop)
-        self._replica, self._iterations, self._clip_norm = replica, iterations, clip_norm
+        self._replica, self._buffers = replica, buffers
+        self._iterations, self._clip_norm = iterations, clip_norm
         self._begun = False  # since the last step's end
 
     def begin(self) -> None:
@@ -211,9 +222,11 @@ class ReplicaExchange(LoopExchange):
 
     def optimize(self) -> None:
         """All of a step that follows backward."""
-        if not self._begun and self._method.synchronisation.reads_adam and not self._method.synchronisation.updates:
+        s = self._method.synchronisation
+        if not self._begun and (s.paced or (s.reads_adam and not s.updates)):
+            does = "times a step from" if s.paced else "changes parameters before"
             raise UserError(
-                f"step {self.step}: method {self._method.name} changes parameters before the forward, but got none of "
+                f"step {self.step}: method {self._method.name} {does} the forward, but got none of "
                 "the wrapped model in training mode; call the model itself, after model.train(), and if it is "
                 "compiled, call torch.compile before wrap"
             )
@@ -304,6 +317,7 @@ class ReplicaExchange(LoopExchange):
         optimizers = self._replica.optimizers
         return super().own_state() | {
             "parameters": dict(self._replica.parameters),
+            "buffers": dict(self._buffers),
             "place": _place(self._replica.named),
             "kinds": [type(each).__name__ for each in optimizers],
             "optimizers": [each.state_dict() for each in optimizers],
@@ -322,6 +336,8 @@ class ReplicaExchange(LoopExchange):
         for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
         set_parameters(state["parameters"], self._replica)
+        for name, kept in state.get("buffers", {}).items():  # older states have none
+            self._buffers[name].copy_(kept)
         self._begun = False
 
 
@@ -351,6 +367,16 @@ def _place(named: Mapping[str, Tensor]) -> list[str]:
 
 def _trained(bare: nn.Module) -> dict[str, nn.Parameter]:
     return {plain_name(name): p for name, p in bare.named_parameters() if p.requires_grad}
+
+
+def _buffers(bare: nn.Module) -> dict[str, Tensor]:
+    """Of the model those that its own state has; they stay each replica's own."""
+    return {
+        plain_name(f"{prefix}.{name}" if prefix else name): local(buffer)
+        for prefix, module in bare.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and name not in module._non_persistent_buffers_set
+    }
 
 
 def _known(named: Mapping[str, nn.Parameter], sharded: bool) -> Trained:

@@ -93,3 +93,8 @@ def test_what_is_not_sharded_is_refused() -> None:
         compress(nn.Linear(2, 2), "dense", iterations=1)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="cannot be a hook of FSDP2"):
         compress(nn.Linear(2, 2), "diloco", iterations=1)  # type: ignore[arg-type]
+
+
+def test_a_wire_of_parameters_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UserError, match="parameter_wire = 'int4': must be None or one of exact, bf16, int8"):
+        compress(nn.Linear(2, 2), "dense", iterations=1, parameter_wire="int4")  # type: ignore[arg-type]

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
+from edgc.local_steps import wrap
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readme_scripts import bytes_of_script
 from tests.distributed.test_stacked import APART
@@ -107,11 +111,14 @@ REFUSED = {
     "in_the_middle": "state_dict: called in the middle of step 0",
     "no_forward": "changes parameters before the forward, but got none",
     "compiled_later": "changes parameters before the forward, .+ call torch.compile before wrap",
+    "paced_without_a_forward": "times a step from the forward, but got none",
+    "negative_clip": r"clip_norm = -1\.0: must be at least 0",
     "no_loss": "follows the training loss, but got none in step 0",
     "state_of_another_method": r"aggregator\.name dense, but this exchange has dct",
     "state_of_other_settings": r"synchronisation\.every 500, but this exchange has 2",
+    "state_of_a_younger_setting": r"synchronisation\.mixing 0\.0, but this exchange has 0\.5",
     "state_of_another_optimizer": r"saved with kinds \['AdamW'\], but here it is \['SGD'\]",
-    "states_of_different_steps": "rank 0 is at step 0, but rank 1 at step 1",
+    "states_of_different_steps": "exchange state's step",
 }
 
 
@@ -132,6 +139,21 @@ def test_a_group_that_a_process_is_not_in_is_refused_there(refused: dict[str, An
     assert refused.keys() - REFUSED.keys() == {"not_a_member"}
     assert refused["not_a_member"][0] is None
     assert "this process (rank 1) is not in it" in refused["not_a_member"][1]
+
+
+def test_a_resumed_model_has_its_buffers(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        models = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(2)]
+        first, second = (wrap(model, torch.optim.AdamW(model.parameters()), iterations=4) for model in models)
+        models[0](torch.randn(5, 3)).square().mean().backward()
+        first.step()
+        second.load_state_dict(first.state_dict())
+    finally:
+        dist.destroy_process_group()
+    kept, restored = (model.state_dict() for model in models)
+    assert kept["1.running_mean"].any()
+    assert all(torch.equal(kept[name], restored[name]) for name in kept)
 
 
 @pytest.mark.tier("all")

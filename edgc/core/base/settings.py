@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError, to_jsonable_python
 
 from edgc.core.base.errors import UserError
 
@@ -46,6 +46,14 @@ def younger(default: Any, **rest: Any) -> Any:
     A run is found by what it was asked for, so that its name stays when a setting is added.
     """
     return Field(default, exclude_if=lambda value: value == default, **rest)
+
+
+def left_out(group: BaseModel) -> dict[str, Any]:
+    """Defaults, as JSON has them, of the `younger` settings of a group and of the groups in it."""
+    fields = type(group).model_fields
+    found = {name: to_jsonable_python(field.default) for name, field in fields.items() if field.exclude_if}
+    groups = {name: value for name in fields if isinstance(value := getattr(group, name), BaseModel)}
+    return found | {name: left_out(value) for name, value in groups.items()}
 
 
 def validate(kind: type[S], values: Any, where: str) -> S:

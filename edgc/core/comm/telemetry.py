@@ -18,6 +18,8 @@ Region = Literal[
 ]  # fmt: skip
 REGIONS: tuple[Region, ...] = get_args(Region)
 
+KEPT = 4096  #: completed collectives whose seconds are not counted yet, at most
+
 #: What a rank's memory is for, from step to step. method: what the exchange keeps, of which error feedback is the most;
 #: other: buffers of the model.
 HELD: tuple[str, ...] = ("parameters", "gradients", "optimizer", "method", "other")
@@ -139,6 +141,9 @@ class Ledger:
     def took(self, tag: str, begin: Any) -> None:
         """A collective that was launched at the clock's moment `begin` is complete, maybe in a later step."""
         self._complete.append((tag, begin, self.clock.now()))
+        if len(self._complete) >= KEPT:  # nobody takes them
+            self.clock.wait()
+            self._count()
 
     def _count(self) -> None:
         for tag, begin, end in self._complete:

@@ -232,6 +232,18 @@ def compiled_later(rank: int) -> None:
 
 
 @case
+def paced_without_a_forward(rank: int) -> None:
+    wrapped = wrap(method="diloco_paced")
+    wrapped.model.eval()
+    step(wrapped)
+
+
+@case
+def negative_clip(rank: int) -> None:
+    wrap(clip_norm=-1.0)
+
+
+@case
 def no_loss(rank: int) -> None:
     method = load(Method, "edgc_loss").model_dump() | {"synchronisation": {"name": "outer", "every": 2}}
     step(wrap(method=method, policy={"window": 1, "warmup_fraction": 0.3, "warmup_limit": 0.3, "max_rank": 2}))
@@ -245,6 +257,11 @@ def state_of_another_method(rank: int) -> None:
 @case
 def state_of_other_settings(rank: int) -> None:
     wrap(**DILOCO).load_state_dict(wrap().state_dict())
+
+
+@case
+def state_of_a_younger_setting(rank: int) -> None:
+    wrap(synchronisation={"mixing": 0.5}).load_state_dict(wrap().state_dict())
 
 
 @case

@@ -9,7 +9,7 @@ import torch
 
 from edgc.core.comm import ReduceOp, wire_factor
 from edgc.core.comm.loopback import LoopbackCommunicator, Ranks, run_ranks
-from edgc.core.comm.telemetry import Ledger
+from edgc.core.comm.telemetry import KEPT, Ledger
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -132,6 +132,14 @@ def test_a_ledger_can_be_shared() -> None:
     ledger.took("a", 4.0)
     charge = ledger.take()["a"]
     assert (charge.calls, charge.payload_bytes, charge.wire_bytes, charge.seconds) == (2, 8, 4.0, 2)
+
+
+def test_a_ledger_that_nobody_takes_stays_small() -> None:
+    ledger = Ledger()
+    for _ in range(2 * KEPT):
+        ledger.took("a", ledger.clock.now())
+    assert len(ledger._complete) < KEPT
+    assert ledger.take()["a"].seconds > 0
 
 
 def test_only_gradients_block_the_region_wire() -> None:
