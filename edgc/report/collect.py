@@ -68,6 +68,7 @@ def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str,
     """The rows of these steps, with seconds and bytes averaged over the steps from one exchange to the next.
 
     These are `period` steps; where the run itself said when to exchange, the row of an exchange tells `local_steps`.
+    Their number is `averaged`.
 
     A method that exchanges every tenth step has no typical step: its median would have no exchange in it. Periods are
     counted from the first step of a run, or of a timing's cell, whose counted steps hold whole periods.
@@ -79,7 +80,7 @@ def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str,
         for together in _periods(list(cell), period):
             spread = {name for name in together[0] if name.startswith("t_") or name.endswith("_bytes")}
             means = {name: fmean(row[name] for row in together) for name in spread}
-            rows += [{**row, **means} for row in together]
+            rows += [{**row, **means, "averaged": len(together)} for row in together]
     return rows
 
 

@@ -42,6 +42,7 @@ COLUMNS = {
     "steps": (
         *IDENTITY, "step", "tokens", "loss", "grad_norm", "lr", *STEP_BYTES, "t_step", *STEP_SECONDS, "t_exposed",
         "t_in_flight", "t_first_stage_end", "t_last_stage_end", "peak_mem", "interface_bytes", *SESSION, *LINKS,
+        "averaged",
     ),
     "evals": (*IDENTITY, "step", "tokens", "seconds", "wire_bytes", "loss"),
     "decisions": (
@@ -74,6 +75,8 @@ RATE_AS_TEXT = ("steps", "forecasts")  # as `tc` spells it; a probe's rate is a 
 @dataclass(frozen=True)
 class Frames:
     """One row per run, step, evaluation, decision and zero-shot task. All rows carry `IDENTITY`.
+
+    Seconds and bytes of a step are means over `averaged` steps, which have the same (see `collect.amortised`).
 
     runs: what the run is (spec.*), where it ran (manifest.*), how it ended (status and its numbers). Statuses:
     done, diverged, failed, timeout; unfinished (started, no status written), not run.
@@ -116,8 +119,8 @@ class Frames:
 FRAMES = tuple(own.name for own in fields(Frames))
 
 
-#: Columns that are younger than some records: what they count there was not to be had.
-YOUNGER = ("t_gather", "parameters_bytes", "parameters_payload_bytes")
+#: What columns hold where a record has none: what they count was not to be had then; a step is its own mean.
+ABSENT = {"t_gather": 0.0, "parameters_bytes": 0.0, "parameters_payload_bytes": 0.0, "averaged": 1.0}
 
 
 def frame(kind: str, records: list[dict]) -> pd.DataFrame:
@@ -131,8 +134,8 @@ def frame(kind: str, records: list[dict]) -> pd.DataFrame:
             table[column] = table[column].astype("string")
         elif column in COLUMNS[kind]:
             table[column] = pd.to_numeric(table[column])
-            if column in YOUNGER:
-                table[column] = table[column].fillna(0.0)
+            if column in ABSENT:
+                table[column] = table[column].fillna(ABSENT[column])
         elif table[column].dtype == object:
             table[column] = table[column].map(lambda v: v if v is None or pd.isna(v) else str(v)).astype("string")
     return table

@@ -104,12 +104,12 @@ def late(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def movement(entropy: EntropyTrajectory) -> dict[str, float]:
-    """Change of entropy in nats: `early`, from the first window to the first late one; `late`, from there to the last
-    tenth of the steps."""
+    """Change of entropy in nats: `early`, from the first window of steps to the first late one; `late`, from there to
+    the last tenth of the steps."""
     nats = entropy.nats[FULL]
-    after = nats[nats.index > entropy.late].iloc[: entropy.window].mean()
+    after = nats[(nats.index > entropy.late) & (nats.index <= entropy.late + entropy.window)].mean()
     last = nats[nats.index > 0.9 * entropy.iterations].mean()
-    return {"early": float(after - nats.iloc[: entropy.window].mean()), "late": float(last - after)}
+    return {"early": float(after - nats[nats.index <= entropy.window].mean()), "late": float(last - after)}
 
 
 def randomness(rows: pd.DataFrame) -> dict[str, float]:

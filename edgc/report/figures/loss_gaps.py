@@ -115,7 +115,7 @@ GAP_REPLICAS = Figure(
     "What more replicas cost: every method's loss gap against the degree of data parallelism.",
     {
         "Point": "mean over seeds of the loss less that of the baseline with as many replicas, with its 95 % "
-        "confidence interval",
+        "confidence interval (where seeds were added until decided, one that is valid at any look, and so wider)",
         "Read": "a line that rises: more replicas hurt",
     },
     _by_replicas,

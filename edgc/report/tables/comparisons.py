@@ -243,7 +243,8 @@ REPLICAS = Table(
         beginning("Loss, ", "Gap, "): "",
         "Loss, … replicas": "final validation loss in nats a token, mean over seeds. Where runs did not finish: how "
         "they ended",
-        "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval",
+        "Gap, … replicas": "loss less that of the baseline with as many replicas: mean and 95 % confidence interval; "
+        "where seeds were added until decided, one that is valid at any look, and so wider",
         Column("More replicas", "more"): "the gap with most replicas less that with fewest, in nats, and Welch's 95 % "
         f"interval; “{HURT}”: it lies above 0; “{HELP}”: below; “{EQUAL}”: 0 is in it",
     },

@@ -83,12 +83,12 @@ def words(table: pd.DataFrame) -> str:
 
 
 def _beside(key: str, own: pd.Series, other: pd.Series) -> str:
-    """Two values, and whether their intervals are apart."""
+    """Two values, and whether their intervals overlap. Both are of the same runs: their difference may be sure."""
     pair = f"{cell(own[key])} against {cell(other[key])}"
     if min(own["seeds"], other["seeds"]) < verdicts.MIN_SEEDS:
         return f"{pair} ({verdicts.TOO_FEW})"
     apart = own[f"{key}_low"] > other[f"{key}_high"] or own[f"{key}_high"] < other[f"{key}_low"]
-    return pair if apart else f"{pair} (not told apart)"
+    return pair if apart else f"{pair} (intervals overlap)"
 
 
 KINDS = Table(

@@ -159,11 +159,14 @@ def _pays(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
 
 
 def _error_points(own: pd.DataFrame, reference: pd.DataFrame) -> float:
-    """Two standard errors of the difference of two medians, in percent of the reference's median."""
+    """Two standard errors of the difference of two medians, in percent of the reference's median.
+
+    Steps from one exchange to the next are one number.
+    """
     widths = []
     for steps in (own, reference):
         _, low, high = band(steps["t_step"])
-        widths.append(TWO_ERRORS * (high - low) / np.sqrt(max(1, len(steps))))
+        widths.append(TWO_ERRORS * (high - low) / np.sqrt(max(1.0, (1 / steps["averaged"]).sum())))
     return 100 * float(np.hypot(*widths)) / reference["t_step"].median()
 
 
@@ -238,7 +241,7 @@ LINKS = Table(
         "Exposed saved against …": "the same of exposed communication; – where the reference exposes nothing",
         Column("Noise", "noise_points", cell, "points"): "the larger of (a) the ± of “step saved” against the fastest "
         f"dense method, (b) two standard errors of the difference of both medians ({TWO_ERRORS:g} × 20–80 % width / "
-        "√steps each, added in squares)",
+        "√steps each, added in squares; of local steps a period counts as one)",
         LOSS_GAP: "to the baseline, mean over n pairs of seeds; here ± is their standard deviation. As published by an "
         "experiment of `judgement.gaps_from`; – where none has one. Overlap changes no number: with it, the gap is "
         "that of the method without. So it is where a test says that a layout changes no number (`judgement.gaps_of`)",

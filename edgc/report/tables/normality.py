@@ -123,17 +123,17 @@ def course(run: pd.DataFrame, c: str) -> dict[str, float]:
 
 def _sentence(row: pd.Series) -> str:
     of_run = percent(100 * row["steady_step"] / row["iterations"])
-    near = f"first within {100 * WITHIN:g} % of 1 at step {row['near_step']:.0f}, in {row['near_n']:.0f} of the seeds"
+    near = f"first within {100 * WITHIN:g} % of 1 at step {_step(row, 'near')}"
     steady = (
-        f"first within {100 * WITHIN:g} % of the window before's at step {row['steady_step']:.0f}, after {of_run} of "
-        f"the run, and in {percent(row['steady_after'])} of the windows from there on"
+        f"From step {_step(row, 'steady')} on, after {of_run} of the run, a window's c differs from that of the window "
+        f"before by less than {100 * WITHIN:g} %, in {percent(row['steady_after'])} of the windows"
     )
     return (
         f"{row['model']}, stage {row['stage']:.0f}, n = {row['n']:.0f}: of rank {row['rank']:.0f}, c is "
         f"{cell(row['first'])} in the first step, {cell(row['lowest'])} where it is lowest, at step "
         f"{row['lowest_step']:.0f}, and {cell(row['last'])} at the end. It is "
-        f"{near if row['near_n'] else f'never within {100 * WITHIN:g} % of 1'}. It is "
-        f"{steady if row['steady_n'] else 'never so near to the window before'}."
+        f"{near if row['near_n'] else f'never within {100 * WITHIN:g} % of 1'}. "
+        f"{steady if row['steady_n'] else 'No window is so near to the one before'}."
     )
 
 

@@ -183,7 +183,8 @@ def _has_fixed_rank(run: pd.Series) -> bool:
 def relative_gap(own: pd.DataFrame, fixed: Sequence[pd.DataFrame]) -> dict[str, float]:
     """The gap against fixed rank's at the same payload: fixed_gap (nats), relative_gap, and its range over seeds.
 
-    NaN without seeds that both have, and where fixed rank loses nothing that a gap could be compared with.
+    NaN without seeds that both have, where one of these sent more or less than fixed ranks tell of, and where fixed
+    rank loses nothing that a gap could be compared with.
     """
     points = [(f["payload_bytes"].to_dict(), f["gap"].to_dict()) for f in fixed]
     theirs = {
@@ -191,8 +192,10 @@ def relative_gap(own: pd.DataFrame, fixed: Sequence[pd.DataFrame]) -> dict[str, 
         for seed, payload in own["payload_bytes"].items()
         if all(seed in sizes for sizes, _ in points)
     }
-    pairs = pd.concat({"own": own["gap"], "fixed": pd.Series(theirs, dtype=float)}, axis=1).dropna()
-    mean = pairs.mean()
+    both = own["gap"].index.intersection(list(theirs))
+    pairs = pd.concat({"own": own["gap"], "fixed": pd.Series(theirs, dtype=float)}, axis=1).loc[both]
+    pairs = pairs.dropna(subset="own")
+    mean = pairs.mean(skipna=False)
     ratios = pairs["own"] / pairs["fixed"].where(pairs["fixed"] > 0)
     return {
         "fixed_gap": mean["fixed"],
@@ -240,8 +243,9 @@ VARIANTS = Table(
             "Against fixed rank", with_ends("relative_gap", partial(number, form=".2f"))
         ): "mean gap divided by fixed rank's mean gap at the same payload (lowest "
         "to highest seed). Below 1 a method loses less than fixed rank does with these bytes",
-        "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and told up to "
-        f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that",
+        "Fixed rank's gap": "interpolated for every seed, linearly in the logarithm of the bytes, and carried on up to "
+        f"{BEYOND:g} times beyond the fixed ranks that were run; a single fixed rank stands for itself as far as that. "
+        "– where a seed sent more or less",
         Column("Windows", words): "share of the windows in which each limit decided the rank; see table `clamps`",
     },
 )

@@ -112,9 +112,11 @@ def test_more_rounds_tell_a_reduction_more_exactly():
 
 def test_noise_is_never_below_two_errors_of_the_medians():
     rng = np.random.default_rng(0)
-    many = pd.DataFrame({"t_step": rng.normal(1.0, 0.1, 40_000)})
+    many = pd.DataFrame({"t_step": rng.normal(1.0, 0.1, 40_000), "averaged": 1.0})
     error = 2 * math.sqrt(math.pi / 2) * 0.1 / math.sqrt(len(many))
     assert links._error_points(many, many) == pytest.approx(100 * math.sqrt(2) * error, rel=0.02)
+    periods = many.loc[many.index.repeat(4)].assign(averaged=4.0)
+    assert links._error_points(periods, periods) == pytest.approx(links._error_points(many, many)), "four are one"
 
 
 def test_what_exposes_nothing_is_no_reference():

@@ -1,6 +1,7 @@
 """What is made of a probe's records: rows, window means, sampling's cost and error, and verdicts on the premise."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.base import files
 from edgc.report.collect import gather
 from edgc.report.frames import Frames
+from edgc.report.low_rank import movement
 from edgc.report.study import Study, lines
 from edgc.report.tables import normality, observations, samples
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
@@ -65,6 +67,13 @@ def sampled_records() -> list[dict]:
 def trajectory(nats: list[float], window: int = WINDOW) -> EntropyTrajectory:
     steps = pd.RangeIndex(1, len(nats) + 1)
     return EntropyTrajectory("r", 0, "gaussian", len(nats), window, pd.DataFrame({1.0: nats, 0.25: nats}, index=steps))
+
+
+def test_entropy_moves_between_windows_of_steps_however_often_it_is_looked_at():
+    looked = trajectory([trend(step) for step in range(1, STEPS + 1)])
+    sparse = replace(looked, nats=looked.nats.iloc[::2])
+    for own in (looked, sparse):
+        assert movement(own) == pytest.approx({"early": 0.04, "late": 0.32})
 
 
 def test_records_become_rows_and_survive_parquet(tmp_path):
@@ -261,7 +270,7 @@ def test_the_law_of_the_error_is_near_where_matrices_are_normal_and_steady_where
     assert row["steady_after"] < 100
     said = normality.ERROR_LAW.words(table.reset_index())
     assert "n = 3: of rank 16, c is 0.993 in the first step" in said
-    assert "It is first within 10 % of 1 at step 1, in 3 of the seeds" in said
+    assert "It is first within 10 % of 1 at step 1 (1 to 1). From step 5 (5 to 5) on" in said
     by_kind = normality.NORMALITY.build(study)
     assert set(by_kind["kind"]) == {"fc", "layer 0", "layer 1", "layer 2"}
     by_kind = by_kind[by_kind["kind"] == "fc"].set_index("until")

@@ -161,6 +161,12 @@ def test_fewer_bytes_are_held_against_a_lower_rank():
     assert row["payload_ratio"] == pytest.approx(0.5), "against the first fixed rank"
 
 
+def test_a_seed_that_sent_more_than_any_fixed_rank_leaves_no_ratio():
+    runs, steps = trained("edgc", [4.08, 5.1, 6.12], 20)
+    more = [row | {"payload_bytes": 30} if row["seed"] == 3 else row for row in steps]
+    assert math.isnan(row_of(VARIANTS.build(a_study(DENSE, HIGH, LOW, (runs, more))), "edgc")["relative_gap"])
+
+
 def test_neither_the_baseline_nor_a_fixed_rank_is_compared():
     table = VARIANTS.build(a_study(DENSE, HIGH, LOW))
     assert table["relative_gap"].isna().all()
