@@ -94,7 +94,7 @@ def plan(
     scenario = question.scenario(trajectory=Recorded.read(entropy) if entropy else ASSUMED)
     methods = chosen(method or (SITE_METHODS if sites else METHODS))
     if memory:
-        rows = told.memory_rows(scenario, methods)
+        rows = told.memory_rows(scenario, methods, usual=not method)
         typer.echo(json.dumps(rows, indent=1)) if as_json else told.show_memory(rows, scenario)
         return
     found = forecast(scenario, methods, usual=not method)

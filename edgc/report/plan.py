@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from edgc.core.base.errors import UserError
 from edgc.report.gaps import Gap, signed
 from edgc.report.nearest import Cited, Known
 from edgc.report.regime import count, regime_of
@@ -218,20 +220,27 @@ def percent(value: float) -> str:
     return f"{rounded(value, 1)} %"
 
 
-def memory_rows(scenario: Scenario, methods: Iterable[Method]) -> list[dict[str, Any]]:
-    """A row a method and stage, sizes in GB; `fits` is null where the calibration does not know the device's memory."""
+def memory_rows(scenario: Scenario, methods: Iterable[Method], usual: bool = False) -> list[dict[str, Any]]:
+    """A row a method and stage, sizes in GB; `fits` is null where the calibration does not know the device's memory.
+
+    usual: nobody asked for just these methods, so those that this set-up refuses are left out.
+    """
     has, precision = scenario.calibration.memory_gbyte, scenario.precision
+    specs = {}
+    for method in methods:
+        with suppress(UserError) if usual else nullcontext():
+            specs[method.name] = of_method(scenario.spec, method)
     return [
         {
-            "method": method.name,
+            "method": method,
             "stage": stage,
             **{f"{name}_gbyte": getattr(needed, name) / GB for name in CATEGORIES},
             "total_gbyte": needed.total / GB,
             "device_gbyte": has,
             "fits": None if has is None else needed.total <= GB * has,
         }
-        for method in methods
-        for stage, needed in enumerate(memory_by_stage(of_method(scenario.spec, method), precision))
+        for method, spec in specs.items()
+        for stage, needed in enumerate(memory_by_stage(spec, precision))
     ]
 
 

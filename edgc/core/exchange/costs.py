@@ -55,7 +55,7 @@ def measure(
 
     dense, ranks, rank = warm_seconds(None), [2, 4], 4
     seconds(2)
-    while warm_seconds(rank) < dense and 2 * rank <= highest:
+    while warm_seconds(rank) < dense and compresses(aggregator, compressible, 2 * rank):
         rank *= 2
         ranks.append(rank)
     samples: dict[int | None, list[float]] = defaultdict(list)
@@ -64,6 +64,11 @@ def measure(
             seconds(amount)  # after a change of rank the first exchange refits the warm factors
             samples[amount] += [seconds(amount) for _ in range(REPETITIONS)]
     return fit({r: samples[r] for r in ranks}, samples[None])
+
+
+def compresses(aggregator: Aggregator, shapes: Mapping[str, Shape], rank: int) -> bool:
+    """Whether any tensor travels at this rank: those for which it is too high travel dense."""
+    return any(aggregator.effective(shape, Rank(rank)) is not DENSE for shape in shapes.values())
 
 
 def timer(

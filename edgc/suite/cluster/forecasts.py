@@ -136,8 +136,7 @@ def forecast(scenario: Scenario, methods: Sequence[Method], usual: bool = False)
             left_out.append(f"{method.title}: {' '.join(why.split())}")
     dense = runs["dense"]
     baseline = min((each for each in runs.values() if each.method.baseline), key=lambda each: each.run.seconds)
-    without = dense.model.elsewhere(at_rate(dense.model.spec, HIGHEST_GBIT), scenario.calibration).floor
-    found = {name: each.against(baseline, dense, without) for name, each in runs.items()}
+    found = {name: each.against(baseline, dense) for name, each in runs.items()}
     whole = {name: each.run for name, each in runs.items()}
     answered = tuple(found.values()), found[baseline.method.name], found["dense"], whole
     return Forecasts(scenario, *answered, tuple(left_out))
@@ -170,9 +169,15 @@ class MethodRun:
         before = (self.run.iterations - compressed) * model.step(windows[0].decisions).seconds
         return self._correction * (compressed * settled + before)
 
-    def against(self, baseline: MethodRun, dense: MethodRun, without: float) -> Forecast:
-        """Its forecast, beside the fastest dense method's run, dense fp32's, and a step's seconds without exchange."""
+    def against(self, baseline: MethodRun, dense: MethodRun) -> Forecast:
+        """Its forecast, beside the fastest dense method's run, dense fp32's, and a step without exchange.
+
+        The latter is dense's, but with the method's own optimizer.
+        """
         run, latencies = self.run, self.run.latencies
+        same = self.method.optimizer in (None, dense.model.spec.training.optimizer)
+        alone = (dense if same else self).model
+        without = alone.elsewhere(at_rate(alone.spec, HIGHEST_GBIT), self._calibration).floor
         varied = [_saved(*pair) for pair in zip(self._varied, baseline._varied, strict=True)]
         return Forecast(
             method=self.method.name,

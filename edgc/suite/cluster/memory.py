@@ -108,7 +108,7 @@ def _state(spec: RunSpec, shapes: dict[str, Shape], stage: int, sharding: Shardi
     kind = MECHANISMS[method.aggregator.name]  # type: ignore[attr-defined]
     if method.control or stage not in (placement.stages or (stage,)):
         return 0
-    if method.fused_embedding:  # exchanged by itself, uncompressed
+    if method.fused_embedding and spec.parallel.pipeline > 1:  # exchanged by itself, uncompressed
         shapes = {name: shape for name, shape in shapes.items() if name not in TIED}
     aggregator = kind(method.aggregator)
     aggregator.layout = sharding.layout(shapes)

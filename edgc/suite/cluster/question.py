@@ -16,6 +16,7 @@ from edgc.suite.config import (
     CONFIGS,
     Calibration,
     Cluster,
+    Corpus,
     Experiment,
     Method,
     Model,
@@ -106,13 +107,16 @@ class Question:
         elif found:
             asked = found.parallel.model_dump(exclude={"data"} if asked or self.nodes else None) | asked
         degrees = _with_defaults(asked, model, machines)
+        corpus = {"name": "any", "source": "hub", "dataset": "any", "tokenizer": {"kind": "gpt2"}}
+        if found:
+            corpus = load(Corpus, found.corpus, configs).model_dump()
         training.setdefault("global_batch", MICRO_BATCHES * training["micro_batch"] * degrees["data"])
         return validate(
             RunSpec,
             {
                 "model": model.model_dump(),
                 "method": load(Method, "dense", configs).model_dump(),
-                "corpus": {"name": "any", "source": "hub", "dataset": "any", "tokenizer": {"kind": "gpt2"}},
+                "corpus": corpus,
                 "cluster": machines.model_dump(),
                 "parallel": degrees,
                 "training": training,

@@ -235,7 +235,8 @@ class StepModel:
 
     @property
     def _fused(self) -> tuple[str, ...]:
-        return TIED if self.spec.method.fused_embedding else ()
+        """What is exchanged between stages too, and by itself: with one stage nothing."""
+        return TIED if self.spec.method.fused_embedding and self.spec.parallel.pipeline > 1 else ()
 
     @property
     def _embedding(self) -> float:

@@ -65,6 +65,6 @@ class Step:
             if self.embedding and stage in (0, last):
                 done.append(Span("link", "embedding", self.summed, updated))
             done.append(Span("device", "optimizer", updated, ready))
-            if self.seconds > ready:  # the others' part of the parameters
+            if self.gather_exposed and self.seconds > ready:  # the others' part of the parameters
                 done.append(Span("link", "gather", ready, self.seconds))
             yield from ({"stage": stage} | vars(span) for span in done)

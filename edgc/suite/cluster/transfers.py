@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
@@ -42,6 +43,7 @@ class RankGroup:
     size: int
     crosses: bool  #: whether it spans nodes
     sharing: int  #: groups of its kind that use the busiest node's link at the same time
+    beside: int = 1  #: most of its ranks on one node, where it spans several
 
 
 class Transfers:
@@ -83,8 +85,13 @@ class Transfers:
         """
         if group.size == 1 or not payload:
             return Transfer(0.0, 0.0)
-        hops, size = (1, 2) if pair else (ring_hops(kind, group.size), group.size)
-        return self._transfer(hops, wire_factor(kind, size) * payload, group)
+        if pair:
+            return self._transfer(1, wire_factor(kind, 2) * payload, group)
+        hops, sent = ring_hops(kind, group.size), wire_factor(kind, group.size) * payload
+        if kind != "all_to_all":  # a ring leaves a node, and comes to it, over one edge
+            return self._transfer(hops, sent, group, -(-hops // group.beside))
+        away = group.size - group.beside  # whom each rank of a node sends to over its link
+        return self._transfer(hops, sent, group, away, group.beside * away / hops)
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
@@ -92,13 +99,20 @@ class Transfers:
             return 0.0
         return self._transfer(1, payload, self.group("neighbours", stage)).seconds
 
-    def _transfer(self, hops: int, sent: float, group: RankGroup) -> Transfer:
-        """`hops` messages one after another, in which every rank sends `sent` bytes in all."""
+    def _transfer(
+        self, hops: int, sent: float, group: RankGroup, away: int | None = None, edges: float = 1.0
+    ) -> Transfer:
+        """`hops` messages one after another, in which every rank sends `sent` bytes in all.
+
+        away: how many of them go to another node; None: all. edges: by how many ranks' bytes its link is used.
+        """
         c = self.calibration
         if not group.crosses:
             return Transfer(sent / (1e9 * c.inside_gbyte_s), 1e-6 * hops * c.inside_latency_us)
         handled = sent / (1e9 * c.endpoint_gbyte_s) if c.endpoint_gbyte_s else 0.0
-        return Transfer(sent * group.sharing / self.link_bytes_s, 1e-6 * hops * c.link_latency_us + handled)
+        away = hops if away is None else away
+        latency = away * c.link_latency_us + (hops - away) * c.inside_latency_us
+        return Transfer(sent * edges * group.sharing / self.link_bytes_s, 1e-6 * latency + handled)
 
 
 def global_rank(stage: int, data_rank: int, tensor_rank: int, *, data: int, tensor: int) -> int:
@@ -127,4 +141,6 @@ def _group(kind: Kind, stage: int, tensor: int, data: int, pipeline: int, a_node
     nodes = [{each // a_node for each in group} for group in groups]
     crossing = [found for found in nodes if len(found) > 1]
     busiest = max((sum(node in found for found in crossing) for node in set().union(*nodes)), default=0)
-    return RankGroup(len(groups[0]), bool(crossing), max(1, busiest))
+    spanning = [group for group, found in zip(groups, nodes, strict=True) if len(found) > 1]
+    beside = max((max(Counter(each // a_node for each in group).values()) for group in spanning), default=1)
+    return RankGroup(len(groups[0]), bool(crossing), max(1, busiest), beside)

@@ -121,7 +121,7 @@ def exchange_cost(model: StepModel, stage: int) -> ExchangeCost | None:
     if model.spec.parallel.data == 1 or highest < 4:
         return None
     dense, points, rank = model.exchange_seconds(stage, Decision()), {}, 2
-    while rank <= 4 or (rank <= highest and points[rank // 2][0] < dense):
+    while rank <= 4 or (model.compresses(stage, Decision(Rank(rank))) and points[rank // 2][0] < dense):
         points[rank] = [model.exchange_seconds(stage, Decision(Rank(rank)))]
         rank *= 2
     return fit(points, [dense])

@@ -47,6 +47,25 @@ def test_every_message_of_a_workload_has_a_time_and_none_in_a_group_of_one() -> 
         assert transfers().collective(collective, PAYLOAD, RankGroup(1, False, 1)).seconds == 0
 
 
+def test_ranks_of_one_node_share_its_link_unless_they_form_a_ring() -> None:
+    """Sixteen ranks, four a node: 12 MB of each go to other nodes, and a ring's 15 MB over one edge."""
+    payload, spread, together = 16e6, RankGroup(16, True, 1), RankGroup(16, True, 1, beside=4)
+    times = transfers()
+    assert times.collective("all_to_all", payload, together).link == pytest.approx(4 * 0.012)
+    assert times.collective("reduce_scatter", payload, together).link == pytest.approx(0.015)
+    for kind, away in (("all_to_all", 12), ("reduce_scatter", 4), ("all_reduce", 8)):
+        hops, c = ring_hops(kind, 16), times.calibration
+        found = [times.collective(kind, payload, group).ends for group in (spread, together)]
+        assert found[0] - found[1] == pytest.approx(1e-6 * (hops - away) * (c.link_latency_us - c.inside_latency_us))
+
+
+@pytest.mark.parametrize(("tensor", "beside"), [(1, 4), (2, 2), (4, 1)])
+def test_a_group_says_how_many_of_its_ranks_are_on_one_node(tensor: int, beside: int) -> None:
+    cluster = transfers().cluster.model_copy(update={"processes_per_node": 4})
+    times = Transfers(cluster, Parallel(tensor=tensor, data=16 // tensor), transfers().calibration)  # type: ignore[call-arg]
+    assert times.group("data") == RankGroup(16 // tensor, True, tensor, beside)
+
+
 def test_neighbours_exchange_in_one_hop_what_two_ranks_would_send_each_other() -> None:
     times, ring = transfers(), RankGroup(SIZE, True, 1)
     found = times.collective("all_reduce", PAYLOAD, ring, pair=True)
