@@ -54,18 +54,16 @@ class Search(Named):
     seed: int = Field(1, description="Of the sampler")
     space: dict[str, tuple[Any, ...]] = Field(
         description="By path in a run's settings, such as method.policy.rank or training.lr: values that are tried, "
-        "numbers in rising order; training.min_lr keeps its share of training.lr"
+        "numbers in rising order; training.min_lr keeps its share of training.lr. A value may be a group of settings"
     )
 
     def spec(self, base: RunSpec, values: Mapping[str, Any]) -> RunSpec:
         """A run with these settings. Raises `UserError` if they exclude each other."""
         changed: dict[str, Any] = {}
         for path, value in values.items():
-            *groups, last = path.split(".")
-            inside = changed
-            for group in groups:
-                inside = inside.setdefault(group, {})
-            inside[last] = value
+            for group in reversed(path.split(".")):
+                value = {group: value}
+            changed = merge(changed, value)
         if lr := changed.get("training", {}).get("lr"):
             changed["training"].setdefault("min_lr", base.training.min_lr / base.training.lr * lr)
         spec = validate(RunSpec, merge(base.model_dump(), changed), f"search {self.name}, {values}")
@@ -155,6 +153,8 @@ def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folde
     if not (out / "status.json").is_file():
         raise UserError(f"search {search.name}: run {spec.run_id} did not train; it said why above, and in {out}")
     status = files.read_json(out / "status.json")
+    if status["status"] in ("cancelled", "timeout"):  # the next start asks for the trial again
+        raise UserError(f"search {search.name}: run {spec.run_id} was stopped; start again, and it goes on")
     if status["status"] != "done":
         trial.set_user_attr("message", status["status"])
         study.tell(trial, state=TrialState.FAIL)

@@ -115,7 +115,7 @@ def test_what_is_known_exactly_is_told_more_precisely() -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_rounding_is_that_of_the_code(bits: int) -> None:
     values = torch.randn(1, 512 * 128, generator=torch.Generator().manual_seed(1))
-    code = BlockCode(bits, 128)
+    code = BlockCode(bits, 128, "lloyd" if bits == 2 else "int")
     error = values - code.decode(code.encode(values), values.numel(), torch.float32)
     assert float(error.square().sum() / values.square().sum()) == pytest.approx(rounding(bits), rel=0.1)
 
@@ -156,7 +156,7 @@ def test_a_run_that_ends_before_anything_is_decided_is_refused() -> None:
 def test_a_cut_run_goes_on_bit_for_bit_while_amounts_change(name: str) -> None:
     """Through steps that travel dense in eight bits, and those after which amounts are chosen anew."""
     values = load(Method, name).model_dump()
-    values["policy"] |= {"share": 0.2, "window": 1, "start_step": 1, "smoothing": 0.0}
+    values["policy"] |= {"share": 0.2, "window": 1, "start_step": 1, "smoothing": 0.0, "bits": [2, 4, 8]}
     values["synchronisation"] |= {"every": 2} if name == "ramp_local" else {}
     method = Method.model_validate(values)
 

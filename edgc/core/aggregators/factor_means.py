@@ -55,7 +55,7 @@ class FactorMean:
         """
         self._wire_dtype: WireDtype = wire_dtype
         self._block, self._rotation = block, Rotation(block) if rotation else None
-        self._code = None if integers is None else BlockCode(_bits(integers), block)
+        self._code = None if integers is None else _code(_bits(integers), block, rotation)
         self._beside = None if beside is None else BlockCode(_bits(beside), BESIDE)
 
     @property
@@ -141,7 +141,8 @@ class FactorMean:
         self, factors: Sequence[tuple[int, ...]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
     ) -> list[_Layout]:
         """What is coded alike."""
-        return _layouts(self._code, self._beside, tuple(factors), tuple(beside), tuple(bits), ranks)
+        turned = self._rotation is not None
+        return _layouts(self._code, self._beside, tuple(factors), tuple(beside), tuple(bits), ranks, turned)
 
     def _rotation_of(self, group: Group) -> Rotation | None:
         return self._rotation if group.code.block == self._block else None
@@ -191,9 +192,10 @@ def _layouts(
     lengths: tuple[int, ...],
     bits: tuple[int | None, ...],
     ranks: int,
+    turned: bool,
 ) -> list[_Layout]:
     assert code is not None
-    codes = [BlockCode(b, code.block) if b else code for b in bits or [None] * len(factors)]
+    codes = [_code(b, code.block, turned) if b else code for b in bits or [None] * len(factors)]
     shapes = [*factors, *((length, 1) for length in lengths)]
     starts = [*accumulate(map(prod, factors), initial=0)][:-1] + [*accumulate(lengths, initial=0)][:-1]
     by_code: dict[BlockCode, dict[str, tuple[int, int]]] = defaultdict(dict)
@@ -291,6 +293,12 @@ def _hadamard(order: int) -> Tensor:
 def _at_once(ranks: int) -> bool:
     """Whether all send all to all."""
     return ranks == 2
+
+
+def _code(bits: int, block: int, turned: bool) -> BlockCode:
+    """Of factors. What was rotated is nearly normal: with two bits its levels are Lloyd's. Even steps to the largest
+    element would round most of the others to zero."""
+    return BlockCode(bits, block, "lloyd" if turned and bits == 2 else "int")
 
 
 def _bits(integers: FactorWire) -> int:

@@ -80,6 +80,12 @@ class LowRankSettings(RankedSettings):
         description="adam: the rank is chosen for the matrix with its rows and columns weighted as Adam would, by the "
         "mean squares of past averages; none: for the matrix itself",
     )
+    metric_every: PositiveInt = younger(
+        8, description="Exchanges from one look at the averages, which the metric is made of, to the next"
+    )
+    metric_decay: float = younger(
+        0.85, ge=0, lt=1, description="Weight of the past in the metric's moving averages, from look to look"
+    )
     first_factor: Literal["left", "smaller"] = younger(
         "left",
         description="Which factor is averaged first and made orthonormal. left: P, as in the paper; smaller: that of "
@@ -147,7 +153,8 @@ class LowRank(Ranked):
         self._left = FactorMean(wire, settings.left_wire, block, rotation, settings.dense_wire)
         self._right = FactorMean(wire, settings.right_wire, block, rotation)
         self.rounds_dense = settings.dense_wire is not None
-        self._metric = RowColumnMetric() if settings.metric == "adam" else None
+        looks = settings.metric_every, settings.metric_decay
+        self._metric = RowColumnMetric(*looks) if settings.metric == "adam" else None
         if self._metric is not None:
             self.state["metric"] = self._metric
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from edgc.core.aggregators.aggregator import StateByName, compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 
-EVERY = 8  #: exchanges from one look at the averages to the next: mean squares change slowly
-DECAY = 0.85  #: of the mean squares from look to look
 DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never had a gradient are not blown up
 
 
@@ -20,8 +18,10 @@ class RowColumnMetric(StateByName):
     weights that follow from them are kept, too, but are no state.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: int, decay: float) -> None:
+        """every: exchanges from one look at the averages to the next; decay: of mean squares from look to look."""
         super().__init__()
+        self._every, self._decay = every, decay
         self._weights: dict[str, tuple[Tensor | None, Tensor, Tensor]] = {}  # of these mean squares: a, c
 
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -48,11 +48,11 @@ class RowColumnMetric(StateByName):
         return here and squares is self.get(name) and (len(row), len(column)) == grad.shape
 
     def see(self, step: int, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
-        """Take in averages L Rᵀ (m×r, n×r) of exchange `step`: a matrix's first, then all of every `EVERY`th exchange.
+        """Take in averages L Rᵀ (m×r, n×r) of exchange `step`: a matrix's first, then all of every `every`th exchange.
 
         One that is not finite changes nothing.
         """
-        due = [i for i, name in enumerate(names) if step % EVERY == 0 or name not in self]
+        due = [i for i, name in enumerate(names) if step % self._every == 0 or name not in self]
         for places in _by_shape([lefts[i] for i in due], [rights[i] for i in due]).values():
             indices = [due[place] for place in places]
             left_bmr, right_bnr = (torch.stack([each[i] for i in indices]) for each in (lefts, rights))
@@ -61,7 +61,7 @@ class RowColumnMetric(StateByName):
             now = torch.cat([rows, columns], dim=1)
             last = torch.stack([self._kept(names[i], now.shape[1], left_bmr) for i in indices])
             finite = now.isfinite().all(1, keepdim=True)
-            seen = torch.where(finite, last.lerp(now, 1 - DECAY), last)  # no wait for the device
+            seen = torch.where(finite, last.lerp(now, 1 - self._decay), last)  # no wait for the device
             self.update(zip([names[i] for i in indices], seen.unbind(), strict=True))
 
     def _kept(self, name: str, numel: int, like: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from edgc.core.base.errors import UserError
+from edgc.core.ops.block_code import lloyd_levels
 from edgc.core.policies.amounts import AmountKind, CodedRank, Rank
 from edgc.core.policies.edgc_measured import energy_left
 from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings
@@ -226,10 +227,16 @@ def element_bytes(bits: int) -> float:
 
 @cache
 def rounding(bits: int) -> float:
-    """ε: share of its energy that a block of normal elements loses, rounded to the nearest of 2^bits − 1 equal steps.
+    """ε: share of its energy that a block of normal elements loses, rounded to the nearest of 2^bits − 1 equal steps;
+    with two bits, of Lloyd's levels.
 
     Of what was rotated, whose elements are nearly normal. Without rotation heavy tails lose more.
     """
     blocks = np.random.default_rng(0).standard_normal((4096, BLOCK))
-    scales = np.abs(blocks).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
-    return float(np.square(blocks - np.round(blocks / scales) * scales).sum() / np.square(blocks).sum())
+    if bits == 2:
+        scales, levels = np.sqrt(np.square(blocks).mean(axis=1, keepdims=True)), np.array(lloyd_levels(bits))
+        rounded = levels[np.abs((blocks / scales)[..., None] - levels).argmin(-1)] * scales
+    else:
+        scales = np.abs(blocks).max(axis=1, keepdims=True) / (2 ** (bits - 1) - 1)
+        rounded = np.round(blocks / scales) * scales
+    return float(np.square(blocks - rounded).sum() / np.square(blocks).sum())

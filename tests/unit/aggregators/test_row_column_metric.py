@@ -7,8 +7,9 @@ from torch import Tensor
 
 from edgc.core.aggregators.aggregator import forget
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
-from edgc.core.aggregators.row_column_metric import EVERY, RowColumnMetric
+from edgc.core.aggregators.row_column_metric import RowColumnMetric
 
+EVERY, DECAY = 8, 0.85
 GRAD = torch.zeros(3, 2)
 LEFT, RIGHT = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([[1.0], [1.0]])
 
@@ -19,7 +20,7 @@ def rows(metric: RowColumnMetric) -> list[float]:
 
 
 def seen(*steps: int, scale: Tensor = LEFT) -> RowColumnMetric:
-    metric = RowColumnMetric()
+    metric = RowColumnMetric(EVERY, DECAY)
     for number, step in enumerate(steps):
         metric.see(step, ["w"], [LEFT if number == 0 else scale], [RIGHT])
         rows(metric)
@@ -27,7 +28,7 @@ def seen(*steps: int, scale: Tensor = LEFT) -> RowColumnMetric:
 
 
 def test_they_are_one_over_the_root_of_mean_squares() -> None:
-    assert len({*rows(RowColumnMetric())}) == 1, "all are equal before"
+    assert len({*rows(RowColumnMetric(EVERY, DECAY))}) == 1, "all are equal before"
     squares = torch.tensor([4.0, 1.0, 0.0]) / (5 / 3)
     torch.testing.assert_close(torch.tensor(rows(seen(0))), (squares + 1e-3).rsqrt())
 
@@ -47,6 +48,6 @@ def test_what_is_forgotten_weighs_nothing_and_what_is_restored_the_same() -> Non
     before = rows(metric)
     state = {name: kept.clone() for name, kept in metric.state_dict().items()}
     forget(aggregator, ["w"])
-    assert rows(metric) == rows(RowColumnMetric())
+    assert rows(metric) == rows(RowColumnMetric(EVERY, DECAY))
     metric.load_state_dict(state)
     assert rows(metric) == before
