@@ -18,6 +18,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
 
     A run that another experiment's file has stays there. A timing is packed once its session has ended. Bytes depend on
     records alone, and what is packed again is left as it is. Returns the file of each of the experiment's runs that is
-    in one now. Raises `UserError` if nothing is trained or timed.
+    in one now. Raises `UserError` if nothing is trained or timed, or where a file of another experiment has a run
+    without zero-shot tasks that it was asked here.
     """
     own, kept = results / "archive" / f"{experiment.name}.tar.zst", archived(results)
     before = dict(_members(own)) if own.is_file() else {}
@@ -61,7 +63,10 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
     for place, runs in packs(experiment, configs):
         folders = {f"{place}{run}": results / experiment.name / "runs" / run for run in runs}
         if all((folder / file).is_file() for folder in folders.values() for file in NEEDED[experiment.mode]):
-            for name in folders.keys() - {name for name, path in kept.items() if path != own}:
+            elsewhere = {name: path for name, path in kept.items() if path != own and name in folders}
+            for name, path in elsewhere.items():
+                _check_tasks(name, folders[name], path)
+            for name in folders.keys() - elsewhere.keys():
                 contents = {path: content for path, content in contents.items() if Path(path).parent != Path(name)}
                 contents |= {f"{name}/{path}": content for path, content in _lasting(folders[name])}
                 kept[name] = own
@@ -70,6 +75,25 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
             stream.write(zstandard.ZstdCompressor(compression_params=COMPRESSION).compress(_tar(contents)))
     asked = [(run, f"{place}{run}") for place, runs in packs(experiment, configs) for run in runs]
     return {run: kept[name] for run, name in asked if name in kept}
+
+
+def _check_tasks(name: str, folder: Path, path: Path) -> None:
+    """Raise `UserError` if a run in a file has no scores of tasks that it has here."""
+    asked = _tasks((folder / "zero_shot.json").read_bytes()) if (folder / "zero_shot.json").is_file() else set()
+    if missing := sorted(asked and asked - _tasks(_scores(path).get(f"{name}/zero_shot.json", b"{}"))):
+        raise UserError(
+            f"{path}: has run {name} without {', '.join(missing)}, which it was asked here; remove that file, archive "
+            "this experiment, and then the other one again"
+        )
+
+
+@lru_cache(maxsize=1)
+def _scores(path: Path) -> dict[str, bytes]:
+    return {name: content for name, content in _members(path) if name.endswith("/zero_shot.json")}
+
+
+def _tasks(zero_shot: bytes) -> set[str]:
+    return set(json.loads(zero_shot).get("tasks", {}))
 
 
 def archived(results: Path) -> dict[str, Path]:

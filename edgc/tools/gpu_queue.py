@@ -152,10 +152,12 @@ def _of_the_code(results: Path, quick: bool) -> Iterator[Item]:
         on_gpu = {"EDGC_TEST_DEVICE": "cuda"}
         yield Item("kernels", 100, 2, "the kernels are right", (command,), keep, gate=True, environment=on_gpu)
     bench = Path("edgc/suite/training/bench")
-    if digest := _changed(kept, "timings", ops, *(bench / f"{name}.py" for name in ("ops", "cases", "rivals"))):
+    code = ops, *(bench / f"{name}.py" for name in ("ops", "cases", "rivals"))
+    name = "timings-quick" if quick else "timings"  # quick ones leave the others open
+    if (digest := _changed(kept, "timings", *code)) and _changed(kept, name, *code):
         fewer = ["--quick"] if quick else []
         command = _edgc("bench", "ops", "--device", "cuda", *fewer, "--out", f"{out / 'ops.csv'}")
-        keep = partial(_keep, out, kept, "timings", digest, ("ops.csv", "ops.svg", "ops.manifest.json"))
+        keep = partial(_keep, out, kept, name, digest, ("ops.csv", "ops.svg", "ops.manifest.json"))
         yield Item("timings", 60, 8, "how fast the kernels are", (command,), keep)
 
 

@@ -131,6 +131,23 @@ def test_jobs_of_an_earlier_start_are_followed(site: Project) -> None:
     assert Path(followed[0]).parts[-2] == runs[1]
 
 
+def test_what_was_followed_to_its_end_is_not_asked_for_again(site: Project) -> None:
+    sbatch_options(site, "toy")  # with a corpus
+    (site.root / "sbatch.calls").unlink()
+    run = load_experiment("toy", site.root / "configs").runs()[1].run_id
+    squeue = site.root / "bin/squeue"
+    listed = f"7|rule_train_wildcards_toy_{run}|{site.root.resolve()}"
+    squeue.write_text(f"#!/bin/sh\ncase \"$*\" in *%k*) echo '{listed}';; esac\n")  # it ends when it is followed
+    (site.root / f"results/toy/runs/{run}").mkdir(parents=True, exist_ok=True)
+    (site.root / f"results/toy/runs/{run}/trained").touch()
+    followed = submit(site, "toy", "--quiet", "host", "--", f"results/toy/runs/{run}/trained")
+    assert followed.returncode == 0, followed.stdout + followed.stderr
+    squeue.write_text("#!/bin/sh\n")
+    again = submit(site, "toy", "--dry-run", "--quiet", "host", "--", f"results/toy/runs/{run}/trained")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "rule train" not in again.stdout + again.stderr, again.stdout
+
+
 def test_a_shared_job_of_an_earlier_start_is_followed_for_the_runs_that_it_trains(site: Project) -> None:
     path = site.root / "configs/clusters/laptop.yaml"
     path.write_text(path.read_text() + "schedule: {runs_per_job: 2, time_minutes: 10}\n")

@@ -2,6 +2,10 @@ rule collect:
     input:
         expand(f"{RUN}/{{record}}", run=SPECS, record=RECORDS),
         lambda wildcards: expand(f"{RUN}/{{record}}", run=added_runs(), record=RECORDS),
+        # what forecasts are made with
+        sorted(map(str, Path("configs/calibrations").glob("*.yaml")))
+        if EXPERIMENT.simulation
+        else [],
     output:
         expand(f"{RESULTS}/frames/{{name}}.parquet", name=FRAMES),
     log:

@@ -1,7 +1,13 @@
 # Jobs that an earlier start of Snakemake has submitted: waited for, and not submitted again. Each rule has the parameters
-# of the one in whose place it is, or Snakemake would take what it waits for as changed.
+# of the one in whose place it is, or Snakemake would take what it waits for as changed; of these it keeps none that is
+# the path of an input or an output.
+IN_ONE_JOB = {run: " ".join(runs) for runs in SHARED_JOBS.values() for run in runs}
 FOLLOWED = {
-    "train": ("trained", TRAINED | {"runs": "{run}"}),
+    "train": (
+        "trained",
+        TRAINED
+        | {"runs": lambda wildcards: IN_ONE_JOB.get(wildcards.run, wildcards.run)},
+    ),
     "evaluate": (
         "zero_shot.json",
         EVALUATED | {"out": subpath(output[0], parent=True)},
@@ -23,6 +29,5 @@ for what, (record, of_rule) in FOLLOWED.items():
                 slurm_job=lambda wildcards, jobs=LIVE[what]: jobs[wildcards.run],
             params:
                 **of_rule,
-                corpus=CORPUS_DIR,
             shell:
                 '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'

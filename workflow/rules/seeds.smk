@@ -28,6 +28,7 @@ if UNTIL:
         localrule: True
         params:
             experiment=EXPERIMENT.name,
+            runs=EVERY_RUN,
             judged_by=JUDGED_BY,
         shell:
             '"$EDGC_PYTHON" -m edgc look {params.experiment:q} {wildcards.seeds} > {log:q} 2>&1'

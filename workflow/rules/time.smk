@@ -59,6 +59,9 @@ if EXPERIMENT.timing:
             localrule: True
             resources:
                 slurm_job=LIVE["time"],
+            params:  # of the rule in whose place it is, or it would be timed again
+                experiment=EXPERIMENT.name,
+                timing=EXPERIMENT.timing.model_dump_json(),
             shell:
                 '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output[0]:q}'
 

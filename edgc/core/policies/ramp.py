@@ -39,6 +39,7 @@ from edgc.core.policies.rank_model import Array
 
 BLOCK = 128  #: elements that share a scale of two bytes, unless the aggregator has it otherwise
 LEAST = 1e-3  #: δ, so that φ is finite
+FIRST_BITS = 4  #: of an element, or as near as there are: with two, first steps are rough
 FIRST_SHARE = 0.05  #: what is spent until something was measured, where only an error is given
 
 
@@ -77,7 +78,7 @@ class RampSettings(PolicySettings):
 
 
 class Ramp(Policy):
-    """One rank and the middle of `bits` for all until spectra are known. What is not finite is left out."""
+    """One rank and four bits for all until spectra are known. What is not finite is left out."""
 
     Settings = RampSettings
     spectrum = True
@@ -98,7 +99,8 @@ class Ramp(Policy):
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""
         low, high = self._limits(name)
-        bits, share = sorted(self._settings.bits)[(len(self._settings.bits) - 1) // 2], self._settings.share
+        bits = min((b for b in self._settings.bits if b >= FIRST_BITS), default=max(self._settings.bits))
+        share = self._settings.share
         m, n = self._shapes[name]
         fitting = (share or FIRST_SHARE) * 4 * m * n / ((m + n) * element_bytes(bits))
         return [min(max(low, int(fitting)), high), bits, bits]

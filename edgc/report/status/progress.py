@@ -103,7 +103,10 @@ def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunPro
     """Look at one run's folder, which need not exist. `now`: seconds since the epoch."""
     files = {name: _read(folder / name) for name in ("status.json", "job.json", "stop")}
     if files["job.json"].time is None:  # methods that are timed in turn have one launcher
-        files["job.json"] = _read(folder.parents[1] / "session" / "job.json")
+        session = folder.parents[1] / "session"
+        files["job.json"] = _read(session / "job.json")
+        if files["status.json"].time is None:  # it ended before any method did
+            files["status.json"] = _read(session / "status.json")
     files["steps.jsonl"] = _read(folder / "steps.jsonl", TAIL_BYTES)
     status, job = _object(files["status.json"].data), _object(files["job.json"].data)
     records = _records(files["steps.jsonl"].data)

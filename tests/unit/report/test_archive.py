@@ -135,6 +135,19 @@ def test_a_run_joins_those_that_are_packed_and_none_is_in_two_files(tmp_path: Pa
     assert restore(other, tmp_path).came == [DENSE.run_id, OTHERS[0].run_id], "whoever asks for them"
 
 
+def test_a_run_is_not_left_where_it_lacks_scores(tmp_path: Path) -> None:
+    folder = trained(tmp_path)
+    archive(SMOKE.model_copy(update={"name": "other"}), tmp_path)  # nothing of it is there
+    packed = archive(SMOKE, tmp_path)
+    (tmp_path / "smoke").rename(tmp_path / "other")
+    (tmp_path / "other" / folder.relative_to(tmp_path / "smoke") / "zero_shot.json").write_text(
+        '{"tasks": {"piqa": {"value": 0.5}}}'
+    )
+    with pytest.raises(UserError, match=rf"smoke.tar.zst: has run {DENSE.run_id} without piqa"):
+        archive(SMOKE.model_copy(update={"name": "other"}), tmp_path)
+    assert set(packed.values()) == {tmp_path / "archive" / "smoke.tar.zst"}
+
+
 def test_a_run_that_was_trained_anew_replaces_what_was_packed(tmp_path: Path) -> None:
     first = trained(tmp_path)
     (packed,) = set(archive(SMOKE, tmp_path).values())

@@ -78,3 +78,15 @@ def test_what_is_kept_is_open_again_once_the_code_has_changed(tmp_path: Path) ->
     assert [each.name for each in open_items([], tmp_path)] == ["timings"]
     (tmp_path / gpu_queue.KEPT / gpu_queue.DIGESTS).write_text('{"kernels": "of older code"}')
     assert [each.name for each in open_items([], tmp_path)] == ["kernels", "timings"]
+
+
+def test_quick_timings_leave_the_others_open(tmp_path: Path) -> None:
+    quick = next(each for each in open_items([], tmp_path, quick=True) if each.name == "timings")
+    (tmp_path / "gpu").mkdir()
+    for name in ("ops.csv", "ops.svg", "ops.manifest.json"):
+        (tmp_path / "gpu" / name).write_text("{}")
+    quick.keep()
+    assert "timings" not in [each.name for each in open_items([], tmp_path, quick=True)]
+    full = next(each for each in open_items([], tmp_path) if each.name == "timings")
+    full.keep()
+    assert "timings" not in [each.name for each in open_items([], tmp_path)]

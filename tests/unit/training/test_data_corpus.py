@@ -140,3 +140,11 @@ def test_hub_that_is_switched_off_is_noticed_before_any_work(monkeypatch: pytest
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     with pytest.raises(UserError, match=r"some/text.*\n.*HF_DATASETS_OFFLINE"):
         check_corpus(settings)
+
+
+def test_a_folder_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data [1]"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    monkeypatch.setenv("EDGC_DATA", str(folder))
+    assert [Path(path).name for path in input_files(files("${EDGC_DATA}/*.txt"))] == ["a.txt"]

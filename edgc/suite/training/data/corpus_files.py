@@ -9,7 +9,7 @@ import platform
 import string
 import sysconfig
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,10 +89,10 @@ def tokenizer_files(tokenizer: Tokenizer) -> list[Path]:
     return files
 
 
-def expand(path: str, setting: str) -> str:
-    """Fill in ${VARIABLES} from the environment. Raises `UserError` naming one that is unset or empty."""
+def expand(path: str, setting: str, spelt: Callable[[str], str] = str) -> str:
+    """Fill in ${VARIABLES} from the environment, `spelt` so. Raises `UserError` naming one that is unset or empty."""
     try:
-        expanded = string.Template(path).substitute({name: value for name, value in os.environ.items() if value})
+        expanded = string.Template(path).substitute({n: spelt(value) for n, value in os.environ.items() if value})
     except KeyError as error:
         name = error.args[0]
         raise UserError(
@@ -104,7 +104,7 @@ def expand(path: str, setting: str) -> str:
 
 
 def _matches(pattern: str, corpus_name: str) -> list[Path]:
-    expanded = expand(pattern, "corpus.paths")
+    expanded = expand(pattern, "corpus.paths", glob.escape)
     matches = map(Path, glob.glob(expanded, recursive=True))  # noqa: PTH207 (Path.glob takes no absolute pattern)
     files = [path.absolute() for path in matches if path.is_file()]
     if not any(path.stat().st_size for path in files):

@@ -24,7 +24,7 @@ from rich.progress import Progress, SpinnerColumn
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.files import atomic_open, jsonl, read_json, sha256, write_json, write_text
+from edgc.core.base.files import atomic_open, jsonl, only_process, read_json, sha256, write_json, write_text
 from edgc.suite.config import Corpus, Tokenizer
 from edgc.suite.config.corpus import END_OF_TEXT
 from edgc.suite.training.data.corpus_files import (
@@ -50,7 +50,8 @@ GPT2_ON_THE_HUB = "openai-community/gpt2"
 def prepare(corpus: Corpus, out: Path) -> dict[str, Any]:
     """Fill the folder `out` and return its manifest. A folder that is finished and whole is left alone.
 
-    Raises `UserError` if the text is missing, unreadable, or falls entirely on one side of the split.
+    Another process that fills it is waited for. Raises `UserError` if the text is missing, unreadable, or falls
+    entirely on one side of the split.
     """
     identity = {
         "id": corpus_id(corpus),
@@ -60,6 +61,11 @@ def prepare(corpus: Corpus, out: Path) -> dict[str, Any]:
     identity["source_sha256"] = _source_checksum(corpus)
     if manifest := _finished(out, identity):
         return manifest
+    with only_process(out.with_name(f".{out.name}.lock"), "waited for", wait=True):
+        return _finished(out, identity) or _fill(corpus, out, identity)
+
+
+def _fill(corpus: Corpus, out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     check_corpus(corpus)
     (out / "manifest.json").unlink(missing_ok=True)
 
