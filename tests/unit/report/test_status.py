@@ -118,6 +118,14 @@ def test_a_status_says_how_it_ended_however_fresh_the_records(tmp_path: Path, ho
     assert (found.message, found.seconds_left, found.stop) == ("why", None, "")
 
 
+def test_a_timing_that_failed_before_any_method_ended_has_its_sessions_status(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "one"
+    write(tmp_path / "session", job=job(), status=status("failed", 0, "why"))
+    write(run, steps=[record(3)])
+    assert (look(run).state, look(run).message) == ("failed", "why")
+    assert look(write(run, status=status("done"))).state == "done", "its own comes first"
+
+
 def test_a_request_to_stop_leaves_the_run_running(tmp_path: Path) -> None:
     found = look(write(tmp_path, 10, job=job(), steps=[record(3)], stop="timeout\n"))
     assert (found.state, found.stop) == ("running", "timeout")
