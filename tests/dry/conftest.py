@@ -21,11 +21,14 @@ LOSSLESS = {"lossless", "lossless_bf16"}  # their messages are as long as data s
 #: These need the loop of PyTorch's own DDP, for CPUs, and more than two stages.
 ELSEWHERE = {"torch_powersgd", "optimus_cc_stages"}
 EVERY = {*available(Method)} - ELSEWHERE - SKETCHES - LOSSLESS
-#: These look at matrices as wholes, which tensor parallelism cuts.
+#: These look at matrices as wholes, which tensor parallelism cuts, or would do something else on its ranks.
 WHOLE = {
     name
     for name in EVERY
-    if (method := load(Method, name)).synchronisation.whole_matrices or method.optimizer == "muon"  # type: ignore[attr-defined]
+    if (method := load(Method, name)).synchronisation.whole_matrices  # type: ignore[attr-defined]
+    or method.synchronisation.paced  # type: ignore[attr-defined]
+    or method.aggregator.mixes_tensors  # type: ignore[attr-defined]
+    or method.optimizer == "muon"
 }
 #: Whose collectives differ in kind.
 APART = {
@@ -58,11 +61,13 @@ class Ran:
 
 
 def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None = None) -> RunSpec:
-    """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches.
+    """A run of a method on two stages × two data-parallel ranks: one layer a stage, two micro-batches. One that chooses
+    its period has one stage of four ranks.
 
     A policy with windows has eight steps: its ranks move in the seventh. Others do all that they do in four.
     """
-    method = load(Method, name).model_dump()
+    loaded = load(Method, name)
+    method, stages = loaded.model_dump(), 1 if loaded.synchronisation.paced else 2  # type: ignore[attr-defined]
     own = method["policy"]
     if method["synchronisation"].get("fragments"):
         method["synchronisation"]["fragments"] = 2  # there are two layers
@@ -74,7 +79,7 @@ def spec(name: str, tensor: int, precision: str, policy: dict[str, Any] | None =
         "cluster": {
             "name": "dry", "device": "cuda", "device_model": "H100", "nodes": 1, "processes_per_node": 4 * tensor,
         },
-        "parallel": {"tensor": tensor, "pipeline": 2, "data": 2},
+        "parallel": {"tensor": tensor, "pipeline": stages, "data": 4 // stages},
         "training": {"iterations": 8, "micro_batch": 1, "global_batch": 4, "precision": precision}
         | ({"optimizer": method["optimizer"]} if method.get("optimizer") else {}),
         "seed": 1,
