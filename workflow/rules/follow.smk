@@ -1,6 +1,6 @@
 # Jobs that an earlier start of Snakemake has submitted: waited for, and not submitted again. Each rule has the parameters
-# of the one in whose place it is, or Snakemake would take what it waits for as changed; of these it keeps none that is
-# the path of an input or an output.
+# of the one in whose place it is, or Snakemake would take what it waits for as changed. It does not record parameters
+# that are paths of an input or an output, so these are left out.
 IN_ONE_JOB = {run: " ".join(runs) for runs in SHARED_JOBS.values() for run in runs}
 FOLLOWED = {
     "train": (

@@ -55,7 +55,7 @@ def measure(
 
     dense, ranks, rank = warm_seconds(None), [2, 4], 4
     seconds(2)
-    while warm_seconds(rank) < dense and compresses(aggregator, compressible, 2 * rank):
+    while warm_seconds(rank) < dense and compresses(aggregator, compressible, Decision(Rank(2 * rank))):
         rank *= 2
         ranks.append(rank)
     samples: dict[int | None, list[float]] = defaultdict(list)
@@ -66,9 +66,9 @@ def measure(
     return fit({r: samples[r] for r in ranks}, samples[None])
 
 
-def compresses(aggregator: Aggregator, shapes: Mapping[str, Shape], rank: int) -> bool:
-    """Whether any tensor travels at this rank: those for which it is too high travel dense."""
-    return any(aggregator.effective(shape, Rank(rank)) is not DENSE for shape in shapes.values())
+def compresses(aggregator: Aggregator, shapes: Mapping[str, Shape], decision: Decision) -> bool:
+    """Whether a decision compresses any of these tensors: those for which a rank is too high travel dense."""
+    return any(aggregator.effective(shape, decision.amount(name)) is not DENSE for name, shape in shapes.items())
 
 
 def timer(

@@ -11,9 +11,10 @@ from typing import Any
 from edgc.core.aggregators.workload import Workload, matmuls, memory_passes, orthonormalisations
 from edgc.core.comm import Layout
 from edgc.core.exchange.candidate_errors import errors_workload
+from edgc.core.exchange.costs import compresses
 from edgc.core.exchange.gradient_exchange import compressible
 from edgc.core.exchange.link_codecs import LinkCodecSettings
-from edgc.core.policies.amounts import DENSE, Amount
+from edgc.core.policies.amounts import Amount
 from edgc.core.policies.by_kind import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
@@ -58,8 +59,7 @@ class StepModel:
 
     def compresses(self, stage: int, decision: Decision) -> bool:
         """Whether a decision compresses anything on a stage."""
-        shapes = self.compressible[stage].items()
-        return any(self._aggregator.effective(shape, decision.amount(name)) is not DENSE for name, shape in shapes)
+        return compresses(self._aggregator, self.compressible[stage], decision)
 
     def elsewhere(self, spec: RunSpec, calibration: Calibration) -> StepModel:
         """The same run with other rates, or on a cluster whose links have another one."""
