@@ -91,14 +91,13 @@ lab-programs:
 	[ -z "$$missing" ] || { install="apt-get install --yes --no-install-recommends slurm-wlm munge iproute2"; \
 	  $$install || { apt-get update && $$install; }; }
 
-lint: setup ## Style, types, layers, workflow, and that the JSON schemas are in sync
+lint: setup ## Style, types, layers and workflow
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/python .ci/lint_workflow.py --config experiment=smoke
-	$(BIN)/python -m edgc schema --check
 
 clean: ## Remove .venv and the tools' caches; results stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

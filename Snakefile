@@ -5,7 +5,7 @@
 #   snakemake --profile slurm --config experiment=paper-h100   on a SLURM cluster
 #   snakemake --cores 2 paper_figures                          tables and figures of docs/edgc.md, without training
 #
-# Results: results/<experiment>/{index.html,report.html,tables,figures}. What a run depends on is in its folder's name,
+# Results: results/<experiment>/{index.html,tables,figures}. What a run depends on is in its folder's name,
 # so a changed setting makes new runs of what it changes and of nothing else.
 
 from snakemake.utils import min_version
@@ -23,7 +23,6 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/follow.smk"
 include: "workflow/rules/collect.smk"
 include: "workflow/rules/shown.smk"
-include: "workflow/rules/report.smk"
 include: "workflow/rules/page.smk"
 include: "workflow/rules/live.smk"
 include: "workflow/rules/paper.smk"
@@ -33,9 +32,3 @@ rule all:
     default_target: True
     input:
         f"{RESULTS}/index.html",
-
-
-rule results:
-    input:
-        tables(),
-        figures(),

@@ -25,9 +25,13 @@ PARTS = {
         "CONTRIBUTING.md", "edgc/cli/", "edgc/tools/check_package.py", "tests/unit/", "tests/property/", "tests/ops/",
         "tests/distributed/", "tests/workflow/",
     ),
-    "test-dry": (*EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/suite/cluster/", "tests/dry/"),
+    "test-dry": (
+        *EXCHANGE, *RUNS, "edgc/tools/dry/", "edgc/tools/gpu_queue.py", "edgc/report/archive.py",
+        "edgc/report/publish.py", "edgc/suite/cluster/", "workflow/", "Snakefile", "tests/dry/",
+    ),
     "kernels": (
-        "edgc/core/ops/", "edgc/tools/dry/compilation.py", "edgc/tools/dry/traffic.py", "tests/ops/", "tests/compiled/",
+        "edgc/core/aggregators/", "edgc/core/ops/", "edgc/tools/dry/compilation.py", "edgc/tools/dry/traffic.py",
+        "tests/ops/", "tests/compiled/",
     ),
     "test-browser": ("edgc/report/site/", "edgc/report/pictures.py", "edgc/report/vega.py", "tests/browser/"),
     "test-lab": (*RUNS, *LAB),
@@ -40,7 +44,7 @@ def changed() -> list[str] | None:
     try:
         newest = int(_git("log", "-1", "--format=%ct", "HEAD"))
         base = os.environ.get("CI_BASE") or _git("rev-list", "-1", f"--before={newest - DAY}", "HEAD")
-        return _git("diff", "--name-only", base, "HEAD").splitlines() if base else None
+        return _git("diff", "--name-only", "--no-renames", base, "HEAD").splitlines() if base else None
     except (OSError, subprocess.CalledProcessError):
         return None
 

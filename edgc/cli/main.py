@@ -217,13 +217,15 @@ def collect(experiment: ExperimentArgument, results: Results = Path("results")) 
     elif loaded.predict_from:
         from edgc.core.base import files
 
-        rows = files.read_json(results / experiment / "prediction.json")["rows"]
+        path = results / experiment / "prediction.json"
+        published = results / "published" / experiment / "prediction.json"  # of a timing that came from the archive
+        rows = files.read_json(path if path.is_file() else published)["rows"]
     collect_frames(loaded, results, forecasts=rows)
 
 
 @app.command()
 def table(name: str, experiment: ExperimentArgument, results: Results = Path("results")) -> None:
-    """Write a table of an experiment as CSV, Markdown and HTML, after `edgc collect`."""
+    """Write a table of an experiment as CSV and Markdown, after `edgc collect`."""
     from edgc.report.study import load_study
     from edgc.report.write import write_table
 
@@ -351,22 +353,12 @@ def search(
 
 
 @app.command()
-def schema(
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if they are out of date")] = False,
-) -> None:
-    """Write the JSON schemas of the YAML files to workflow/schemas."""
-    from edgc.suite.config import schema as schemas
+def schema() -> None:
+    """Write JSON schemas of all YAML files to workflow/schemas, for an editor's YAML plug-in."""
+    from edgc.suite.config.schema import write
 
-    if not check:
-        schemas.write()
-    elif stale := schemas.out_of_sync():
-        from edgc.core.settings.outside import FOUND
-
-        names, outside = ", ".join(map(str, stale)), ", ".join(each.name for each in FOUND)
-        typer.echo(f"out of sync with edgc.suite.config: {names}; run `edgc schema`", err=True)
-        if outside:
-            typer.echo(f"schemas have the methods of {outside}, too, while they are there", err=True)
-        sys.exit(1)
+    for path in write():
+        typer.echo(path)
 
 
 @app.command()

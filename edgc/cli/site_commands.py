@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edgc.cli.list_commands import AsJson, Results
+from edgc.core.base.errors import UserError
 
 app = typer.Typer(invoke_without_command=True, help="Write the page that answers: results/site/index.html.")
 
@@ -28,6 +29,8 @@ def site(
 ) -> None:
     """Write the page that answers, from results/published, as one file that needs no network."""
     if context.invoked_subcommand is not None:
+        if experiment or results != Path("results"):
+            raise UserError(f"edgc site {context.invoked_subcommand}: its options stand after it, --results too")
         return
     from edgc.report.site.page import write_page, write_site
 
@@ -94,7 +97,6 @@ def compare(
     Of the results on this machine, or where there are none, of those that are
     published.
     """
-    from edgc.core.base.errors import UserError
     from edgc.report.site.compare import MOST
     from edgc.report.site.compare import compare as hold
     from edgc.report.site.contents import one as read

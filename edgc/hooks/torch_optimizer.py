@@ -101,7 +101,7 @@ def wrap(
         "of the new ones",
     )
     of_loop = built, chosen, costs, beliefs, shapes, groups, device
-    exchange = ReplicaExchange(replica, _buffers(bare), iterations, clip_norm, *of_loop)
+    exchange = ReplicaExchange(replica, bare, iterations, clip_norm, *of_loop)
     bare.register_forward_pre_hook(Guard(lambda: exchange.begin() if bare.training else None), prepend=True)
     return LocalSteps(exchange, replica)
 
@@ -196,13 +196,13 @@ class ReplicaExchange(LoopExchange):
     def __init__(
         self,
         replica: TorchReplica,
-        buffers: Mapping[str, Tensor],
+        bare: nn.Module,
         iterations: int,
         clip_norm: float | None,
         *of_loop: Any,
     ) -> None:
         super().__init__(*of_loop)
-        self._replica, self._buffers = replica, buffers
+        self._replica, self._bare = replica, bare
         self._iterations, self._clip_norm = iterations, clip_norm
         self._begun = False  # since the last step's end
 
@@ -317,7 +317,7 @@ class ReplicaExchange(LoopExchange):
         optimizers = self._replica.optimizers
         return super().own_state() | {
             "parameters": dict(self._replica.parameters),
-            "buffers": dict(self._buffers),
+            "buffers": _buffers(self._bare),  # now: a module may have assigned another tensor
             "place": _place(self._replica.named),
             "kinds": [type(each).__name__ for each in optimizers],
             "optimizers": [each.state_dict() for each in optimizers],
@@ -336,8 +336,10 @@ class ReplicaExchange(LoopExchange):
         for optimizer, own in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
         set_parameters(state["parameters"], self._replica)
-        for name, kept in state.get("buffers", {}).items():  # older states have none
-            self._buffers[name].copy_(kept)
+        kept = state.get("buffers", {})  # older states have none
+        for name, buffer in _buffers(self._bare).items():
+            if name in kept:
+                buffer.copy_(kept[name])
         self._begun = False
 
 

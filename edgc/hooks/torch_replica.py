@@ -18,7 +18,7 @@ from edgc.core.synchronisation.synchronisation import AdamState, Synchronisation
 class TorchReplica:
     """What torch's optimizers update, whole or sharded: a `Replica`, which drives a synchronisation of itself.
 
-    Gradients lie in one fp32 buffer, laid out from the model's end as megatron's is: of sharded ones, this rank's part.
+    Gradients lie in one buffer, laid out from the model's end as megatron's is: of sharded ones, this rank's part.
 
     Args:
         named: what is trained, by name.
@@ -37,7 +37,8 @@ class TorchReplica:
         own = {name: local(p) for name, p in named.items()}
         self.parameters: Mapping[str, Tensor] = {name: part for name, part in own.items() if part.numel()}
         sizes = [part.numel() for part in reversed(own.values())]
-        self.flat = torch.zeros(sum(sizes), device=next(iter(own.values())).device)
+        first = next(iter(own.values()))
+        self.flat = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         parts = zip(reversed(own.items()), self.flat.split(sizes), strict=True)
         memory = {name: part.view(p.shape) for (name, p), part in parts}
         held = [NamedTensor(name, part) for name, part in memory.items() if name in self.parameters]
@@ -56,7 +57,8 @@ class TorchReplica:
 
         Afterwards the gradients' memory is free for anything.
         """
-        synchronisation.bucket(self.buckets[0]).wait()
+        for work in [synchronisation.bucket(bucket) for bucket in self.buckets]:
+            work.wait()
         update = synchronisation.before_optimizer(step, self)
         norm = self._clip(synchronisation.own, clip_norm)
         if math.isfinite(norm) and update is Update.OPTIMIZER:

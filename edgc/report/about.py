@@ -49,7 +49,9 @@ def about(method: Method, published: Path) -> dict[str, Any]:
     return shown | {
         "payload": aggregator.payload_formula,
         "state": aggregator.state_size,
-        "largest published loss gap (nats)": gap.words if gap else "none is published; `edgc site` shows what is",
+        "least favourable published loss gap (nats), decided ones first": gap.words
+        if gap
+        else "none is published; `edgc site` shows what is",
     }
 
 

@@ -13,10 +13,8 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import shutil
 import tarfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -157,17 +155,9 @@ def _unpack(path: Path, runs: Mapping[str, str], parent: Path) -> None:
             else:
                 (partial / run / Path(name).name).write_bytes(content)
     for run in runs.values():
-        _fresh(partial / run).rename(parent / run)
+        (partial / run / MARK).touch()
+        (partial / run).rename(parent / run)
     partial.rmdir()
-
-
-def _fresh(folder: Path) -> Path:
-    """Marked, and with files of now: the archive has no times, so that they would be of when each was written."""
-    (folder / MARK).touch()
-    now = time.time_ns()
-    for file in folder.iterdir():
-        os.utime(file, ns=(now, now))
-    return folder
 
 
 def packs(experiment: Experiment, configs: Path = CONFIGS) -> Iterator[tuple[str, list[str]]]:

@@ -23,8 +23,7 @@ MOST = 4  #: panels beside each other
 def write_bench_figure(table: Path) -> list[Path]:
     """Draw the CSV that `edgc bench ops` wrote, as SVG and PNG beside it. Returns their paths."""
     written = [table.with_suffix(".svg"), table.with_suffix(".png")]
-    for path in written:
-        pictures.write(picture(table), path)
+    pictures.write(picture(table), *written)
     return written
 
 

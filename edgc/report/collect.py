@@ -43,7 +43,9 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         manifest = _read(folder / "manifest.json")
         identity = _identity(spec, manifest)
         records["runs"].append(
-            _outcome(spec, folder, manifest)
+            identity
+            | {"role": spec.method.role, "in_every_step": spec.method.in_every_step, "spec_id": spec.spec_id}
+            | _status(folder)
             | _flatten("spec", spec.model_dump(mode="json"))
             | _flatten("manifest", manifest)
         )
@@ -57,11 +59,6 @@ def gather(specs: Iterable[RunSpec], runs_dir: Path) -> Frames:
         tasks = _read(folder / "zero_shot.json").get("tasks", {})
         records["zero_shot"] += [{**identity, "task": task, **result} for task, result in tasks.items()]
     return Frames(**{kind: frame(kind, rows) for kind, rows in records.items()})
-
-
-def _outcome(spec: RunSpec, folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    of_method = {"role": spec.method.role, "in_every_step": spec.method.in_every_step}
-    return {**_identity(spec, manifest), **of_method, "spec_id": spec.spec_id, **_status(folder)}
 
 
 def amortised(steps: Sequence[Mapping[str, Any]], period: int) -> list[dict[str, Any]]:

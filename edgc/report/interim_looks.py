@@ -30,7 +30,9 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
         raise UserError(f"seeds {seeds}: experiment {experiment.name} has looks at {until.first} to {until.most - 1}")
     begun = [spec for spec in asked(experiment, results, configs).specs if spec.seed <= seeds]
     frames = pooled_frames(gather(begun, results / experiment.name / "runs"))
-    if open_runs := frames.runs.loc[frames.runs["status"].isin((NOT_RUN, UNFINISHED)), "run_id"].tolist():
+    if open_runs := frames.runs.loc[
+        frames.runs["status"].isin((NOT_RUN, UNFINISHED, "timeout", "cancelled")), "run_id"
+    ].tolist():
         raise UserError(f"{len(open_runs)} of {len(begun)} runs have not ended, such as {open_runs[0]}; run them first")
     verdicts: dict[str, dict[str, list[str]]] = {}
     for line in lines(frames.runs):

@@ -55,11 +55,10 @@ def _collected(name: str, results: Path) -> bool:
         return False
     archive.restore(experiment, results)
     until = experiment.until_decided
-    for seeds in range(until.first, until.most) if until else ():
-        if not read_json(look(experiment, seeds, results))["runs"]:
+    for seeds in [*range(until.first, until.most), None] if until else [None]:
+        if not all((results / name / "runs" / spec.run_id).is_dir() for spec in asked(experiment, results).specs):
+            return False
+        if seeds is None or not read_json(look(experiment, seeds, results))["runs"]:
             break
-    runs = results / name / "runs"
-    if not all((runs / spec.run_id).is_dir() for spec in asked(experiment, results).specs):
-        return False
     collect(experiment, results)
     return True

@@ -42,7 +42,7 @@ def plain(found: Forecasts, evidence: Evidence) -> dict[str, Any]:
     return {
         "model": spec.model.name,
         "cluster": spec.cluster.name,
-        "link_gbit": spec.cluster.link_gbit,
+        "link_gbit": spec.cluster.gbit,
         "parallel": spec.parallel.model_dump(),
         **(shards if spec.training.shard != "none" else {}),
         "precision": found.scenario.precision,

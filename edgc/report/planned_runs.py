@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.suite.config import CONFIGS, Experiment, RunSpec, UntilDecided
+from edgc.suite.config import CONFIGS, Experiment, RunSpec
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,6 @@ def asked(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> Ask
     begin, until = experiment.runs(configs), experiment.until_decided
     if until is None:
         return Asked(tuple(begin), len(begin))
-    return _grown(experiment, until, begin, results, configs)
-
-
-def _grown(
-    experiment: Experiment, until: UntilDecided, begin: list[RunSpec], results: Path, configs: Path
-) -> Asked:  # fmt: skip
     ids = {spec.run_id for spec in begin}
     open_lines, reached = len(begin) // until.first, until.first  # lines that the next seed is for
     while open_lines and reached < until.most:

@@ -1,4 +1,4 @@
-"""Numbers as they are read, and tables as CSV, Markdown and a small self-contained HTML page."""
+"""Numbers as they are read, and tables as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
 from edgc.core.base.files import write_text
 
 NOTHING = "–"  # no value: not measured, or it does not apply
-
-#: A table as a page that needs nothing else.
-PAGE = Path(__file__).parent / "table.html.j2"
 
 
 def cell(value: Any, suffix: str = "") -> str:
@@ -124,23 +120,15 @@ def write(
     note: str,
     paragraph: str = "",
 ) -> None:
-    """Write `<out>/<name>.csv` (the numbers), `.md` and `.html` (as they are read), each whole or not at all.
+    """Write `<out>/<name>.csv` (the numbers) and `.md` (as they are read), each whole or not at all.
 
     `caption` says what each column is, `paragraph` what the numbers say, a sentence a line; both become lists.
     """
     words = paragraph.splitlines()
     above = "".join(f"- {line}\n" for line in words) + ("\n" if words else "")
     below = "".join(f"- **{what}**: {text}.\n" for what, text in caption.items())
-    template = jinja2.Template(
-        PAGE.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True, keep_trailing_newline=True
-    )
-    page = template.render(
-        title=title, words=words, head=shown.columns, rows=_rows(shown), numeric=_numeric(shown), caption=caption,
-        note=note,
-    )  # fmt: skip
     write_text(out / f"{name}.csv", numbers.to_csv(index=False))
     write_text(out / f"{name}.md", f"# {title}\n\n{above}{markdown(shown)}\n{below}\n{note}\n")
-    write_text(out / f"{name}.html", page)
 
 
 def _rows(table: pd.DataFrame) -> list[list[str]]:

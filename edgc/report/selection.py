@@ -56,7 +56,7 @@ FIGURES: Names = {
     },
     "gaps_by_regime": dict.fromkeys(("gap_by_size", "gap_by_steps", "gap_by_tokens"), NAMED),
     "loss_gaps": {"gap_bytes": NAMED, "gap_replicas": NAMED, "parts": NAMED},
-    "fronts": {"pareto_bytes": NAMED, "pareto_seconds": NAMED, "gap_on_links": NAMED},
+    "fronts": {"pareto_bytes": NAMED, "gap_on_links": NAMED},
     "gradient_matrices": dict.fromkeys(
         ("gradient_histograms", "spectra", "low_rank_error", "error_prediction", "gradient_correlation", "normality"),
         NAMED,
@@ -71,7 +71,7 @@ FIGURES: Names = {
 }
 
 #: They show a training's seconds as those of a cluster: not of one whose replicas share a process.
-SECONDS = frozenset(("latency", "time", "time_to_loss", "paper", "loss_seconds", "step_breakdown", "pareto_seconds"))
+SECONDS = frozenset(("latency", "time", "time_to_loss", "paper", "loss_seconds", "step_breakdown"))
 
 
 def names(room: Names, who: str | None = None) -> tuple[str, ...]:

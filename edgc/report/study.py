@@ -167,6 +167,11 @@ def lines(runs: pd.DataFrame) -> Iterator[Line]:
             yield Line(str(model), str(method), str(title), device, group[own | rest])
 
 
+def pooled_lines(study: Study) -> Iterator[Line]:
+    """Lines over all models of CPU: of what any of them will do for (see `pooled`)."""
+    return lines(pooled(study).frames.runs)
+
+
 def baseline_of(line: Line, study: Study) -> Line | None:
     """The baseline on the same model and hardware; None if it was not run there."""
     return baseline_among(line, study.frames.runs, study.experiment.judgement.baseline)

@@ -1,6 +1,6 @@
 """What a table is: its columns as they are read, what each of them is, and the numbers behind them.
 
-A table is declared in a module of `edgc.report.tables`. CSV, Markdown, HTML, the page and captions follow from that.
+A table is declared in a module of `edgc.report.tables`. CSV, Markdown, the page and captions follow from that.
 """
 
 from __future__ import annotations

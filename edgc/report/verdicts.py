@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,6 +87,14 @@ def interval_names(*keys: str) -> list[str]:
     return [f"{key}{end}" for key in keys for end in ("", "_low", "_high")]
 
 
+def cut_off(table: pd.DataFrame, limits: Mapping[str, tuple[Any, Any]]) -> pd.DataFrame:
+    """Intervals that end where values must: at the least and the most of a column, one or a row's own; in place."""
+    for name, (least, most) in limits.items():
+        ends = [f"{name}_low", f"{name}_high"]
+        table[ends] = table[ends].clip(least, most, axis=0)
+    return table
+
+
 def deviation(half: float, pairs: int) -> float:
     """The standard deviation behind an `interval` of this half width over so many pairs."""
     if pairs < 2:
@@ -141,7 +150,7 @@ def beaten_by(line: Line, frames: Frames, until: UntilDecided) -> Line | None:
 
 def mean_bytes(line: Line, sent: pd.Series) -> float:
     """What a run of a line that finished sent, mean over runs; `sent`: bytes by run."""
-    return float(line.done["run_id"].map(sent).mean())
+    return float(sent.reindex(line.done["run_id"]).astype(float).mean())
 
 
 def published_as(method: str, study: Study) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from edgc.core.base.errors import UserError
@@ -11,12 +10,11 @@ from edgc.report import pictures, render
 from edgc.report.selection import figure_named, figures_of, table_named, tables_of
 from edgc.report.study import Study, counts, hardware
 from edgc.report.timed_steps import spoken
-from edgc.suite.config import Experiment
 from edgc.suite.config.timing import Timing
 
 
 def write_table(name: str, study: Study, out: Path) -> None:
-    """Write `<out>/<name>.csv`, `.md` and `.html`. Raises `UserError` if the study has none of it."""
+    """Write `<out>/<name>.csv` and `.md`. Raises `UserError` if the study has none of it."""
     table = table_named(_known("table", name, tables_of(study.experiment)))
     numbers = table.build(study)
     caption, note = table.captions(study.experiment), f"{_setting(study)}."
@@ -32,21 +30,6 @@ def write_figure(name: str, study: Study, out: Path) -> None:
     write_text(
         out / f"{name}.csv", data.to_csv(index=False, float_format="%.9g")
     )  # more digits only make published files large
-
-
-def captions(experiment: Experiment) -> dict[str, str]:
-    """What Snakemake's report says of the experiment's tables and figures, by rule: reStructuredText.
-
-    What it shows, and what its columns, points and lines are.
-    """
-    tables = {name: table_named(name) for name in tables_of(experiment)}
-    figures = {name: figure_named(name) for name in figures_of(experiment)}
-    found = {f"table_{name}": _listed(own.shows, own.captions(experiment)) for name, own in tables.items()}
-    return found | {f"figure_{name}": _listed(own.shows, own.note) for name, own in figures.items()}
-
-
-def _listed(shows: str, what: Mapping[str, str]) -> str:
-    return "\n".join([shows.partition("\n")[0], "", *(f"- **{key}**: {text}." for key, text in what.items())]) + "\n"
 
 
 def _known(kind: str, name: str, names: tuple[str, ...]) -> str:

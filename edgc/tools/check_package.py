@@ -21,6 +21,7 @@ def check(name: str) -> int:
         if find_spec(package) is None:
             raise UserError(f"edgc check: {package} is not installed; pip install pytest hypothesis")
     folders = [each for each in os.environ.get(outside.VARIABLE, "").split(os.pathsep) if each]
+    name = next((each for each in folders if Path(each).resolve() == Path(name).resolve()), name)
     if Path(name).is_dir() and name not in (*folders, *(each.name for each in outside.FOUND)):
         folders.append(name)
     environment = os.environ | {outside.VARIABLE: os.pathsep.join(folders), "EDGC_CHECK": name}

@@ -134,19 +134,21 @@ def _wait(process: subprocess.Popen[bytes], run: Path | None, end: float) -> boo
     except subprocess.TimeoutExpired:
         if run and (run / "spec.json").is_file():
             stopping.request(run, "timeout")
-    for end_it, seconds in ((None, ahead), (process.terminate, GRACE_S), (process.kill, None)):
+    rest = max(0.0, end - time.monotonic())
+    for end_it, seconds in ((None, rest), (process.terminate, GRACE_S), (process.kill, None)):
         if end_it is not None:
             end_it()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
             break
-    return True
+    return process.returncode not in (0, DIVERGED)  # what ended in its last minute is whole
 
 
 def _of_the_code(results: Path, quick: bool) -> Iterator[Item]:
     """Tests and timings of the kernels, where the code that they are about is not that of what is kept."""
     out, kept, ops = results / "gpu", results / KEPT, Path("edgc/core/ops")
-    if digest := _changed(kept, "kernels", ops, Path("tests/ops")):
+    tested = ops, Path("edgc/core/aggregators"), Path("tests/ops"), Path("tests/fixtures/exchanged.py")
+    if digest := _changed(kept, "kernels", *tested):
         command = _python("pytest", "tests/ops", f"--junitxml={out / 'kernels.xml'}")
         keep = partial(_keep, out, kept, "kernels", digest, ("kernels.xml",))
         on_gpu = {"EDGC_TEST_DEVICE": "cuda"}

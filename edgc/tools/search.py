@@ -104,9 +104,11 @@ def run(name: str, cores: int, results: Path) -> Path:
         prepare = [sys.executable, "-m", "edgc", "prepare", base.corpus.name, "--out", str(corpus)]
         subprocess.run(prepare, check=True)
     storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-    best = optuna.samplers.TPESampler(seed=search.seed, multivariate=True, n_startup_trials=search.trials // 4)
-    any_of = optuna.samplers.RandomSampler(seed=search.seed)
-    study = optuna.create_study(storage=storage, study_name=name, sampler=best, load_if_exists=True)
+    study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
+    before = len(study.get_trials(deepcopy=False))  # a later start draws other numbers, or it would suggest them again
+    startup = search.trials // 4
+    best = optuna.samplers.TPESampler(seed=search.seed + before, multivariate=True, n_startup_trials=startup)
+    any_of = optuna.samplers.RandomSampler(seed=search.seed + 1_000_003 + before)
     with files.only_process(folder / "lock", f"another process works on search {name}; wait for it or stop it"):
         for left in study.get_trials(states=[TrialState.RUNNING]):  # by an earlier start: its run goes on
             study.tell(left.number, state=TrialState.PRUNED)
@@ -153,8 +155,8 @@ def _try(study: optuna.Study, trial: Trial, search: Search, base: RunSpec, folde
     if not (out / "status.json").is_file():
         raise UserError(f"search {search.name}: run {spec.run_id} did not train; it said why above, and in {out}")
     status = files.read_json(out / "status.json")
-    if status["status"] in ("cancelled", "timeout"):  # the next start asks for the trial again
-        raise UserError(f"search {search.name}: run {spec.run_id} was stopped; start again, and it goes on")
+    if status["status"] in ("cancelled", "timeout", "failed"):  # the next start asks for the trial again
+        raise UserError(f"search {search.name}: run {spec.run_id}: {status['status']}; start again, and it goes on")
     if status["status"] != "done":
         trial.set_user_attr("message", status["status"])
         study.tell(trial, state=TrialState.FAIL)

@@ -159,15 +159,6 @@ def test_an_accessibility_checker_finds_nothing(page: Page, scheme: Any) -> None
     assert not [(each["id"], each["nodes"][0]["html"][:200]) for each in found]
 
 
-def test_screenshots_are_there_to_be_looked_at(page: Page) -> None:
-    assert page.viewport_size
-    folder = ROOT / "results/site/screenshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{page.viewport_size['width']}.png"
-    page.screenshot(path=target)
-    assert target.stat().st_size > 10_000
-
-
 def test_the_page_of_one_experiment_loads(browser: Browser, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "results/published/smoke", tmp_path / "smoke")
     opened = browser.new_page()

@@ -141,10 +141,22 @@ def test_a_group_that_a_process_is_not_in_is_refused_there(refused: dict[str, An
     assert "this process (rank 1) is not in it" in refused["not_a_member"][1]
 
 
+class Assigns(nn.Module):
+    """Its buffer is another tensor after every forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x
+
+
 def test_a_resumed_model_has_its_buffers(tmp_path: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        models = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(2)]
+        models = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), Assigns()) for _ in range(2)]
         first, second = (wrap(model, torch.optim.AdamW(model.parameters()), iterations=4) for model in models)
         models[0](torch.randn(5, 3)).square().mean().backward()
         first.step()
@@ -153,6 +165,7 @@ def test_a_resumed_model_has_its_buffers(tmp_path: Path) -> None:
         dist.destroy_process_group()
     kept, restored = (model.state_dict() for model in models)
     assert kept["1.running_mean"].any()
+    assert kept["2.mean"].any()
     assert all(torch.equal(kept[name], restored[name]) for name in kept)
 
 

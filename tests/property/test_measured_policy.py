@@ -210,3 +210,13 @@ def test_it_says_what_it_reads() -> None:
 def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         EdgcMeasuredSettings(**({"name": "edgc_measured", "max_rank": 64} | wrong))
+
+
+def test_a_start_that_timed_exchanges_anew_measures_again() -> None:
+    """Its highest rank is another one, and curves are as long as that."""
+    seen = power_law(dict.fromkeys(SHAPES, 0.3))
+    first, second = policy(), policy(max_rank=40)
+    settled(first, seen, 2)
+    second.load_state_dict(first.state_dict())
+    second.observe(exchanged(second, seen))
+    assert payload(dict(second.decide(0).by_parameter)) > 0  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from edgc.core.base.files import read_json
 from edgc.report import selection
 from edgc.report.archive import MARK, archive, restore
 from edgc.report.selection import figures_of, names, tables_of
-from edgc.report.write import captions
 from edgc.suite.config import Experiment, available, load_experiment
 from tests.fixtures.site_page import unfolded
 
@@ -54,7 +52,6 @@ def test_every_kind_of_experiment_plans_all_its_runs(project, name):
     shown = {f"table_{table}" for table in tables_of(experiment)}
     shown |= {f"figure_{figure}" for figure in figures_of(experiment)}
     assert {job for job in jobs if job.startswith(("table_", "figure_"))} == shown
-    assert jobs["render_report"] == [f"results/{name}/report.html"]
     assert jobs["page"] == [f"results/{name}/index.html"]
 
 
@@ -99,27 +96,16 @@ def test_a_job_lists_what_its_cluster_asks_for(project):
 # what it runs, and runs again
 
 
-def test_one_command_ends_in_tables_figures_and_a_report(finished):
+def test_one_command_ends_in_tables_and_figures(finished):
     results = finished.root / "results/toy"
     assert {path.name for path in (results / "tables").iterdir()} == {
-        f"{name}.{kind}" for name in TABLES for kind in ("csv", "md", "html")
+        f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")
     }
     assert {path.name for path in (results / "figures").iterdir()} == {
         f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png", "csv")
     }
     status = pd.read_csv(results / "tables/accuracy.csv").set_index("method")["status"]
     assert status.to_dict() == {"dense": "done", "powersgd": "diverged", "edgc": "done"}, "diverging is a result"
-
-
-def test_the_report_needs_nothing_else_and_tells_no_path(finished):
-    page = (finished.root / "results/toy/report.html").read_text()
-    assert not re.findall(r"""(?:src|href)\s*=\s*["']?https?:""", page)
-    assert str(finished.root) not in page
-    assert sys.executable not in page
-    for name in (*TABLES, *FIGURES):
-        assert f"{name}.html" in page or f"{name}.svg" in page
-    for rule, caption in captions(load_experiment("toy", finished.root / "configs")).items():
-        assert all(part in page for part in caption.splitlines()[0].split("'")), rule
 
 
 def test_the_page_has_every_table_and_tells_no_path(finished):
@@ -187,7 +173,7 @@ def test_a_changed_value_runs_what_it_changes_and_nothing_else(finished, path, o
     assert {output.split("/")[-2].split("-")[2] for output in jobs["train"]} == methods
     assert len(jobs["evaluate"]) == len(methods)
     assert "prepare" not in jobs
-    assert {"collect", "table_time", "figure_loss_step", "render_report"} <= set(jobs)
+    assert {"collect", "table_time", "figure_loss_step", "page"} <= set(jobs)
 
 
 def test_a_changed_judgement_makes_tables_and_figures_only(finished):
@@ -195,7 +181,7 @@ def test_a_changed_judgement_makes_tables_and_figures_only(finished):
     with finished.edited(("configs/experiments/toy.yaml", "tasks:", f"{margin}tasks:")):
         jobs = set(finished.would_run())
     shown = {f"table_{table}" for table in TABLES} | {f"figure_{figure}" for figure in FIGURES}
-    assert jobs == shown | {"render_report", "page", "all"}
+    assert jobs == shown | {"page", "all"}
 
 
 def test_a_run_that_fails_leaves_its_records_and_is_not_done(project):

@@ -23,10 +23,8 @@ from edgc.suite.cluster.slurm import check_site, forgets_jobs, live_jobs, runs_o
 from edgc.suite.cluster.workplace import enter
 
 # Jobs run this very interpreter, whatever PATH says. It is in the environment and in no rule: another interpreter is
-# no reason to train again, and the report shows no path of this machine.
-os.environ.update(
-    EDGC_PYTHON=sys.executable, EDGC_SNAKEFILE=str(workflow.main_snakefile)
-)
+# no reason to train again.
+os.environ.update(EDGC_PYTHON=sys.executable)
 
 # Paths may have characters that neither the terminal nor Snakemake's log can hold.
 replace_unprintable(*(getattr(handler, "stream", None) for handler in logger.handlers))
@@ -71,25 +69,6 @@ RESTORED = [run for run in EVERY_RUN if os.path.exists(f"{RESULTS}/runs/{run}/{M
 CORPUS_DIR = f"results/corpora/{corpus_id(CORPUS)}"  # shared by experiments
 
 UNTIL = EXPERIMENT.until_decided  # None: seeds are given
-GROWS = "Seeds are added until verdicts are decided. A gap's interval is valid at any number of seeds."
-
-# What the report's texts may say of the experiment.
-config["about"] = {
-    "title": EXPERIMENT.title,
-    "shows": EXPERIMENT.shows,
-    "models": ", ".join(EXPERIMENT.models),
-    "methods": ", ".join(dict.fromkeys(spec.method.title for spec in SPECS.values())),
-    "seeds": (
-        f"{UNTIL.first} to {UNTIL.most}"
-        if UNTIL
-        else len(EXPERIMENT.first_seeds) * bool(RECORDS)
-    ),
-    "hardware": f"{CLUSTER.processes} × {CLUSTER.device_model}, nodes: {CLUSTER.nodes} (cluster {CLUSTER.name})",
-    "margin": EXPERIMENT.judgement.margin_nats,
-    "baseline": EXPERIMENT.judgement.baseline,
-    "iterations": EXPERIMENT.training.iterations,
-    "corpus": EXPERIMENT.corpus,
-} | ({"until": GROWS} if UNTIL else {})
 
 
 wildcard_constraints:
@@ -229,11 +208,25 @@ def batched(names, size):
     return [names[i : i + size] for i in range(0, len(names), size)]
 
 
-# Runs that share a job, by its number; restored ones need none. Seeds that are added later have a job each: which there
+def timing_of(name):
+    """What a session is known by: which runs it times, and how."""
+    experiment = load_experiment(name)
+    return canonical_json(
+        [
+            experiment.timing.model_dump(mode="json"),
+            [spec.run_id for spec in experiment.runs()],
+        ]
+    )
+
+
+# Runs that share a job, by their names' hash, so that a job in the queue is known whatever was added since; restored ones need none. Seeds that are added later have a job each: which there
 # will be is not known yet.
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
-SHARED_JOBS = dict(enumerate(batched(TOGETHER, RUNS_PER_JOB)))
+SHARED_JOBS = {
+    hashlib.sha256(" ".join(runs).encode()).hexdigest()[:8]: runs
+    for runs in batched(TOGETHER, RUNS_PER_JOB)
+}
 
 
 def live():
@@ -245,8 +238,8 @@ def live():
     name = EXPERIMENT.name
     runs = EVERY_RUN
     found = {rule: runs_of(jobs, rule, name, runs) for rule in ("train", "evaluate")}
-    for number, together in SHARED_JOBS.items():
-        if job := jobs.get(f"rule_train_{name}_{number}"):
+    for key, together in SHARED_JOBS.items():
+        if job := jobs.get(f"rule_train_{name}_{key}"):
             found["train"] |= dict.fromkeys(together, job)
     prefix = "rule_time_for_calibration_wildcards_"
     found["calibration"] = {

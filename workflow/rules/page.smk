@@ -3,7 +3,6 @@ rule page:
     input:
         tables(),
         figures(),
-        report=rules.render_report.output,
     output:
         f"{RESULTS}/index.html",
     log:

@@ -1,10 +1,10 @@
-# Tables and figures: each with the files beside it, and the one that the report shows.
+# Tables and figures.
 SHOWN = [
-    *(("table", name, (".csv", ".md"), ".html") for name in TABLES),
-    *(("figure", name, (".png", ".csv"), ".svg") for name in FIGURES),
+    *(("table", name, (".csv", ".md")) for name in TABLES),
+    *(("figure", name, (".csv", ".png", ".svg")) for name in FIGURES),
 ]
 
-for kind, name, beside, reported in SHOWN:
+for kind, name, formats in SHOWN:
 
     rule:
         name:
@@ -15,13 +15,7 @@ for kind, name, beside, reported in SHOWN:
             gaps=published_gaps(),
             ended=ENDED,
         output:
-            multiext(f"{RESULTS}/{kind}s/{name}", *beside),
-            report(
-                f"{RESULTS}/{kind}s/{name}{reported}",
-                caption="../report/caption.rst",
-                category=f"{kind.capitalize()}s",
-                labels={kind: name.replace("_", " ")},
-            ),
+            multiext(f"{RESULTS}/{kind}s/{name}", *formats),
         log:
             f"{RESULTS}/logs/{kind}_{name}.log",
         localrule: True

@@ -18,6 +18,7 @@ if EXPERIMENT.timing:
             resources:
                 **whole_nodes(CLUSTER, runs=1),
             params:
+                timing=lambda wildcards: timing_of(wildcards.source),
                 corpus=subpath(input.corpus, parent=True),
             shell:
                 '"$EDGC_PYTHON" -m edgc time {wildcards.source:q} --corpus {params.corpus:q} --wait'
@@ -33,6 +34,8 @@ if EXPERIMENT.timing:
                 localrule: True
                 resources:
                     slurm_job=lambda wildcards: LIVE["calibration"][wildcards.source],
+                params:  # of the rule in whose place it is, or it would be timed again
+                    timing=lambda wildcards: timing_of(wildcards.source),
                 shell:
                     '"$EDGC_PYTHON" -m edgc follow {resources.slurm_job} {output:q}'
 
@@ -46,6 +49,7 @@ if EXPERIMENT.timing:
             localrule: True
             params:
                 experiment=EXPERIMENT.name,
+                timing=timing_of(EXPERIMENT.name),
             shell:
                 '"$EDGC_PYTHON" -m edgc predict {params.experiment:q} > {log:q} 2>&1'
 

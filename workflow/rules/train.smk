@@ -42,12 +42,12 @@ if RUNS_PER_JOB == 1 or UNTIL:
 if SHARED_JOBS:
 
     # Short runs share a job, one after another, so that they wait in the queue once.
-    for number, runs in SHARED_JOBS.items():
+    for key, runs in SHARED_JOBS.items():
         if not set(runs) & set(LIVE["train"]):
 
             rule:
                 name:
-                    f"train_{EXPERIMENT.name}_{number}"
+                    f"train_{EXPERIMENT.name}_{key}"
                 input:
                     corpus=f"{CORPUS_DIR}/manifest.json",
                 output:

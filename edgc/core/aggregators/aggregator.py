@@ -38,6 +38,8 @@ class AggregatorSettings(Settings):
     tolerance: ClassVar[float] = 8.0
     #: Whether a tensor's average depends on what else is in its bucket.
     mixes_tensors: ClassVar[bool] = False
+    #: Whether owners get their parts of another average than where it is needed whole (see `Aggregator.layout`).
+    averages_for_owners: ClassVar[bool] = False
     #: Whether it is known what an amount would lose (`edgc.core.exchange.candidate_errors`).
     tells_errors: ClassVar[bool] = False
 

@@ -26,6 +26,7 @@ from edgc.core.policies.policy import Decision
 class BitmapValuesSettings(SparseSettings):
     """How chosen elements travel; the ratio comes from the policy."""
 
+    averages_for_owners: ClassVar[bool] = True
     name: Literal["bitmap_values"]
     index: Literal["bitmap"] = Field("bitmap", description="A bit for every element says whether it is chosen")
     values: Literal["bf16", "int8"] = Field("int8", description="int8: with a scale for 64 values")  # type: ignore[assignment]

@@ -44,6 +44,7 @@ from edgc.core.policies.policy import Decision
 class FewBitsSettings(AggregatorSettings):
     """How an element is coded; its bits come from the policy."""
 
+    averages_for_owners: ClassVar[bool] = True
     name: Literal["few_bits"]
     format: Format = Field(
         "int",

@@ -218,6 +218,10 @@ class BytePlanes:
         self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
         self._decompressor = zstandard.ZstdDecompressor()
 
+    def __deepcopy__(self, memo: object) -> BytePlanes:
+        """Itself: nothing is kept from message to message."""
+        return self
+
     def encode(self, values: Tensor) -> tuple[Tensor, list[int]]:
         """The planes of `values` (1-D, not empty), one after another (uint8, on the host), and the bytes of each.
 

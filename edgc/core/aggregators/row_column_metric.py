@@ -14,38 +14,26 @@ DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never h
 class RowColumnMetric(StateByName):
     """Mean squares of rows and columns (m+n,) of a matrix: Adafactor's second moments (arXiv 1804.04235).
 
-    They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see. The
-    weights that follow from them are kept, too, but are no state.
+    They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see.
     """
 
     def __init__(self, every: int, decay: float) -> None:
         """every: exchanges from one look at the averages to the next; decay: of mean squares from look to look."""
         super().__init__()
         self._every, self._decay = every, decay
-        self._weights: dict[str, tuple[Tensor | None, Tensor, Tensor]] = {}  # of these mean squares: a, c
 
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """All a (m×1) and all c (n×1) of matrices (m×n): the factors are of diag(a) M diag(c).
 
         Equal until the matrix was averaged.
         """
-        new = [i for i, name in enumerate(names) if not self._hold(name, grads[i])]
-        for ((m, n),), places in _by_shape([grads[i] for i in new]).items():
-            indices = [new[place] for place in places]
-            kept = torch.stack([self._kept(names[i], m + n, grads[i]) for i in indices])
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for ((m, n),), places in _by_shape(grads).items():
+            kept = torch.stack([self._kept(names[i], m + n, grads[i]) for i in places])
             rows, columns = (_weight(side)[:, :, None].unbind() for side in kept.split((m, n), 1))
-            for i, row, column in zip(indices, rows, columns, strict=True):
-                self._weights[names[i]] = self.get(names[i]), row, column
-        found = [self._weights[name] for name in names]
-        return [row for _, row, _ in found], [column for _, _, column in found]
-
-    def _hold(self, name: str, grad: Tensor) -> bool:
-        """Whether the weights of a matrix still follow from its mean squares, and are where its gradient is."""
-        if name not in self._weights:
-            return False
-        squares, row, column = self._weights[name]
-        here = row.device == grad.device and row.dtype == compute_dtype(grad)
-        return here and squares is self.get(name) and (len(row), len(column)) == grad.shape
+            found |= dict(zip(places, zip(rows, columns, strict=True), strict=True))
+        pairs = [found[i] for i in range(len(names))]
+        return [row for row, _ in pairs], [column for _, column in pairs]
 
     def see(self, step: int, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
         """Take in averages L Rᵀ (m×r, n×r) of exchange `step`: a matrix's first, then all of every `every`th exchange.

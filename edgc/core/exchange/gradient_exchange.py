@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.base.lazy import Tensor
@@ -21,18 +21,6 @@ from edgc.core.exchange.turns import Turns, UnderWay
 from edgc.core.policies.amounts import COLUMNS, DENSE, AmountKind, CodedRank, Rank, plain
 from edgc.core.policies.by_kind import Kind, placed
 from edgc.core.policies.policy import Decision, Observation, Policy
-
-
-class ExchangeProbe(Protocol):
-    """Somebody who looks at all gradients, for studies of gradients themselves. Its time is no method's cost."""
-
-    def local(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """A bucket of this rank's own gradients in a 0-based round, before anything is done to them."""
-        ...
-
-    def average(self, step: int, gradients: Sequence[NamedTensor]) -> None:
-        """The same bucket after its exchange: what the optimizer sees."""
-        ...
 
 
 def compressible(
@@ -73,7 +61,9 @@ class GradientExchange:
         scale: Mapping[Kind, float] | None = None,
     ) -> None:
         self.policy, self.comm, self.stage, self.scale = policy, comm, stage, scale or {}
-        self.probe: ExchangeProbe | None = None
+        self.probe: Any = (
+            None  #: shown a bucket before (`local`) and after (`average`) its exchange; no cost of a method
+        )
         self.shapes = dict(sorted(shapes.items()))
         self.decided = (*self.shapes,) if compresses else ()  #: of what the policy's decisions hold
         self._turns, self._apart = 1, 0

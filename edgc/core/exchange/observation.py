@@ -165,9 +165,9 @@ class WindowObserver(Resumable):
 
     def _wire_time(self) -> dict[str, Any]:
         """What an `Observation` says of it. Collective if the policy reads it."""
-        if not self._policy.ladder or (found := self._wire.take(self.device, AGREE)) is None:
-            return {}
-        return found._asdict() | {"ladder_bytes": self._wire.price(self._policy.ladder, self._exchange.decided)}
+        found = self._wire.take(self.device, AGREE) if self._policy.ladder else {}
+        prices = {"ladder_bytes": self._wire.price(self._policy.ladder, self._exchange.decided)} if found else {}
+        return found | prices
 
     def _agreed(self, round: int, errors: dict[str, float]) -> Observation:
         window, sampling = self._policy.window, self._policy.sampling

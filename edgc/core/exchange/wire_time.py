@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 from edgc.core.aggregators.aggregator import Aggregator, NamedTensor
 from edgc.core.base.lazy import Tensor, torch
@@ -12,13 +12,6 @@ from edgc.core.base.resumable import Resumable
 from edgc.core.comm import Communicator, ReduceOp, wire_factor
 from edgc.core.policies.amounts import DENSE, Amount
 from edgc.core.policies.policy import Decision
-
-
-class WireTime(NamedTuple):
-    """A window's measurements, equal on all ranks of a stage: medians over steps, of two the lower."""
-
-    seconds_per_byte: float  #: that the fastest rank was blocked for a byte that it sent
-    rest_seconds: float  #: of the slowest rank's step without its exchange's wire
 
 
 class WireTimes(Resumable):
@@ -67,8 +60,12 @@ class WireTimes(Resumable):
             self._steps.append((wire / self._sent, seconds["step"] - wire))
         self._sent = 0.0
 
-    def take(self, device: Any, tag: str) -> WireTime | None:
-        """What the ranks agree on of the steps since the last call; None: some rank has timed none. Collective."""
+    def take(self, device: Any, tag: str) -> dict[str, float]:
+        """What the ranks agree on of the steps since the last call, for an `Observation`. Collective.
+
+        Medians over steps, of two the lower. seconds_per_byte: that the fastest rank was blocked for a byte that it
+        sent; rest_seconds: of the slowest rank's step without its exchange's wire. Nothing where some rank timed none.
+        """
         known = bool(self._steps)
         own = [median_low(column) for column in zip(*self._steps, strict=True)] if known else [0.0, 0.0]
         lacking = 1.0 if known else 2.0  # 1, not 0: what a host reads from a device without data (docs/cluster.md)
@@ -76,4 +73,4 @@ class WireTimes(Resumable):
         self._agreement.all_reduce(worst, op=ReduceOp.MAX, tag=tag).wait()
         self._steps = []
         fastest, slowest, anywhere = worst.abs().tolist()  # the largest of −x is the smallest x
-        return None if anywhere > 1 else WireTime(fastest, slowest)
+        return {} if anywhere > 1 else {"seconds_per_byte": fastest, "rest_seconds": slowest}

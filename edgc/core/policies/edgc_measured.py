@@ -16,7 +16,7 @@ A rank stays below the one at which a matrix would be no smaller than uncompress
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -66,17 +66,11 @@ class EdgcMeasured(Windowed):
         fresh = super()._take(observation)
         if not self._warmed_up:
             return fresh
-        # Matrices may share all that a curve is made of. Identities tell that apart: whatever is looked up was there
-        # before the loop, so that no id of what the loop replaces can come up again.
-        made: dict[Hashable, Array | None] = {}
-        for name in self._ranks:
-            spectrum, error = observation.spectrum.get(name, ()), observation.relative_error.get(name, math.nan)
-            known = self._context.shapes[name], id(spectrum), error, id(self._curves.get(name))
-            if known not in made:
-                made[known] = self._measured(name, spectrum, error)
-            if (now := made[known]) is not None:
-                self._curves[name] = now
-        return any(curve is not None for curve in made.values())
+        spectra, errors = observation.spectrum, observation.relative_error
+        made = {n: self._measured(n, spectra.get(n, ()), errors.get(n, math.nan)) for n in self._ranks}
+        found = {name: curve for name, curve in made.items() if curve is not None}
+        self._curves |= found
+        return bool(found)
 
     def _measured(self, name: str, spectrum: Sequence[float], error: float) -> Array | None:
         """The curve, smoothed, of what a window measured; None: not finite, or nothing was sent."""
@@ -113,14 +107,8 @@ class EdgcMeasured(Windowed):
             lowest[name], highest[name] = max(low, self._ranks[name] - limit), min(high, self._ranks[name] + limit)
         costs = {name: sum(shapes[name]) for name in self._ranks}
         budget = sum(min(self._mean_rank, *shapes[name]) * cost for name, cost in costs.items())
-        made: dict[Hashable, Array] = {}  # matrices that share a curve share its gains
-        gains = {}
-        for name, curve in self._curves.items():
-            m, n = shapes[name]
-            known = id(curve), m * n
-            if known not in made:  # by how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …
-                made[known] = falling(m * n * -np.diff(curve))
-            gains[name] = made[known]
+        # by how much the k-th unit of rank lowers the weighted squared error, k = 1, 2, …
+        gains = {n: falling(math.prod(shapes[n]) * -np.diff(curve)) for n, curve in self._curves.items()}
         self._ranks = allocate(gains, costs, lowest, highest, budget)
         self._clamps = {name: self._clamp(name, lowest, highest) for name in self._ranks}
 
@@ -136,7 +124,9 @@ class EdgcMeasured(Windowed):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict({name: state[name] for name in self.kept})  # older ones have more
-        self._curves = {name: np.array(curve) for name, curve in state["curves"].items()}
+        curves = {name: np.array(curve) for name, curve in state["curves"].items() if name in self._allowed}
+        # a start that timed exchanges anew may have another highest rank: those are measured again
+        self._curves = {name: curve for name, curve in curves.items() if len(curve) == self._bounds(name)[1] + 1}
 
 
 MAX_EXPONENT = 50.0  #: of a power law: nothing beyond what was sent

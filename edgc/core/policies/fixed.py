@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from edgc.core.base.errors import UserError
 from edgc.core.base.settings import younger
 from edgc.core.policies.amounts import ON, AmountKind, Bits, On, Rank, Ratio
 from edgc.core.policies.policy import Context, Decision, Policy, PolicySettings
@@ -47,6 +48,11 @@ class Fixed(Policy):
     Settings = FixedSettings
 
     def __init__(self, settings: FixedSettings, context: Context) -> None:
+        if settings.start_step >= context.iterations:
+            raise UserError(
+                f"method.policy.start_step = {settings.start_step}: the run has {context.iterations} exchanges, so "
+                "nothing would ever be compressed; make it smaller, or the run longer"
+            )
         self._settings = settings
 
     def decide(self, step: int) -> Decision:

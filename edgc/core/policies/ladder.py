@@ -34,7 +34,7 @@ class LadderSettings(AmountListSettings):
     ranks: tuple[Whole, ...] | None = None
     ratios: tuple[Share, ...] | None = None
     bits: tuple[Whole, ...] | None = None
-    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    start_step: int = Field(0, ge=0, description="Exchanges before this travel dense")
 
     def refusals(self) -> Iterator[str]:
         name = given(self, "ranks", "ratios", "bits")
@@ -60,10 +60,11 @@ class LadderPolicy(Policy):
     """Dense in the beginning; then every parameter has the amount that `_place` says, which `observe` moves."""
 
     def __init__(self, settings: Any, context: Context) -> None:
-        if settings.window >= context.iterations:
+        if max(settings.window, settings.start_step) >= context.iterations:
             raise UserError(
-                f"method.policy.window = {settings.window}: the run has {context.iterations} exchanges, so nothing "
-                "would ever be decided; make the window shorter or the run longer, or use policy fixed"
+                f"method.policy.window = {settings.window}, start_step = {settings.start_step}: the run has "
+                f"{context.iterations} exchanges, so nothing would ever be decided; make them smaller or the run "
+                "longer, or use policy fixed"
             )
         self._settings, self._names = settings, sorted(context.shapes)
         self.window, self._amounts = settings.window, settings.amounts

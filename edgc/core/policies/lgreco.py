@@ -39,11 +39,7 @@ class LGrecoSettings(AmountListSettings):
     rank: int | None = Field(None, ge=1, description="Default rank: its error is the budget; or give ratio or bits")
     ratio: float | None = Field(None, gt=0, le=1, description="Default share of the elements that travel")
     bits: int | None = Field(None, ge=1, le=32, description="Default bits of every element")
-    candidates: tuple[float, ...] | None = Field(
-        None,
-        min_length=1,
-        description="Amounts to choose among, beside the default; null: `choices` of them from `lowest` to `highest`",
-    )
+    candidates: None = Field(None, description="`choices` amounts from `lowest` to `highest`, beside the default")
     choices: int = Field(
         13, ge=2, description="Ranks in equal steps, or ratios in equal factors; of bits all of 1, 2, 4 and 8 count"
     )
@@ -51,22 +47,15 @@ class LGrecoSettings(AmountListSettings):
     highest: float = Field(2.0, ge=1, description="Largest candidate, as a multiple of the default")
     window: int = Field(100, ge=1, description="Steps from one choice to the next")
     alpha: float = Field(1.0, gt=0, description="α: budget of the error, as a multiple of that at the default amount")
-    error: Literal["squared", "norm", "relative"] = Field(
-        "squared",
-        description="What is added up. squared: ‖E‖², the whole gradient's squared error; norm: ‖E‖; "
-        "relative: ‖E‖²/‖M‖², so that a parameter counts the same whatever its gradient's scale",
-    )
+    error: Literal["squared"] = Field("squared", description="What is added up: ‖E‖², the whole gradient's error")
     bins: int = Field(10_000, ge=1, description="Steps that the budget is split in")
-    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    start_step: int = Field(0, ge=0, description="Exchanges before this travel dense")
     reads_errors: ClassVar[bool] = True
 
     def refusals(self) -> Iterator[str]:
         name = given(self, "rank", "ratio", "bits")
-        if self.bits and self.candidates is None and self.bits not in WIDTHS:
-            yield f"bits {self.bits}: without candidates it must be one of {', '.join(map(str, WIDTHS))}"
-        for value in self.candidates or ():
-            if self.ratio is None and value != int(value):
-                yield f"candidates: {value:g} is no whole number, as a {name} must be"
+        if self.bits and self.bits not in WIDTHS:
+            yield f"bits {self.bits}: must be one of {', '.join(map(str, WIDTHS))}"
         if len(self.amounts) < 2:  # which also makes every amount, and so refuses what is none
             yield f"there is nothing to choose: the only candidate is the default, {name}"
 
@@ -85,8 +74,6 @@ class LGrecoSettings(AmountListSettings):
         return Ratio(value) if self.ratio else Rank(int(value)) if self.rank else Bits(int(value))
 
     def _values(self, middle: float) -> Sequence[float]:
-        if self.candidates is not None:
-            return [value if self.ratio else int(value) for value in self.candidates]
         low, high = self.lowest * middle, self.highest * middle
         if self.bits:
             return [width for width in WIDTHS if low <= width <= high]
@@ -124,9 +111,7 @@ class LGreco(LadderPolicy):
         whole, *squares = table or (math.nan,)
         if len(squares) != len(self.candidates) or not all(map(math.isfinite, table)) or whole <= 0:
             return None
-        errors = np.maximum(squares, 0.0)
-        kind = self._settings.error
-        return np.sqrt(errors) if kind == "norm" else errors / whole if kind == "relative" else errors
+        return np.maximum(squares, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"chosen": {name: plain(self.candidates[index]) for name, index in self._chosen.items()}}

@@ -146,6 +146,11 @@ class Method(Named):
                     f"policy {self.policy.name} reads the spectrum of what was sent and the error that is left: "
                     f"it needs aggregator {' or '.join(telling)} with error_feedback: true"
                 )
+            if getattr(self.aggregator, "min_compression_ratio", 1.0) > 1:
+                yield (
+                    f"aggregator.min_compression_ratio {self.aggregator.min_compression_ratio:g}: policy "  # type: ignore[attr-defined]
+                    f"{self.policy.name} never sees again what that leaves dense; use 1"
+                )
         if self.policy.aligned and 0 not in (self.placement.stages or (0,)):
             yield (
                 f"policy {self.policy.name} aligns all stages with the first one, "
@@ -156,10 +161,11 @@ class Method(Named):
         policy, scale = self.policy, self.placement.scale
         if scale and policy.decides is On:
             yield f"placement.scale {scale}: policy {policy.name} decides nothing that could be scaled; leave it out"
-        if scale and (policy.reads_errors or policy.reads_spectrum or policy.reads_seconds):
+        if scale and (policy.reads_errors or policy.reads_spectrum or policy.reads_seconds or policy.needs_costs):
+            give = "; give max_rank, and alignment: false" if policy.needs_costs else ""
             yield (
                 f"placement.scale {scale}: policy {policy.name} decides by what its own amounts lose or take, and "
-                "these would be others; leave it out, or use another policy"
+                f"these would be others{give or '; leave it out, or use another policy'}"
             )
         for kind, by in scale.items():
             for amount in policy.amounts:

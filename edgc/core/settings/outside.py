@@ -12,8 +12,9 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -58,14 +59,17 @@ def register() -> None:
     """Add what there is to the registries, before settings are made of them. What is broken is left out, and said."""
     for point in entry_points(group=GROUP):
         dist = point.dist
-        _add(dist.name if dist else point.name, dist.version if dist else "", lambda point=point: _of_package(point))
+        version = dist.version if dist else ""
+        _add(dist.name if dist else point.name, partial(str, version), partial(_of_package, point))
     for at, name in enumerate(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))):
         folder = Path(name).resolve()
-        _add(name, _digest(folder), lambda at=at, folder=folder: ([*_modules(folder, at)], [folder]))
+        _add(name, partial(_digest, folder), lambda at=at, folder=folder: ([*_modules(folder, at)], [folder]))
 
 
-def _add(name: str, version: str, look: Any) -> None:
+def _add(name: str, of: Callable[[], str], look: Any) -> None:
+    version = ""
     try:
+        version = of()
         modules, folders = look()
         parts = {word: dict(_kinds(modules, word)) for word in CONTRACTS}
         methods = _methods(folders)
@@ -96,7 +100,7 @@ def _modules(folder: Path, at: int) -> Iterable[ModuleType]:
     package.__path__ = [str(folder)]
     sys.modules[package.__name__] = package
     for path in sorted(folder.glob("*.py")):
-        if not path.name.startswith((*NOT_METHODS, "__")):
+        if not path.name.startswith((*NOT_METHODS, "__", ".")):
             yield importlib.import_module(f"{package.__name__}.{path.stem}")
 
 
@@ -138,7 +142,7 @@ def _methods(folders: Iterable[Path]) -> dict[str, Path]:
     """The YAML files at any depth, by name."""
     shipped = {path.stem: path for path in (SHIPPED / "methods").rglob("*.yaml")} | OUTSIDE.get("methods", {})
     found: dict[str, Path] = {}
-    for path in sorted(path for folder in folders for path in folder.rglob("*.yaml")):
+    for path in sorted(path for folder in folders for path in _files(folder, ".yaml")):
         if there := (shipped | found).get(path.stem):
             whose = "a built-in one's" if there.is_relative_to(SHIPPED) else f"that of {there}"
             raise UserError(f"method {path.stem} ({path}): the name is {whose}; choose another")
@@ -146,7 +150,12 @@ def _methods(folders: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
+def _files(folder: Path, *suffixes: str) -> Iterable[Path]:
+    """At any depth, without an editor's hidden ones."""
+    return (p for p in folder.rglob("*") if p.suffix in suffixes and p.is_file() and not p.name.startswith("."))
+
+
 def _digest(folder: Path) -> str:
     """Twelve digits of a SHA-256 over what a folder's files hold."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".yaml"))
+    files = sorted(_files(folder, ".py", ".yaml"))
     return sha256(b"\0".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()[:12]

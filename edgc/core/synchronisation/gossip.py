@@ -40,7 +40,7 @@ class GossipSettings(SynchronisationSettings):
     """How often, and how far."""
 
     name: Literal["gossip"]
-    rounds: int = Field(1, ge=1, description="Exchanges with every neighbour after each step of the optimizer")
+    rounds: Literal[1] = Field(1, description="Exchanges with every neighbour after each step of the optimizer")
     consensus: float = Field(
         1.0, gt=0, le=1, description="γ: share of the way to the mean of a rank and its neighbours that a round goes"
     )
@@ -66,9 +66,6 @@ class GossipSettings(SynchronisationSettings):
             )
         return None
 
-    def exchanges(self, iterations: int) -> int:
-        return self.rounds * iterations
-
     def equal_after(self, step: int, iterations: int) -> bool:
         return step + 1 == iterations
 
@@ -77,18 +74,16 @@ class GossipSettings(SynchronisationSettings):
 
     def kernels(self, elements: int) -> tuple[Kernel, ...]:
         """± parameters for two edges; the sum of what they give; the parameters."""
-        return (memory_passes(self.rounds * elements, 6),) + (memory_passes(self.rounds * elements, 4),) * 2
+        return (memory_passes(elements, 6),) + (memory_passes(elements, 4),) * 2
 
     def workload(self, of: Callable[[int], Workload], ranks: int) -> Workload:
-        """All edges' exchanges at once, as often as there are rounds."""
+        """All edges' exchanges at once."""
         own, count = of(2), self.aggregators(ranks)
         phases = [
             Phase(phase.kernels * count, tuple(replace(message, pair=True) for message in phase.messages) * count)
             for phase in own.phases
         ]
-        decode = own.decode * count
-        again = [Phase((*decode, *phases[0].kernels), phases[0].messages), *phases[1:]] if phases else []
-        return Workload((*phases, *again * (self.rounds - 1)), decode)
+        return Workload((*phases,), own.decode * count)
 
 
 def edges(rank: int, ranks: int) -> list[tuple[int, int]]:
@@ -146,8 +141,8 @@ class Gossip(Synchronisation):
             pair.all_reduce(alarm, op=ReduceOp.MAX, tag=AGREE)
             for (_, pair), alarm in zip(self._edges, told, strict=True)
         ]
-        for number in range(step * self.settings.rounds, (step + 1) * self.settings.rounds) if self._edges else ():
-            self._round(number, replica)
+        if self._edges:
+            self._round(step, replica)
         for work in heard:
             work.wait()
         self._alarm = torch.stack(told).max() if told else self._alarm

@@ -167,7 +167,7 @@ class Outer(Synchronisation):
 
     def begin_step(self, step: int, replica: Replica) -> None:
         if self.restored:
-            self.exchange.begin_round(self._round(step))
+            self.exchange.begin_round(self.round_of(step))
         super().begin_step(step, replica)
         self._step = step
         if not self._global:  # all ranks begin alike
@@ -199,7 +199,7 @@ class Outer(Synchronisation):
                 torch.sub(self._global[delta.name], replica.parameters[delta.name], out=delta.tensor)
                 if s.scaled_by_lr:
                     delta.tensor.mul_(s.lr)
-        self.exchange.begin_round(self._round(step + s.delay * late))
+        self.exchange.begin_round(self.round_of(step + s.delay * late))
         self._under_way = [self.exchange.start(bucket, launch_previous=not late) for bucket in buckets]
         if late:
             self._late = {t.name: t.tensor for t in deltas}
@@ -258,10 +258,6 @@ class Outer(Synchronisation):
 
     def _ends_period(self, step: int) -> bool:
         return (step + 1) % self.settings.period == 0 or step + 1 == self._iterations
-
-    def _round(self, step: int) -> int:
-        """Which of the exchange's rounds a step belongs to."""
-        return step // self.settings.period
 
     def synchronised(self, replica: Replica) -> AbstractContextManager[None]:
         """θ_global: what the last exchanges left."""

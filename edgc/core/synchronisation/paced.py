@@ -113,7 +113,7 @@ class Paced(Outer):
     def _ends_period(self, step: int) -> bool:
         return step + 1 - self._begun >= self._local_steps or step + 1 == self._iterations
 
-    def _round(self, step: int) -> int:
+    def round_of(self, step: int) -> int:
         return self._done
 
     def state_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from edgc.core.base.resumable import Resumable
 from edgc.core.base.settings import Settings
 from edgc.core.comm import Communicator, Layout, ReduceOp, Work
 from edgc.core.comm.telemetry import Ledger
-from edgc.core.exchange.gradient_exchange import ExchangeProbe, GradientExchange
+from edgc.core.exchange.gradient_exchange import GradientExchange
 from edgc.core.exchange.observation import AGREE
 from edgc.core.exchange.rehearsal import rehearse
 from edgc.core.policies.policy import PolicySettings
@@ -71,6 +71,10 @@ class SynchronisationSettings(Settings):
     def refuses(self, aggregator: AggregatorSettings, policy: PolicySettings) -> str | None:
         """Why it cannot work with these, and what it works with; None: it can."""
         return None
+
+    def owns(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether it updates this parameter, and no optimizer keeps moments of it."""
+        return self.updates and not self.reads_adam
 
     @property
     def period(self) -> int:
@@ -262,7 +266,7 @@ class Synchronisation(Resumable, ABC):
         rounds = (0, *(round for round in changes if round < last), last)
         rehearse(deepcopy(of.aggregator), of.policy, rounds, replica.buckets, of.decided, of.comm, of.scale)
 
-    def watched_by(self, probe: ExchangeProbe | None) -> None:
+    def watched_by(self, probe: Any) -> None:
         """Show all gradients, and their averages, to a probe."""
         self.exchange.probe = probe
 
@@ -270,9 +274,13 @@ class Synchronisation(Resumable, ABC):
         """Tell how long backward took for the last micro-batch of the step that was just timed, and all its regions."""
         self.exchange.timed(backward_seconds, seconds)
 
-    def decisions(self, round: int = 0) -> list[dict[str, Any]]:
-        """One record per compressible parameter: what holds from 0-based `round` on."""
-        return self.exchange.decisions(round)
+    def round_of(self, step: int) -> int:
+        """Which of the exchange's rounds, as a policy counts them, a 0-based step belongs to."""
+        return step // self.settings.period
+
+    def decisions(self, step: int = 0) -> list[dict[str, Any]]:
+        """One record per compressible parameter: what holds in 0-based `step`."""
+        return [record | {"step": step} for record in self.exchange.decisions(self.round_of(step))]
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs of the method to go on bit for bit: what it keeps, its exchange, the ledger.

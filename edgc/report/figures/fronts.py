@@ -6,7 +6,7 @@ import pandas as pd
 
 from edgc.report import vega
 from edgc.report.figure import Figure
-from edgc.report.figures.by_hardware import by_hardware, by_rate, labels, looks_of
+from edgc.report.figures.by_hardware import by_rate, labels, looks_of
 from edgc.report.figures.curves import GROUP, Y_LABEL
 from edgc.report.study import Study, pooled
 from edgc.report.style import CROWDED, always_named
@@ -20,25 +20,30 @@ NOTE = {
     "Dotted": "means that no other method on the same hardware beats in both",
     "Grey": f"of more than {CROWDED} methods, those that another beats in both, dense and EDGC apart; the figure's CSV "
     "names them",
+    "Loss": "less its seed's baseline's, plus the mean of these over all seeds: methods have other seeds",
     "Read": "lower left is better",
 }
-RUN = [*GROUP, "seed", "loss"]
 LINEAR = 0.05  #: nats
 GAPS = (-1, -0.5, -0.2, -0.1, -0.05, 0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)  #: nats that the axis names
 HOVER = {"Method": "title", "Step (ms)": "ms", "Loss gap (nats)": "gap", "± over seeds (nats)": "gap_sd"}
 HOVER |= {"n (seeds)": "gap_n", "Hardware": "device"}
 
 
-def runs(study: Study, spent: str) -> pd.DataFrame:
-    """One row per finished run: final validation loss (nats), `spent`, and whether its method is on the `front`.
+def runs(study: Study) -> pd.DataFrame:
+    """One row per finished run: loss (final validation, nats), wire_bytes of all ranks, whether its method is on the
+    `front`. Models of CPU are pooled.
 
-    `spent`: wire_bytes of all ranks, or seconds of the run's steps.
+    A loss is less its seed's baseline's, plus the mean of all of these: methods have other seeds, which differ more
+    than methods do. A seed without a baseline is left out where there is one.
     """
-    every = study.frames.runs
+    every, by = pooled(study).frames.runs, ["model", "device"]
     done = every[(every["status"] == "done") & every["validation_loss"].notna()]
-    sent = study.frames.steps.groupby("run_id")["wire_bytes"].sum()
-    values = done["run_id"].map(sent) if spent == "wire_bytes" else done["training_seconds"]
-    return with_front(done.assign(loss=done["validation_loss"], **{spent: values}), ["model", "device"], "loss", spent)
+    done = done.assign(wire_bytes=done["run_id"].map(study.frames.steps.groupby("run_id")["wire_bytes"].sum()))
+    dense = done[done["method"] == study.experiment.judgement.baseline]
+    mean = dense.groupby(by)["validation_loss"].transform("mean")
+    of_seed = dense[[*by, "seed"]].assign(shift=mean - dense["validation_loss"])
+    shift = done[[*by, "seed"]].merge(of_seed, how="left")["shift"].to_numpy() if len(dense) else 0.0
+    return with_front(done.assign(loss=done["validation_loss"] + shift).dropna(subset="loss"), by, "loss", "wire_bytes")
 
 
 def with_front(data: pd.DataFrame, by: list[str], *both: str) -> pd.DataFrame:
@@ -72,9 +77,11 @@ def join(data: pd.DataFrame, x: Spec, y: Spec) -> list[Layer]:
     return vega.joined(data[data["front"]].sort_values(x["field"]), x, y, "device")
 
 
-def draw_front(data: pd.DataFrame, x: Spec) -> list[View]:
-    """One model's points, and the line through its front."""
-    spent, y = x["field"], axis("loss", Y_LABEL)
+def _draw_bytes(data: pd.DataFrame) -> list[View]:
+    """One model's points, and the line through its front; bytes on a logarithmic axis."""
+    spent, y = "wire_bytes", axis("loss", Y_LABEL)
+    log = bool((data[spent] > 0).any())
+    x = axis(spent, "gradient bytes sent in a run, all ranks", log=log, unit="B")
     named, grey = styled(data)
     looks, hover = looks_of(named), {"Method": "title", str(x["title"]): spent, "Final loss (nats)": "loss"}
     layers = vega.others(grey.groupby("title", as_index=False)[[spent, "loss"]].mean(), x, y, hover)
@@ -88,12 +95,6 @@ def draw_front(data: pd.DataFrame, x: Spec) -> list[View]:
     layers += vega.spread(means, looks, x, y, "y", "low", "high")
     layers += vega.points(means, looks, x, y, hover | {"n (seeds)": "n", "Hardware": "device"}, size=70)
     return [View(layers, 300)]
-
-
-def _draw_bytes(data: pd.DataFrame) -> list[View]:
-    """One model, bytes on a logarithmic axis."""
-    log = bool((data["wire_bytes"] > 0).any())
-    return draw_front(data, axis("wire_bytes", "gradient bytes sent in a run, all ranks", log=log, unit="B"))
 
 
 def _on_links(study: Study) -> pd.DataFrame:
@@ -125,18 +126,9 @@ PARETO_BYTES = Figure(
     "Final loss against bytes",
     "Final loss against gradient bytes: which methods nothing else beats in both.",
     NOTE,
-    lambda study: runs(pooled(study), "wire_bytes"),  # models of CPU are pooled
+    runs,
     _draw_bytes,
-    [*RUN, "wire_bytes", "front"],
-)
-PARETO_SECONDS = Figure(
-    "Final loss against time",
-    "Final loss against training time: which methods nothing else beats in both.",
-    NOTE,
-    lambda study: runs(study, "seconds"),  # without start-up, evaluation and checkpoints
-    lambda data: draw_front(data, axis("seconds", "training time (s)")),
-    [*RUN, "seconds", "front"],
-    by_hardware,
+    [*GROUP, "seed", "loss", "wire_bytes", "front"],
 )
 GAP_ON_LINKS = Figure(
     "Loss gap against a step's time, by rate of the links",

@@ -33,7 +33,8 @@ def _ours(study: Study) -> pd.DataFrame:
     if table.empty:
         return table.reindex(columns=COLUMNS)
     usual = table["shared_by"].mode().iloc[0]
-    rows = table[(table["verdict"] != "baseline") & table["gap"].notna() & (table["shared_by"] == usual)]
+    told = table["gap"].notna() & (table["status"] == "done") & (table["shared_by"] == usual)
+    rows = table[told & (table["verdict"] != "baseline")]
     local = rows.groupby("method")["period"].transform("max").notna()
     return rows.assign(kind=OURS, source="measured here", panel=np.where(local, LOCAL, EVERY))
 
@@ -71,14 +72,16 @@ def _by_steps(study: Study) -> pd.DataFrame:
 
 
 def _by_tokens(study: Study) -> pd.DataFrame:
-    """Of every method the rows of about as many steps with several tokens a parameter, a panel each number of steps."""
+    """Of every method the rows of about as many steps with several tokens a parameter, a panel each size and number
+    of steps."""
     rows = _ours(study)
     if rows.empty:
         return rows
     about = rows["steps"].astype(float).map(lambda steps: round(np.log2(steps)))
-    rows = rows[rows.groupby([about, "method"])["tokens_a_parameter"].transform("nunique") > 1]
-    ends = rows.groupby(about)["steps"].transform(lambda own: "–".join(map(str, sorted({own.min(), own.max()}))))
-    return rows.assign(panel=ends + " steps")
+    rows = rows[rows.groupby(["model", about, "method"])["tokens_a_parameter"].transform("nunique") > 1]
+    steps = rows.groupby(["model", about])["steps"]
+    ends = steps.transform(lambda own: "–".join(map(str, sorted({own.min(), own.max()}))))
+    return rows.assign(panel=rows["model"] + ", " + ends + " steps")
 
 
 def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
@@ -99,6 +102,7 @@ def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
 MARKS = {
     "Point": "mean over seeds of the loss less dense's of the same rung, with its 95 % confidence interval where there "
     "are several seeds; each method at its own best learning rate",
+    "Replicas": "as many as most rungs have; table ladder has the others",
     "Scale": "linear about 0, logarithmic from a few hundredths on",
 }
 GAP_BY_SIZE = Figure(

@@ -13,7 +13,7 @@ from edgc.report.collect import TIMED
 from edgc.report.figure import MOST_LOOKS, Figure, over_seeds, thinned
 from edgc.report.figures.shades import TITLES, by_time, columns, estimator_looks, panels, stage_look
 from edgc.report.reference_values import Reference
-from edgc.report.study import Study, lines
+from edgc.report.study import Study, lines, pooled_lines
 from edgc.report.style import GREY, Look
 from edgc.report.tables.ranks import UNITS, adaptive, counted
 from edgc.report.tables.samples import ALPHAS, ERROR_LIMIT, WINDOW, matrix_errors, sample_costs
@@ -95,7 +95,7 @@ def _warm_up(data: pd.DataFrame) -> list[tuple[float, float]]:
 def _observed(study: Study) -> pd.DataFrame:
     """One row per stage, estimator and `thinned` step: entropy, window_mean (nats); late: the last early step."""
     found = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         for own in trajectories(line, study):
             common = {"model": line.model, "title": line.title, "stage": own.stage, "estimator": own.estimator}
             nats = own.nats[FULL]

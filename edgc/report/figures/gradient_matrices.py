@@ -24,7 +24,7 @@ from edgc.report.low_rank import (
     moments_of_training,
     spectra,
 )
-from edgc.report.study import Study, lines
+from edgc.report.study import Study, pooled_lines
 from edgc.report.style import Look
 from edgc.report.tables.normality import looks
 from edgc.report.vega import View
@@ -86,7 +86,7 @@ def _draw_histograms(data: pd.DataFrame) -> list[View]:
 def _spectra(study: Study) -> Iterator[pd.DataFrame]:
     """One row per stage, kind, look (the first late one, and the last) and singular value: share of its number
     in min(m, n), value and law in σ √max(m, n), mean over the n matrices."""
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         rows = late(spectra(line, study))
         rows = rows[rows["step"].isin([rows["step"].min(), rows["step"].max()])]
         rows = rows.assign(kind=rows["parameter"].map(kind))
@@ -124,7 +124,7 @@ def _draw_spectra(data: pd.DataFrame) -> list[View]:
 
 def _errors(study: Study) -> Iterator[pd.DataFrame]:
     """One row per stage, `thinned` step, rank: relative error (mean, 20 and 80 % quantile over the n matrices), iid."""
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         left = errors(thinned(spectra(line, study)), ALL_RANKS)
         by = left.groupby(["stage", "step", "rank"], as_index=False).agg(
             relative=("relative", "mean"),
@@ -160,7 +160,7 @@ def _draw_errors(data: pd.DataFrame) -> list[View]:
 def _predictions(study: Study) -> pd.DataFrame:
     """One row per stage and window (`step`: its last): nats since the first late window, and ranks."""
     found = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         rows = late(spectra(line, study))
         for own in trajectories(line, study):
             same = rows[(rows["run_id"] == own.run_id) & (rows["stage"] == own.stage)]
@@ -184,7 +184,7 @@ def _draw_predictions(data: pd.DataFrame) -> list[View]:
 def _cosines(study: Study) -> Iterator[pd.DataFrame]:
     """One row per stage, kind, window (`step`: its last) and pair (layers | times): mean |cosine|, chance's, n cosines.
     Pairs of one shape but different kinds are `other`."""
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         rows = spectra(line, study)
         if rows.empty:
             continue
@@ -224,7 +224,7 @@ def _draw_cosines(data: pd.DataFrame) -> list[View]:
 def _normality(study: Study) -> pd.DataFrame:
     """One row per stage, kind and `thinned` look: c of `RANK`, excess kurtosis, entropy gap; mean over n matrices."""
     by = ["model", "stage", "kind", "step"]
-    parts = (thinned(looks(line, study), log=True) for line in lines(study.frames.runs))
+    parts = (thinned(looks(line, study), log=True) for line in pooled_lines(study))
     return over_seeds(parts, by, OF_NORMALITY, sort=True)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from edgc.report import vega
 from edgc.report.figure import Figure
 from edgc.report.figures.by_hardware import labels, looks_of
-from edgc.report.study import Study, baseline_of, lines
+from edgc.report.study import Study, baseline_of, lines, pooled
 from edgc.report.style import look
 from edgc.report.tables import parts, ranks
 from edgc.report.tables.comparisons import REPLICAS
@@ -27,6 +27,7 @@ def _by_bytes(study: Study) -> Iterator[dict[str, object]]:
 
     `fixed`: whether its rank is fixed.
     """
+    study = pooled(study)
     for line in lines(study.frames.runs):
         own = ranks.by_seed(line, study).dropna(subset=["gap", "payload_bytes"])
         baseline = baseline_of(line, study)

@@ -13,7 +13,7 @@ from edgc.report.links_in_words import FASTEST, LOSES, NOISE, PAYS
 from edgc.report.render import cell, less, percent
 from edgc.report.site.contents import Kept
 from edgc.report.tables.choice import DENSE, taken
-from edgc.report.timed_steps import FLOOR, OTHER, at, spoken
+from edgc.report.timed_steps import FLOOR, OTHER, at, megabits, spoken
 from edgc.report.verdicts import TOO_FEW
 
 UNKNOWN = "not known"
@@ -27,14 +27,9 @@ class Answer:
     verdict: str
     sure: str
 
-    @property
-    def kind(self) -> str:
-        """good, bad, open or plain: how the verdict is marked, beside its words."""
-        return verdict_kind(self.verdict)
-
 
 def verdict_kind(verdict: str) -> str:
-    """good, bad, open or plain."""
+    """good, bad, open or plain: how a verdict is marked, beside its words."""
     word = verdict.lower()
     if word.startswith((PAYS, "preserved", "better", "reproduced", "supports", "keeps")):
         return "good"
@@ -97,6 +92,7 @@ def by_rate(timing: Kept) -> list[MethodAnswer]:
     The fastest method whose loss gap is known to be within the margin, else the fastest dense one.
     """
     rates = [rows for _, rows in _judged(timing).groupby("rate", sort=False)]
+    rates.sort(key=lambda rows: megabits(rows["rate"].iloc[0]))
     return [MethodAnswer.of(row, _to_do(row, rows)) for rows in rates if (row := taken(rows)) is not None]
 
 
@@ -125,10 +121,9 @@ def of_timing(timing: Kept) -> Answer:
     up_to, best = paying[-1], paying[0]
     rest = [at(each.rate) for each in rates if each.answer.verdict != PAYS]
     no = f" It does not pay {_listed(rest)}." if rest else ""
-    sentence = (
-        f"Yes, on slow links: up to {up_to.spoken} a method that keeps the loss saves step time, "
-        f"from {best.saved} at {best.spoken} to {up_to.saved} at {up_to.spoken}.{no}"
-    )
+    where = f"on slow links: up to {up_to.spoken}" if rest else "at every rate:"
+    saved = " to ".join(dict.fromkeys(f"{each.saved} {at(each.rate)}" for each in (best, up_to)))
+    sentence = f"Yes, {where} a method that keeps the loss saves step time, {'from ' * (best is not up_to)}{saved}.{no}"
     return Answer(sentence, "pays on slow links" if rest else PAYS, sure)
 
 
@@ -156,11 +151,13 @@ def _of_row(row: pd.Series) -> Answer:
 
 
 def _saves(row: pd.Series) -> str:
-    return f"takes {less(row['step_dense_percent'])} time (± {row['noise_points']:.1f} points)"
+    noise = f" (± {row['noise_points']:.1f} points)" if pd.notna(row["noise_points"]) else ""
+    return f"takes {less(row['step_dense_percent'])} time{noise}"
 
 
 def _points(row: pd.Series) -> str:
-    return f"{percent(row['step_dense_percent'])} ± {row['noise_points']:.1f}"
+    noise = f" ± {row['noise_points']:.1f}" if pd.notna(row["noise_points"]) else ""
+    return f"{percent(row['step_dense_percent'])}{noise}"
 
 
 def loss_gap(row: pd.Series) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -9,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from edgc.core.base.errors import UserError
+from edgc.report.links_in_words import FASTEST
 from edgc.report.render import NOTHING, cell, gap, less, milliseconds, percent, with_ends
 from edgc.report.site.answers import loss_gap
 from edgc.report.site.contents import Kept
-from edgc.report.tables.links import TWO_ERRORS
 from edgc.report.timed_steps import spoken
 
 MOST = 12  #: rows that are shown
@@ -83,15 +84,15 @@ def _row(what: str, pair: Iterable[pd.Series], tell: Callable[[pd.Series], str],
 
 
 def _less(one: float, other: float, what: str) -> str:
-    if pd.isna(one) or pd.isna(other) or not one:
+    if not (np.isfinite(one) and np.isfinite(other) and one):
         return NOTHING
     return f"{less(100 * (1 - other / one))} {what}"
 
 
 def _steps(one: pd.Series, other: pd.Series) -> str:
-    """How medians of steps differ, with two standard errors of that, from their 20–80 % widths."""
-    errors = [TWO_ERRORS * (row["step_s_p80"] - row["step_s_p20"]) / np.sqrt(row["steps"]) for row in (one, other)]
-    noise = 100 * float(np.hypot(*errors)) / one["step_s"]
+    """How steps differ, with the noise that table `links` has of each against the fastest dense method."""
+    noises = [0.0 if row["verdict"] == FASTEST else row["noise_points"] for row in (one, other)]
+    noise = math.hypot(*noises) / (1 - one["step_dense_percent"] / 100)  # points of the first's step
     if abs(100 * (1 - other["step_s"] / one["step_s"])) <= noise:
         return f"the same within {percent(noise)}"
     told = f" (± {noise:.1f})" if np.isfinite(noise) else ""
@@ -126,7 +127,7 @@ def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
 
 def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     if pair := _pairs(table, one, other):
-        yield _row("Step (median)", pair, _milliseconds, _steps(*pair))
+        yield _row("Step (median)", pair, _milliseconds, _less(pair[0]["step_s"], pair[1]["step_s"], "time"))
 
 
 def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:

@@ -49,7 +49,6 @@ class ShownTable:
     methods: tuple[str, ...]  #: the method of each row; empty where rows are no methods
     caption: Mapping[str, str]  #: what each column is
     csv: Path
-    numbers: pd.DataFrame
     rows: int  #: that the page shows at most
 
 
@@ -113,7 +112,11 @@ class Kept:
     def manifests(self) -> list[dict[str, Any]]:
         """Manifests of its runs, or of the study; empty if it has none."""
         places = ("manifest.json", "*.manifest.json", "runs/*/manifest.json")
-        alone = [files.read_json(path) for place in places for path in sorted(self.folder.glob(place))]
+        found = [path for place in places for path in sorted(self.folder.glob(place))]
+        if self.experiment:  # of settings that were changed since there may be runs, too
+            own = {spec.run_id for spec in self.experiment.runs_at_most()}
+            found = [path for path in found if path.parent.parent.name != "runs" or path.parent.name in own]
+        alone = [files.read_json(path) for path in found]
         together = (manifests.read(path) for path in self.folder.glob(manifests.NAME))
         return [*alone, *(records["manifest"] for runs in together for records in runs.values())]
 
@@ -148,9 +151,7 @@ def _table(path: Path, experiment: Experiment | None) -> ShownTable:
     else:
         shown, rows = _plain(numbers), MOST_PLAIN_ROWS
     methods = numbers["method"].astype(str) if "method" in numbers and len(shown) == len(numbers) else ()
-    return ShownTable(
-        name, title, tuple(words), _informative(shown), tuple(methods), caption, csv=path, numbers=numbers, rows=rows
-    )
+    return ShownTable(name, title, tuple(words), _informative(shown), tuple(methods), caption, csv=path, rows=rows)
 
 
 def _study(path: Path) -> tuple[list[str], pd.DataFrame, dict[str, str]]:

@@ -51,9 +51,10 @@ def grid() -> Iterator[Question]:
 def write(published: Path, questions: Iterable[Question] | None = None) -> Path:
     """Write `<published>/site/forecasts.csv`, and beside it which code made it. Returns the file."""
     path = published / FILE
-    files.write_json(path.with_name("manifest.json"), code_base())  # first: of what is there when it begins
+    made = code_base()  # of what is there when it begins
     rows = [row for question in questions or grid() for row in _answer(question)]
     files.write_text(path, pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
+    files.write_json(path.with_name("manifest.json"), made)
     return path
 
 

@@ -18,6 +18,7 @@ from edgc.core.base.files import write_text
 from edgc.report import pictures
 from edgc.report.figures import exposed
 from edgc.report.gaps import published_measured
+from edgc.report.render import NOTHING
 from edgc.report.site import answers
 from edgc.report.site.contents import Kept, Picture, ShownTable, one, published
 from edgc.report.site.form import form
@@ -198,7 +199,11 @@ def _timing(timing: Kept) -> dict[str, Any]:
         "by_rate": to_do,
         "cells": [
             {"method": each.method, "rate": each.rate, "sentence": each.answer.sentence}
-            | {"verdict": each.answer.verdict, "kind": each.answer.kind, "sure": each.answer.sure}
+            | {
+                "verdict": each.answer.verdict,
+                "kind": answers.verdict_kind(each.answer.verdict),
+                "sure": each.answer.sure,
+            }
             for each in cells
         ],
         "methods": methods,
@@ -225,6 +230,6 @@ def _side_by_side(cells: Sequence[answers.MethodAnswer], rates: Sequence[str]) -
         row[f"Saved {at(each.rate)}"] = f"{each.saved} ({each.answer.verdict})"
         row.setdefault("Loss gap (nats)", each.gap)
     methods = list(dict.fromkeys(each.method for each in cells))
-    shown = pd.DataFrame([rows[method] for method in methods])
+    shown = pd.DataFrame([rows[method] for method in methods]).fillna(NOTHING)
     shown["Loss gap (nats)"] = shown.pop("Loss gap (nats)")  # last
     return _box("methods-table", "Methods side by side", shown, methods)

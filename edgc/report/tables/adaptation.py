@@ -53,7 +53,7 @@ def _trace(run: pd.Series) -> Trace:
 
 
 def _row(trace: Trace, line: Line, there: list[Line], study: Study) -> dict[str, object]:
-    steps = line.of(study.frames.steps)
+    steps = line.done_of(study.frames.steps)
     control = study.experiment.judgement.controls.get(line.method)
     other = next((o for o in there if (o.model, o.method, o.device) == (line.model, control, line.device)), None)
     row: dict[str, object] = {"trace": trace.title, **line.identity}

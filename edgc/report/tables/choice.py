@@ -66,15 +66,15 @@ def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, ob
     take = taken(rows)
     if take is None:
         return row
-    by_round = {
-        line.method: session.by_round(among.steps(line, first["rate"]))
+    steps = {
+        line.method: among.steps(line, first["rate"])
         for line in among.lines
         if (line.model, line.device) == (first["model"], first["device"])
     }
     as_fast = [
         other["title"]
         for _, other in rows[rows["preserved"] & (rows["method"] != take["method"])].iterrows()
-        if not _longer(by_round[other["method"]], by_round[take["method"]])
+        if not _longer(steps[other["method"]], steps[take["method"]])
     ]
     row |= {column: take[column] for column in OF_LINKS}
     row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
@@ -89,10 +89,10 @@ def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, ob
     return row
 
 
-def _longer(own: pd.Series, reference: pd.Series) -> bool:
-    """Whether steps are longer than a reference's by more than the error over rounds; one round has none."""
-    found = session.reduction(own, reference)
-    return bool(-found.percent > found.error)
+def _longer(own: pd.DataFrame, reference: pd.DataFrame) -> bool:
+    """Whether steps are longer than a reference's by more than the noise, as table `links` has it."""
+    found = session.reduction(*map(session.by_round, (own, reference)))
+    return bool(-found.percent > links.noise(found, own, reference))  # one round has no noise that is known
 
 
 def paragraph(table: pd.DataFrame) -> str:
@@ -161,8 +161,9 @@ CHOICE = Table(
         links.LOSS_GAP: "mean over n pairs of seeds; here ± is their standard deviation; – where none was measured",
         Column("How sure", "sure"): f"“{SURE}”: no other with a loss within the margin is as fast; “{SEVERAL}”: others "
         f"are as fast within the noise; “{DENSE}”: nothing that is known to keep its loss pays",
-        Column("As fast", "as_fast", _word): "those with a loss within the margin and a step that is longer by no more "
-        "than two standard errors over rounds",
+        Column("As fast", "as_fast", _word): "those with a loss within the margin and a step that is not longer "
+        "by more than the noise: two standard errors, over rounds or within them, whichever is larger. One round tells "
+        "of no noise, and all are as fast",
         Column("Faster at a loss", _another("faster")): "the fastest of those with a shorter step and a loss gap that "
         "is not known to be within the margin; – where none is",
         Column(

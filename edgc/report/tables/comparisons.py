@@ -28,20 +28,24 @@ def _credited(study: Study) -> pd.DataFrame:
     """One row per line with a control (`judgement.controls`): pairs, gap with gap_low and gap_high (nats), verdict, and
     bytes_percent of the control's. Models of CPU are pooled."""
     study = pooled(study)
-    rows = [
-        _against_control(line, study)
-        for line in lines(study.frames.runs)
-        if line.method in study.experiment.judgement.controls
-    ]
+    rows = [_against_control(line, control, study) for line, control in _controlled(study)]
     return framed(rows, "control", "pairs", *GAP, "verdict", "bytes_percent")
 
 
-def _against_control(line: Line, study: Study) -> dict[str, object]:
-    control = baseline_among(line, study.frames.runs, study.experiment.judgement.controls[line.method])
+def _controlled(study: Study) -> Iterator[tuple[Line, Line | None]]:
+    """Every line with a control, and that."""
+    controls = study.experiment.judgement.controls
+    for line in lines(study.frames.runs):
+        if line.method in controls:
+            yield line, baseline_among(line, study.frames.runs, controls[line.method])
+
+
+def _against_control(line: Line, control: Line | None, study: Study) -> dict[str, object]:
     gaps = verdicts.gaps_to(line, control)
     gap = verdicts.interval_of("gap", gaps, study.experiment.until_decided)
     row: dict[str, object] = {**line.identity, "control": control.title if control else None, "pairs": len(gaps)}
-    row |= {**gap, "verdict": _verdict(gap["gap_low"], gap["gap_high"], len(gaps))}
+    diverged = [each.status for each in (line, control) if each and set(each.measured["status"]) - {"done"}]
+    row |= {**gap, "verdict": diverged[0] if diverged else _verdict(gap["gap_low"], gap["gap_high"], len(gaps))}
     if control is None:
         return row
     sent = study.frames.evals.groupby("run_id")["wire_bytes"].max()
@@ -85,7 +89,8 @@ CREDIT = Table(
     _against_controls,
 )
 
-SEEN = ("entropy_off", "entropy_correlation", "rank_off", "same_percent")
+#: What is told of windows, and between which it can lie.
+LIMITS = {"entropy_off": (0, None), "entropy_correlation": (-1, 1), "rank_off": (0, None), "same_percent": (0, 100)}
 
 
 def _decided(study: Study) -> pd.DataFrame:
@@ -93,17 +98,15 @@ def _decided(study: Study) -> pd.DataFrame:
     n seeds of `seen_alike`, each with its interval."""
     study = pooled(study)
     rows = []
-    for line in lines(study.frames.runs):
-        if line.method not in study.experiment.judgement.controls:
-            continue
-        control = baseline_among(line, study.frames.runs, study.experiment.judgement.controls[line.method])
+    for line, control in _controlled(study):
         alike = seen_alike(*(by_window(each, study) for each in (line, control))) if control else pd.DataFrame()
         if len(alike):
             where = {"layout": line.layout.name, "stages": int(line.runs.iloc[0]["spec.parallel.pipeline"])}
-            seen = verdicts.intervals(alike, SEEN)
-            rows.append(_against_control(line, study) | where | {"n": len(alike)} | seen)
-    columns = verdicts.interval_names(*SEEN)
-    return framed(rows, "control", "layout", "stages", "n", *columns, "pairs", *GAP, "verdict", "bytes_percent")
+            seen = verdicts.intervals(alike, LIMITS)
+            rows.append(_against_control(line, control, study) | where | {"n": len(alike)} | seen)
+    columns = verdicts.interval_names(*LIMITS)
+    table = framed(rows, "control", "layout", "stages", "n", *columns, "pairs", *GAP, "verdict", "bytes_percent")
+    return verdicts.cut_off(table, LIMITS)
 
 
 def by_window(line: Line, study: Study) -> pd.DataFrame:
@@ -133,8 +136,8 @@ def seen_alike(own: pd.DataFrame, control: pd.DataFrame) -> pd.DataFrame:
 def _alike(table: pd.DataFrame) -> str:
     """A sentence a row."""
     return "\n".join(
-        f"{row['title']} against {row['control']}: entropies are off by {cell(row['entropy_off'])} nats, ranks are "
-        f"equal in {percent(row['same_percent'])} of the windows, losses: {row['verdict']}, "
+        f"{row['title']} against {row['control']}: entropies are off by {cell(row['entropy_off'])} nats, mean "
+        f"ranks are equal in {percent(row['same_percent'])} of the windows, losses: {row['verdict']}, "
         f"{accuracy.gap_in_words(row)} nats (n = {row['pairs']})."
         for _, row in table.iterrows()
     )
@@ -145,7 +148,8 @@ DECISIONS = Table(
     "Whether a method that decides by windows sees and decides what its control does, and ends with its loss.",
     _decided,
     {
-        "All numbers": "by seeds that both finished: mean, in brackets its 95 % confidence interval (Student's t)",
+        "All numbers": "by seeds that both finished: mean, in brackets its 95 % confidence interval (Student's t, "
+        "cut off at what is possible)",
         **IDENTITY,
         Column("Control", "control"): "the method that it is held against; the experiment names it",
         Column("Layout", "layout"): "what ranks share",
@@ -157,8 +161,10 @@ DECISIONS = Table(
         ): "mean distance of the windows' entropies, each a mean over a stage's matrices",
         Column("Correlation", with_ends("entropy_correlation", coefficient)): "of the windows' entropies, the lowest "
         "of a stage",
-        Column("Rank off", with_ends("rank_off", cell)): "mean distance of the windows' ranks; dense counts as 0",
-        Column("Same rank", with_ends("same_percent", percent)): "share of the windows",
+        Column("Rank off", with_ends("rank_off", cell)): "mean distance of the windows' ranks, each a mean over a "
+        "stage's matrices; dense counts as 0",
+        Column("Same rank", with_ends("same_percent", percent)): "share of the windows in which these means differ by "
+        "less than a half",
         Column("Loss gap", accuracy.gap_in_words, unit="nats"): "loss less the control's of the same seed",
         Column("Verdict", "verdict"): "as in table `credit`",
         Column("Bytes", "bytes_percent", share, "%"): "of gradients, in percent of the control's",

@@ -10,12 +10,14 @@ from edgc.core.policies.rank_model import Array, error_curve
 from edgc.report import verdicts
 from edgc.report.low_rank import spectra
 from edgc.report.render import cell, percent, with_ends
-from edgc.report.study import OF_LINE, Line, Study, framed, lines
+from edgc.report.study import OF_LINE, Line, Study, framed, pooled_lines
 from edgc.report.table import PROBED, Column, Table
 from edgc.report.window_means import EARLY, FULL
 
 SHARE = 1 / 4  #: of a matrix's smaller side: the rank that is told
 MEASURES = ("unused", "entropy", "change", "effective", "lost", "random")
+#: Between which a measure can lie.
+LIMITS = {"unused": (0, 100), "effective": (0, 1), "lost": (0, 1), "random": (0, None)}
 SAID = {
     "entropy": "entropy in nats",
     "effective": "effective rank as a share of the smaller side",
@@ -31,11 +33,11 @@ def build(study: Study) -> pd.DataFrame:
     of the smaller side. random: the same divided by an i.i.d. normal matrix's.
     """
     found: list[dict[str, object]] = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         for kind, rows in by_seed(line, study).groupby("kind", sort=False):
             row = {**line.identity, "kind": kind, "matrices": rows["matrices"].max(), "seeds": len(rows)}
             found.append({**row, **verdicts.intervals(rows, MEASURES)})
-    return framed(found, "kind", "matrices", "seeds", *verdicts.interval_names(*MEASURES))
+    return verdicts.cut_off(framed(found, "kind", "matrices", "seeds", *verdicts.interval_names(*MEASURES)), LIMITS)
 
 
 def by_seed(line: Line, study: Study) -> pd.DataFrame:
@@ -97,7 +99,7 @@ KINDS = Table(
     build,
     {
         "All numbers": f"after the first {100 * EARLY:g} % of the steps, mean over matrices and looks, then mean over "
-        "seeds (95 % confidence interval)",
+        "seeds (95 % confidence interval, cut off at what is possible)",
         **PROBED,
         Column("Kind", "kind"): "by its name; a router's matrix has a row per expert",
         Column("Matrices", "matrices", "{:.0f}".format): "of that kind in the model",

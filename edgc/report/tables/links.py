@@ -151,11 +151,15 @@ def _pays(among: TimedSession, line: Line, rate: str) -> dict[str, object]:
         found[f"step_{name}"] = session.reduction(session.by_round(steps), session.by_round(theirs))
     for name, less in found.items():
         row |= {f"{name}_percent": less.percent, f"{name}_error": less.error}
-    within = _error_points(steps, among.steps(dense, rate))
-    row["noise_points"] = noise = float(np.max([found["step_dense"].error, within]))  # NaN if either is
-    row["verdict"] = judge(line, dense, len(steps), found["step_dense"].percent, noise)
+    row["noise_points"] = points = noise(found["step_dense"], steps, among.steps(dense, rate))
+    row["verdict"] = judge(line, dense, len(steps), found["step_dense"].percent, points)
     row["disturbed"] = disturbed(steps, among.study)
     return row | verdicts.published_gap(line.method, among.study, line.model)
+
+
+def noise(found: session.Reduction, own: pd.DataFrame, reference: pd.DataFrame) -> float:
+    """Points that a reduction of these steps is uncertain by: over rounds or within them. NaN if either is."""
+    return float(np.max([found.error, _error_points(own, reference)]))
 
 
 def _error_points(own: pd.DataFrame, reference: pd.DataFrame) -> float:

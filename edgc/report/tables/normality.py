@@ -16,7 +16,7 @@ from edgc.report import verdicts
 from edgc.report.figures.shades import kind
 from edgc.report.low_rank import RANK, RANKS, errors, spectra
 from edgc.report.render import cell, percent, with_ends
-from edgc.report.study import Line, Study, framed, lines
+from edgc.report.study import Line, Study, framed, pooled_lines
 from edgc.report.table import PROBED, Column, Table
 from edgc.suite.training.probe import HISTOGRAM_BINS, HISTOGRAM_LIMIT
 
@@ -59,7 +59,7 @@ def _by_kind(study: Study) -> pd.DataFrame:
     """One row per line, stage, kind of matrix or layer, and part of the run: `OF_LOOK`, in means over looks and
     matrices, then over the n seeds, with intervals."""
     found = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         rows = looks(line, study)
         layers = rows["parameter"].astype(str).str.extract(r"layers\.(\d+)\.", expand=False)
         rows = pd.concat([rows, rows.assign(kind="layer " + layers).dropna(subset="kind")], ignore_index=True)
@@ -79,7 +79,7 @@ def _by_rank(study: Study) -> pd.DataFrame:
     """One row per line, stage and rank: what `course` gives, in means over the n seeds, or over those that have it
     (`near_n`, `steady_n`), with intervals, which end where the run does."""
     found = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         for stage, own in looks(line, study).groupby("stage"):
             run = own.iloc[0][["window", "iterations"]].to_dict()
             for rank in RANKS:
@@ -90,16 +90,9 @@ def _by_rank(study: Study) -> pd.DataFrame:
                 row |= verdicts.intervals(known, MEASURES)
                 found.append(row | {f"{name}_n": known[f"{name}_step"].count() for name in ("near", "steady")})
     columns = verdicts.interval_names(*MEASURES)
-    return cut_off(framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n"))
-
-
-def cut_off(table: pd.DataFrame) -> pd.DataFrame:
-    """With intervals of steps and of shares that end where the run does; in place."""
-    limits = {"near_step": (1, table["iterations"]), "steady_step": (1, table["iterations"]), "steady_after": (0, 100)}
-    for name, (least, most) in limits.items():
-        ends = [f"{name}_low", f"{name}_high"]
-        table[ends] = table[ends].clip(least, most, axis=0)
-    return table
+    table = framed(found, "stage", "rank", "window", "iterations", "n", *columns, "near_n", "steady_n")
+    steps = (1, table["iterations"])
+    return verdicts.cut_off(table, {"near_step": steps, "steady_step": steps, "steady_after": (0, 100)})
 
 
 def course(run: pd.DataFrame, c: str) -> dict[str, float]:

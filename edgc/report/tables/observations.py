@@ -16,7 +16,7 @@ import pandas as pd
 
 from edgc.report.low_rank import RANK, by_window, late, movement, prediction, randomness, spectra
 from edgc.report.render import NOTHING, number, with_range
-from edgc.report.study import Line, Study, framed, lines
+from edgc.report.study import Line, Study, framed, pooled_lines
 from edgc.report.table import PROBED, Column, Table
 from edgc.report.verdicts import MIN_SEEDS, interval_of
 from edgc.report.window_means import EARLY, trajectories
@@ -137,7 +137,7 @@ def build(study: Study) -> pd.DataFrame:
     The last row of a part has no stage: it is the part's verdict in words.
     """
     rows = []
-    for line in lines(study.frames.runs):
+    for line in pooled_lines(study):
         own = _by_run(line, study)
         found = [
             {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text}

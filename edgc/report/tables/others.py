@@ -62,18 +62,18 @@ def _speed(number: Speed, setup: AskedSetup, configs: Path) -> Iterator[dict[str
     found, own, baseline = answer(setup, dense, configs)
     step, other = (found.by_name(method.name).iteration_s for method in (own, baseline))
     if number.unit == "times":
-        predicted, measured_s = other / step, math.nan
+        predicted, saved = other / step, 100 * (1 - 1 / number.value)
     else:
         measured_s = 1 / number.value if rate else scale * number.value
         steps = number.quantity in ("step", "rounds")
         seconds = step if steps else dense * step / other
-        predicted = 1 / seconds if rate else seconds / scale
+        predicted, saved = 1 / seconds if rate else seconds / scale, reduction_percent(measured_s, dense)
     yield {
         "quantity": number.quantity,
         "unit": number.unit,
         "predicted": predicted,
         "measured": number.value,
-        "saved_percent": reduction_percent(measured_s, dense),
+        "saved_percent": saved,
         "predicted_saved_percent": reduction_percent(step, other) if own.name != baseline.name else math.nan,
     }
 
@@ -90,13 +90,12 @@ def _links(number: Bandwidth, setup: AskedSetup, configs: Path) -> Iterator[dict
 
 def write(published: Path, configs: Path = CONFIGS) -> Path:
     """Write `<published>/others-predicted/tables/others_predicted.*` and which code made them. Returns the CSV."""
-    folder = published / FOLDER
-    files.write_json(folder / "manifest.json", code_base())  # first: of what is there when it begins
+    folder, made = published / FOLDER, code_base()  # of what is there when it begins
     numbers, own = build(configs=configs).round(6), OTHERS_PREDICTED
     note = "Published numbers: configs/reference/at-scale; questions: configs/predictions. Nothing was measured here."
     name, out = "others_predicted", folder / "tables"
     render.write(out, name, own.title, numbers, own.present(numbers), own.captions(), note, own.words(numbers))
-    (out / f"{name}.html").unlink()
+    files.write_json(folder / "manifest.json", made)
     return out / f"{name}.csv"
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from edgc.report import verdicts
 from edgc.report.render import NOTHING, cell, coefficient, gap, number, percent, with_deviation, with_ends
-from edgc.report.study import Line, Study, baseline_of, by_line, framed, lines
+from edgc.report.study import Line, Study, baseline_of, by_line, framed, pooled, pooled_lines
 from edgc.report.table import IDENTITY, Column, Table
 
 #: What `clamp` says in decisions.jsonl: as printed, and what it is; `free`: nothing, the rule's own rank stood.
@@ -31,7 +31,7 @@ def _bounded(study: Study) -> pd.DataFrame:
     that it counts), relative_error."""
     rows = [
         {**line.identity, "stage": int(str(stage)), **_of_stage(own, study)}
-        for line in lines(study.frames.runs)
+        for line in pooled_lines(study)
         for stage, own in adaptive(line.of(study.frames.decisions)).groupby("stage")
     ]
     kinds = [f"share_{clamp}" for clamp in BOUNDS]
@@ -224,7 +224,7 @@ def gap_at(payload: float, points: Mapping[float, float]) -> float:
 VARIANTS = Table(
     "Variants at equal bytes",
     "Adaptive methods against a fixed rank at the same bytes.",
-    _variants,
+    lambda study: _variants(pooled(study)),
     {
         "All numbers": "of finished runs; ± is the standard deviation over seeds",
         **IDENTITY,

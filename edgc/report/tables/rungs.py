@@ -15,7 +15,7 @@ from edgc.report.render import loss
 from edgc.report.study import Study
 from edgc.report.table import METHOD, Table, beginning
 from edgc.report.tables import accuracy
-from edgc.report.verdicts import interval
+from edgc.report.verdicts import difference, interval
 
 OF_RUNG = ["parameters", "tokens_a_parameter", "steps", "batch", "shared_by"]
 COLUMNS = ["rung", "model", "method", "title", *OF_RUNG, "replicas", "period", "lr", "status", "seeds", "loss"]
@@ -117,14 +117,15 @@ def _in_words(table: pd.DataFrame) -> Iterator[str]:
         ours = f"{row['title']}, M = {row['replicas']:g}, H = {row['period']:g}, {row['rung']}"
         said = f"the {row['law_says']}, says {signed(row['law'], 3)}"
         if pd.notna(row["law_low"]):
-            said += f" (95 % interval {signed(row['law_low'], 3)} to {signed(row['law_high'], 3)})"
+            said += f" (our refit of its printed losses: {signed(row['law_low'], 3)} to {signed(row['law_high'], 3)})"
         if pd.notna(row["law_of_gaps"]):
             said += f", and a power law through its paper's gaps themselves {signed(row['law_of_gaps'], 3)}"
         yield f"{ours}: {accuracy.gap_in_words(row)}; {said}."
     one, several = lawful[lawful["replicas"] == 1], lawful[lawful["replicas"] > 1]
     for _, row in several.merge(one, on=["model", "method", "steps", "batch"], suffixes=("", "_one")).iterrows():
-        adds, says = row["gap"] - row["gap_one"], row["law"] - row["law_one"]
-        yield f"{row['title']}, {row['rung']}: {signed(adds)} more than with one replica; by the law {signed(says, 3)}."
+        adds = accuracy.interval(*difference(row.filter(regex="_one$").rename(lambda key: key[:-4]), row))
+        says = signed(row["law"] - row["law_one"], 3)
+        yield f"{row['title']}, {row['rung']}: {adds} more than with one replica; by the law {says}."
 
 
 LADDER = Table(
@@ -137,6 +138,8 @@ LADDER = Table(
         "Gap, …": "loss less dense's of the same rung and seed in nats a token, mean and 95 % confidence "
         "interval (none of one seed), and the peak learning rate; of dense its loss. A rung: parameters, tokens a "
         "parameter, steps × tokens in each of all replicas together, and how many replicas share them",
+        "In words": "a refit is a jackknife over the sizes that a law's paper prints: its 95 % interval holds only if "
+        "the law's form does. Of two gaps' difference the interval is Welch's",
     },
     lambda table: "\n".join(_in_words(table)),
     _by_method,

@@ -22,7 +22,7 @@ from edgc.core.comm.telemetry import Ledger, StepClock
 from edgc.core.settings.assembly import Costs
 from edgc.hooks import torch_ddp, torch_fsdp
 from edgc.hooks.any_loop import LoopExchange
-from edgc.hooks.torch_replica import clip, like, local
+from edgc.hooks.torch_replica import clip, like, local, norm_of
 from edgc.suite.backends.gpt2 import build_gpt2
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.optimizers import adamw, set_rate
@@ -63,8 +63,8 @@ class PlainEngine(Engine):
         gloo. That hook has no ledger: only the interfaces know what it sends, and its exchange counts as backward.
         """
         t, method = self.spec.training, self.spec.method
-        size = t.bucket_parameters
-        cap = 4 * size / MEGABYTE if method.overlap and size else ONE_BUCKET
+        size = t.bucket_parameters or max(40_000_000, 1_000_000 * self.spec.parallel.data)  # megatron's default
+        cap = 4 * size / MEGABYTE if method.overlap else ONE_BUCKET
         model = DistributedDataParallel(
             module, bucket_cap_mb=cap, gradient_as_bucket_view=True, broadcast_buffers=False
         )
@@ -133,13 +133,8 @@ class PlainEngine(Engine):
 
     def _clip(self) -> float:
         """Scale gradients so that the norm of all of them is at most the limit. Returns it as it was."""
-        gradients = [local(p.grad) for p in self._named.values() if p.grad is not None]
-        whole = torch.nn.utils.get_total_norm(gradients)
-        if self._sharded:
-            whole = whole.double() ** 2
-            dist.all_reduce(whole, group=self.group)
-            whole = whole.sqrt()
-        clip(gradients, norm := float(whole), self.spec.training.clip)
+        gradients = [p.grad for p in self._named.values() if p.grad is not None]
+        clip([local(gradient) for gradient in gradients], norm := norm_of(gradients), self.spec.training.clip)
         return norm
 
     def end_step(self, loss: Tensor) -> list[dict[str, Any]]:

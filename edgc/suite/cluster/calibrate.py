@@ -58,8 +58,10 @@ def read_session(experiment: Experiment, results: Path) -> list[Timed]:
 
 
 def _read(folder: Path, spec: RunSpec) -> Timed:
-    if not (folder / "stages.json").is_file() or files.read_json(folder / "status.json")["status"] != "done":
+    if not (folder / "stages.json").is_file():
         raise UserError(f"{folder}: not a finished timing; run the experiment (mode: time) on this machine first")
+    if (status := files.read_json(folder / "status.json")["status"]) != "done":
+        raise UserError(f"{folder}: ended as {status}, and tells no seconds; leave that method out of the experiment")
     steps = pd.DataFrame(files.read_jsonl(folder / "steps.jsonl"))
     fastest = steps[steps["counted"]].groupby("rate")["t_step"].min()
     links = files.read_json(folder / "manifest.json")["link"]["rates"]
@@ -101,7 +103,7 @@ def calibrate(name: str, timed: Sequence[Timed], origin: str) -> Calibration:
 
 def _plain(method: Method) -> bool:
     """Whether the method's work is the same in every step and its parts follow one another."""
-    return not method.control and not method.overlap and not method.adapts
+    return method.in_every_step and not (method.control or method.overlap or method.adapts)
 
 
 def _stages(one: Timed) -> Stages:

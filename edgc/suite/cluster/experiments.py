@@ -112,7 +112,7 @@ def _rows(found: Forecasts, sweep: str) -> Iterator[dict[str, Any]]:
     for each in found.methods:
         yield {
             "sweep": sweep,
-            "link_gbit": spec.cluster.link_gbit,
+            "link_gbit": spec.cluster.gbit,
             **{name: getattr(each, name) for name in PLAIN},
             "amounts": json.dumps(each.amounts),
             "tokens_per_s": spec.training.global_batch * spec.model.seq_length / each.iteration_s,
@@ -155,7 +155,8 @@ def _predicted(experiment: Experiment, rates: Calibration, timed: Sequence[Timed
     """A row a method and limited rate. `known`: whether the calibration rests on that very point."""
     assert experiment.timing is not None
     seen = {(one.computed, one.spec.method.name, rate) for one in timed for rate in one.stages}
-    specs = [spec for spec in experiment.runs() if not spec.method.control and not spec.method.adapts]
+    steady = (spec for spec in experiment.runs() if not spec.method.control and not spec.method.adapts)
+    specs = [spec for spec in steady if spec.method.in_every_step]  # of others a step is a mean over a period
     limited = [rate for rate in experiment.timing.rates if rate != UNSHAPED]
     for spec, rate in product(specs, limited):
         model = StepModel(at_rate(spec, _gbit(rate)), rates)

@@ -19,6 +19,7 @@ from edgc.core.policies.amounts import DENSE
 from edgc.core.policies.by_kind import placed
 from edgc.core.policies.policy import Decision
 from edgc.core.settings.method import MECHANISMS
+from edgc.core.synchronisation.dion import is_hidden
 from edgc.suite.cluster.parameters import Shape, count, stage_parameters, units, vocabulary
 from edgc.suite.cluster.sharding import Sharding
 from edgc.suite.config import Calibration, RunSpec
@@ -35,7 +36,7 @@ class Memory:
 
     parameters: float
     gradients: float
-    optimizer: float  #: Adam's two moments, and megatron's fp32 copies of bf16 parameters
+    optimizer: float  #: its moments, and megatron's fp32 copies of bf16 parameters
     method: float  #: errors, and what else the aggregator and the synchronisation keep from step to step
     activations: float
     buffers: float = 0.0  #: of shards: exact copies of rounded parameters; gathered modules, and a module's gradients
@@ -75,10 +76,20 @@ def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
     return Memory(
         parameters=4 * own if full else itemsize * whole,
         gradients=4 * (own if full and spec.micro_batches == 1 else whole),  # several add up whole: see `sharding`
-        optimizer=(8 if full or itemsize == 4 else 12) * own,
+        optimizer=_moments(spec, shapes) * own / whole + (0 if full or itemsize == 4 else 4 * own),
         method=_state(spec, shapes, stage, sharding),
         activations=_activations(spec, itemsize, stage),
         buffers=buffers,
+    )
+
+
+def _moments(spec: RunSpec, shapes: dict[str, Shape]) -> int:
+    """Bytes of AdamW's two, of Muon's one of a hidden matrix, and none of what the method updates by itself."""
+    muon, synchronisation = spec.training.optimizer == "muon", spec.method.synchronisation
+    return sum(
+        (4 if muon and is_hidden(name, shape) else 8) * count({name: shape})
+        for name, shape in shapes.items()
+        if not synchronisation.owns(name, shape)
     )
 
 

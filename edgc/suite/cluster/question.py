@@ -66,7 +66,7 @@ class Scenario:
         sharded = f", shard {t.shard} with parameters {t.parameter_wire}" if t.shard != "none" else ""
         return (
             f"{spec.model.name} on {spec.cluster.name}: {spec.cluster.processes} × {spec.cluster.device_model}, "
-            f"tensor {p.tensor} × pipeline {p.pipeline} × data {p.data}, {spec.cluster.link_gbit or 0:g} Gbit/s a "
+            f"tensor {p.tensor} × pipeline {p.pipeline} × data {p.data}, {spec.cluster.gbit or 0:g} Gbit/s a "
             f"node, {self.precision}, {spec.micro_batches} micro-batches of {t.micro_batch}, {t.iterations} "
             f"iterations{sharded}"
         )
@@ -110,7 +110,10 @@ class Question:
         corpus = {"name": "any", "source": "hub", "dataset": "any", "tokenizer": {"kind": "gpt2"}}
         if found:
             corpus = load(Corpus, found.corpus, configs).model_dump()
-        training.setdefault("global_batch", MICRO_BATCHES * training["micro_batch"] * degrees["data"])
+        whole = training["micro_batch"] * degrees["data"]
+        if self.training.get("global_batch") is None and training.get("global_batch", whole) % whole:
+            del training["global_batch"]  # an experiment's, of other machines than these
+        training.setdefault("global_batch", MICRO_BATCHES * whole)
         return validate(
             RunSpec,
             {

@@ -159,15 +159,16 @@ def check_site(cluster: Cluster) -> None:
     if wanted is None:
         return
     where = f"schedule.partition = {wanted!r} (cluster {cluster.name})"
-    if wanted not in offered:
+    among = wanted.split(",")  # SLURM takes the one that can begin first
+    if not set(among) <= offered.keys():
         raise UserError(f"{where}: no such partition; there are: {', '.join(sorted(offered))}")
-    if cluster.nodes > offered[wanted]:
-        raise UserError(f"{where}: it has {offered[wanted]} nodes, but nodes = {cluster.nodes}")
+    if cluster.nodes > (most := max(offered[name] for name in among)):
+        raise UserError(f"{where}: it has {most} nodes, but nodes = {cluster.nodes}")
 
 
 def partitions() -> dict[str, int]:
     """Number of nodes of each partition."""
-    rows = [line.split() for line in ask("sinfo", "--noheader", "--format=%R %D").splitlines()]
+    rows = [line.split() for line in ask("sinfo", "--all", "--noheader", "--format=%R %D").splitlines()]
     counts: dict[str, int] = {}
     for name, count in rows:  # a partition has a line for each state of its nodes
         counts[name] = counts.get(name, 0) + int(count)

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 from edgc.core.base.errors import UserError
 from edgc.core.comm import wire_factor
 from edgc.suite.config import Calibration, Cluster, Parallel
-from edgc.suite.config.rate import bits_per_second
 
 Kind = Literal["data", "tensor", "neighbours", "ends", "fused"]  #: of groups of ranks
 
@@ -54,15 +53,13 @@ class Transfers:
 
     def __init__(self, cluster: Cluster, parallel: Parallel, calibration: Calibration) -> None:
         self.cluster, self.parallel, self.calibration = cluster, parallel, calibration
-        if cluster.links and cluster.links.rate:
-            bits = bits_per_second(cluster.links.rate)
-        elif cluster.link_gbit:
-            bits = 1e9 * cluster.link_gbit
-        else:
+        if cluster.gbit is None:
             raise UserError(
                 f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one: --link 200gbit"
             )
-        self.link_bytes_s = bits / 8 * calibration.link_efficiency  #: what a collective gets through one node's link
+        self.link_bytes_s = (
+            1e9 * cluster.gbit / 8 * calibration.link_efficiency
+        )  #: what a collective gets through one node's link
 
     def group(self, kind: Kind, stage: int = 0) -> RankGroup:
         """The groups of a kind: data-parallel ones of a stage; tensor-parallel ones; pairs of ranks of a stage and of
@@ -95,8 +92,6 @@ class Transfers:
 
     def hop(self, payload: float, stage: int) -> float:
         """Seconds of sending `payload` bytes from every rank of `stage` to the next one's."""
-        if self.parallel.pipeline == 1:
-            return 0.0
         return self._transfer(1, payload, self.group("neighbours", stage)).seconds
 
     def _transfer(

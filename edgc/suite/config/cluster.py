@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 from edgc.core.base.settings import Settings, younger
 from edgc.core.ops.backend import Backend
 from edgc.core.settings.reading import Named
-from edgc.suite.config.rate import Rate
+from edgc.suite.config.rate import Rate, bits_per_second
 from edgc.suite.config.trace import Trace
 
 
@@ -89,6 +89,12 @@ class Cluster(Named):
     )
     timeout_seconds: PositiveInt = Field(600, description="A collective that takes longer ends the run")
     schedule: Schedule = Field(Schedule(), description="What the batch system is asked for")  # type: ignore[call-arg]
+
+    @property
+    def gbit(self) -> float | None:
+        """Gbit/s of a node's link: what it is shaped to, else its nominal rate; None: unknown."""
+        shaped = self.links and self.links.rate
+        return bits_per_second(shaped) / 1e9 if shaped else self.link_gbit
 
     def refusals(self) -> Iterator[str]:
         if self.kernels == "triton" and self.device == "cpu":

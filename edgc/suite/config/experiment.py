@@ -335,6 +335,11 @@ class Experiment(Named):
                 f"experiment {self.name}: timing.rates {', '.join(self.timing.rates)}: cluster {cluster.name} has no "
                 f"links that could be set; give its file `links: {{}}`, or use rates: [{UNSHAPED}]"
             )
+        if self.timing and cluster.links and cluster.links.rate is not None:
+            raise UserError(
+                f"experiment {self.name}: cluster {cluster.name} has links.rate {cluster.links.rate}, but a timing "
+                f"sets rates itself; write timing.rates: [{cluster.links.rate}], and use a cluster with `links: {{}}`"
+            )
         if self.timing and self.timing.patience and cluster.device != "cpu":
             raise UserError(
                 f"experiment {self.name}: timing.patience {self.timing.patience:g}: cluster {cluster.name} is of "
@@ -357,6 +362,8 @@ def load_experiment(name: str, configs: Path = CONFIGS) -> Experiment:
         experiment._load(Task, task, configs)
     runs = experiment.runs(configs)
     methods = {spec.method.name: spec.method for spec in runs}
+    if experiment.mode != "simulate" and (why := next(filter(None, (spec.cannot_launch() for spec in runs)), None)):
+        raise UserError(f"experiment {name}: {why}")
     refusals = (_methods_refused(experiment, methods), _tasks_refused(experiment, runs))
     for refused in (*refusals, _sources_refused(experiment, configs)):
         for why in refused:

@@ -42,7 +42,7 @@ def code_base() -> dict[str, Any]:
 
     And `outside`, the versions of what brings methods from outside, if anything does.
     """
-    outside = {each.name: each.version for each in FOUND}
+    outside = {Path(each.name).name: each.version for each in FOUND}  # of a folder, not where it lies
     return {
         "git_commit": git_commit(),
         "git_dirty": git_dirty(),

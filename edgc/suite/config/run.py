@@ -85,9 +85,30 @@ class RunSpec(Settings):
         yield from self._optimizer_refused()
         yield from self._replicas_refused()
 
+    def cannot_launch(self) -> str | None:
+        """What the plain loop has not: on paper a job may have it."""
+        t, method, device = self.training, self.method, self.cluster.device
+        overlaps = method.overlap and t.shard == "full"
+        exclude = method.placement.exclude
+        for setting, wrong, why, instead in (
+            ("training.precision", t.precision != "fp32", f"{t.precision}: it computes in fp32", "fp32"),
+            ("training.recompute", t.recompute, "true: it keeps activations", "false"),
+            ("method.overlap", overlaps, "true: under FSDP2 a layer's exchange ends before backward goes on", "false"),
+            ("method.placement.exclude", exclude, f"{list(exclude)}: its model's names are not megatron's", "[]"),
+            ("cluster.device", device != "cpu", f"{device} ({self.cluster.name}): it is for CPUs so far", "cpu"),
+        ):
+            if self.loop == "ddp" and wrong:
+                return f"loop ddp, method {method.name}: {setting} {why}; set it to {instead}, or use loop: megatron"
+        return None
+
     def _replicas_refused(self) -> Iterator[str]:
         """What ranks would do apart that hold the same parameters, or the ends of a pipeline."""
         p, method = self.parallel, self.method
+        if self.training.probe.looks and method.synchronisation != EVERY_STEP:
+            yield (
+                f"training.probe: looks at the gradients of every step, but method {method.name} has synchronisation "
+                f"{method.synchronisation.name}; use every_step, or leave the probe out"
+            )
         if method.synchronisation.paced and p.tensor * p.pipeline > 1:
             yield (
                 f"method.synchronisation {method.synchronisation.name}: each data-parallel group would choose its own "

@@ -1,4 +1,4 @@
-"""JSON schemas of the YAML files, generated from edgc.suite.config into workflow/schemas."""
+"""JSON schemas of the YAML files, for editors: generated from edgc.suite.config."""
 
 from __future__ import annotations
 
@@ -12,27 +12,8 @@ FOLDER = Path("workflow") / "schemas"
 
 
 def write(folder: Path = FOLDER) -> list[Path]:
-    """Write one schema per kind of file and remove those of kinds that are gone. Returns what was written."""
-    wanted = _wanted(folder)
-    for path, text in wanted.items():
-        write_text(path, text)
-    for stale in set(folder.glob("*.schema.json")) - set(wanted):
-        stale.unlink()
-    return list(wanted)
-
-
-def out_of_sync(folder: Path = FOLDER) -> list[Path]:
-    """Files that are missing, differ from what `write` would write, or should not be there. Empty: in sync."""
-    wanted = _wanted(folder)
-    return sorted(path for path in {*wanted, *folder.glob("*.schema.json")} if _read(path) != wanted.get(path))
-
-
-def _wanted(folder: Path) -> dict[Path, str]:
-    return {
-        folder / f"{kind.folder}.schema.json": json.dumps(kind.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
-        for kind in KINDS
-    }
-
-
-def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+    """Write one schema per kind of file, methods of other packages included. Returns what was written."""
+    written = [folder / f"{kind.folder}.schema.json" for kind in KINDS]
+    for path, kind in zip(written, KINDS, strict=True):
+        write_text(path, json.dumps(kind.model_json_schema(), indent=1, ensure_ascii=False) + "\n")
+    return written

@@ -40,17 +40,8 @@ def check_corpus(spec: RunSpec, corpus: dict[str, Any]) -> None:
 
 def check_loop(spec: RunSpec) -> None:
     """Refuse what megatron's loop has and the plain one has not."""
-    t = spec.training
-    overlaps = spec.method.overlap and t.shard == "full"
-    for setting, wrong, why, instead in (
-        ("training.precision", t.precision != "fp32", f"{t.precision}: it computes in fp32", "fp32"),
-        ("training.recompute", t.recompute, "true: it keeps activations", "false"),
-        ("method.overlap", overlaps, "true: under FSDP2 a layer's exchange ends before backward goes on", "false"),
-    ):
-        if spec.loop == "ddp" and wrong:
-            raise UserError(
-                f"loop ddp, method {spec.method.name}: {setting} {why}; set it to {instead}, or use loop: megatron"
-            )
+    if why := spec.cannot_launch():
+        raise UserError(why)
 
 
 def check_machine(spec: RunSpec, job: Allocation | None) -> None:
@@ -60,11 +51,6 @@ def check_machine(spec: RunSpec, job: Allocation | None) -> None:
         raise UserError(
             "training.tensorboard = true: package tensorboard is not installed; use `pip install tensorboard`, or set "
             "it to false"
-        )
-    if spec.loop == "ddp" and cluster.device != "cpu":
-        raise UserError(
-            f"loop = ddp: cluster.device is {cluster.device} ({cluster.name}), and that loop is for CPUs so far; "
-            "choose a cluster with device: cpu, or loop: megatron"
         )
     if cluster.nodes > 1:
         if job is None or len(job.nodes) != cluster.nodes:

@@ -100,8 +100,7 @@ class Contender:
             if counted:
                 self._seconds[cell.rate].append(seconds)
             self._step += 1
-            if decided:
-                self._recorder.decisions(decided)
+            self._recorder.decisions(decided)
         everybody = gathered((own_seconds() - own, _worst(norms)))  # without an exchange, ranks have different norms
         used, worst = sum(seconds for seconds, _ in everybody), _worst([norm for _, norm in everybody])
         self.engine.drain()

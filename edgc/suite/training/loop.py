@@ -71,8 +71,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
             message = divergence(spec, finished, grad_norm)
             recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
             raise Diverged(message)
-        if decided:
-            recorder.decisions(decided)
+        recorder.decisions(decided)
         if due(finished, FLUSH_INTERVAL, iterations):
             recorder.flush()
         if due(finished, spec.training.eval_interval, iterations):

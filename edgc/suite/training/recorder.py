@@ -48,6 +48,8 @@ class Recorder:
         self._tokens_per_step = spec.training.global_batch * spec.model.seq_length
         self._rows: list[dict[str, Any]] = []
         self._local: list[torch.Tensor] = []
+        self._decided: list[dict[str, Any]] = []
+        self._adapts, self._asks = spec.method.adapts, True  # each policy decides before the first step
         self.wire_bytes = 0.0  #: of all ranks since the first step
         self.training_seconds = 0.0  #: sum of step times
         self.aside_seconds: dict[str, float] = dict.fromkeys(ASIDE, 0.0)  #: what is kept out of the training seconds
@@ -124,6 +126,11 @@ class Recorder:
                 files.append_jsonl(self._run_dir / PROBED, sorted(seen, key=lambda r: (r["step"], r["stage"])))
         if not self._local:
             return
+        if self._asks:
+            everybody, self._decided, self._asks = gathered(self._decided), [], self._adapts
+            decided = sorted((record for stage in everybody for record in stage), key=lambda r: (r["step"], r["stage"]))
+            if self._rank == 0:
+                files.append_jsonl(self._run_dir / "decisions.jsonl", decided)
         local = torch.stack(self._local)
         everywhere = torch.empty(dist.get_world_size(), *local.shape, dtype=local.dtype, device=local.device)
         dist.all_gather_into_tensor(everywhere.view(-1), local.view(-1))  # bookkeeping, between timed steps
@@ -164,10 +171,8 @@ class Recorder:
         self.memory_bytes = {"first": everybody[0], "largest": max(everybody, key=lambda own: sum(own.values()))}
 
     def decisions(self, records: list[dict[str, Any]]) -> None:
-        """Append the decisions of all stages (each stage's first rank has them). Collective."""
-        everybody = gathered(records if self._leads else [])
-        if self._rank == 0:
-            files.append_jsonl(self._run_dir / "decisions.jsonl", [r for stage in everybody for r in stage])
+        """Keep what was decided for the next `flush`: a stage may have nothing to decide on."""
+        self._decided += records if self._leads else []
 
     def notes(self, note: str) -> str:
         """What the stages' policies have to say, in lines; rank 0 prints them too. Collective."""

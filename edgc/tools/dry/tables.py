@@ -87,7 +87,7 @@ def counted(record: Mapping[str, Any], what: str) -> list[Mapping[str, Any]]:
 def _group(spec: RunSpec, ranks: Sequence[int]) -> str:
     """The kind of a group: megatron numbers tensor-parallel ranks first, then data-parallel ones, then stages."""
     tensor, stage = spec.parallel.tensor, spec.parallel.tensor * spec.parallel.data
-    if len(ranks) == spec.cluster.processes:
+    if len(ranks) == spec.cluster.processes > spec.parallel.data:
         return "all"
     if len({rank // stage for rank in ranks}) > 1:
         return "pipeline" if len(ranks) == spec.parallel.pipeline else "embedding"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 
 import pytest
 import torch
@@ -27,7 +28,6 @@ from edgc.tools.laws.aggregator_cases import (
     CASES,
     FULL,
     SHAPES,
-    TO_OWNERS,
     Buckets,
     Values,
     amounts_for,
@@ -318,8 +318,10 @@ def _left_over(aggregator: Aggregator, amounts: Mapping[str, Amount], dtype: tor
 
 
 @every_case
-def test_describes_itself(settings: AggregatorSettings) -> None:
+def test_describes_itself_and_can_be_copied(settings: AggregatorSettings) -> None:
+    """Where several exchanges are under way at once, and before the first one, copies do the work."""
     cls = AGGREGATORS[settings.name]  # type: ignore[attr-defined]
+    assert deepcopy(make(settings)).settings == settings
     assert cls.state_size
     assert cls.payload_formula
     assert all(info.description for name, info in cls.Settings.model_fields.items() if name != "name")
@@ -403,14 +405,14 @@ def test_an_owner_gets_its_part_of_the_average(settings: AggregatorSettings) -> 
             foretold = sum(sharded.workload_at(step, each, Decision(amount), 3).payload for each in shapes)
             charged = comm.ledger.take()["gradient"].payload_bytes
             assert charged == foretold or (payload_depends_on_data(settings) and charged < foretold)
-            for piece in () if settings.name in TO_OWNERS else layout.owned(comm.rank, [*SHAPES]):  # type: ignore[attr-defined]
+            for piece in () if settings.averages_for_owners else layout.owned(comm.rank, [*SHAPES]):
                 mine, theirs = (out[piece.name].reshape(-1)[piece.start : piece.stop] for out in (actual, expected))
                 assert torch.equal(mine, theirs)
 
     run_ranks(3, body)
 
 
-@pytest.mark.parametrize("settings", [s for s in CASES.values() if s.name in TO_OWNERS], ids=case_id)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("settings", [s for s in CASES.values() if s.averages_for_owners], ids=case_id)
 def test_what_goes_in_comes_out_at_its_owner_or_stays(settings: AggregatorSettings) -> None:
     """mean(gradient + residual before), of each owner's elements, is the owner's output + mean(residual after)."""
     amounts, layout = amounts_for(settings), sharded_layout()

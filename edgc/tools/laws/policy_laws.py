@@ -23,17 +23,9 @@ COSTS = [ExchangeCost(1e-4, 1e-4, 1.0, 5e-3, ((2, 3e-4), (16, 1.7e-3))) for _ in
 def cases() -> dict[str, PolicySettings]:
     """Every policy's settings in configs/methods and its defaults, with windows that fit into a short run."""
     found = [method.policy for method in scope.methods()]
-    found += [kind.Settings(name=name) for name, kind in scope.kinds("policy").items() if not _needs_more(kind, name)]
+    found += scope.defaults("policy")
     fitted = [type(s).model_validate(s.model_dump() | _short(s)) for s in found]
     return {s.model_dump_json(exclude_defaults=True): s for s in fitted}
-
-
-def _needs_more(kind: Any, name: str) -> bool:
-    try:
-        kind.Settings(name=name)
-    except ValueError:
-        return True
-    return False
 
 
 def _short(chosen: PolicySettings) -> dict[str, Any]:
@@ -99,7 +91,7 @@ def decisions(policy: Policy, windows: list[dict[str, Any]], first: int = 0) -> 
 
 
 @every_case
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(observations())
 def test_amounts_are_of_the_kind_it_decides_and_no_larger_than_it_says(
     chosen: PolicySettings, windows: list[dict[str, Any]]
@@ -114,7 +106,7 @@ def test_amounts_are_of_the_kind_it_decides_and_no_larger_than_it_says(
 
 
 @every_case
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(observations())
 def test_deciding_is_pure_and_equal_observations_are_equal_decisions(
     chosen: PolicySettings, windows: list[dict[str, Any]]
@@ -127,7 +119,7 @@ def test_deciding_is_pure_and_equal_observations_are_equal_decisions(
 
 
 @every_case
-@settings(max_examples=5)
+@settings(max_examples=5, deadline=None)
 @given(observations(), st.integers(1, STEPS // WINDOW - 1))
 def test_restored_from_json_it_goes_on_as_if_nothing_had_happened(
     chosen: PolicySettings, windows: list[dict[str, Any]], cut: int
@@ -142,7 +134,7 @@ def test_restored_from_json_it_goes_on_as_if_nothing_had_happened(
 
 
 @every_case
-@settings(max_examples=5)
+@settings(max_examples=5, deadline=None)
 @given(observations())
 def test_decisions_change_only_where_it_says(chosen: PolicySettings, windows: list[dict[str, Any]]) -> None:
     """With an observation, or at a step in `changes`: the cluster model looks nowhere else."""

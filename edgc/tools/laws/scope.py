@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from edgc.core.base.errors import UserError
 from edgc.core.settings.method import Method
@@ -35,6 +37,15 @@ ONLY = outside(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
 def kinds(word: str) -> Mapping[str, Any]:
     """Classes by name: aggregators, policies or synchronisations."""
     return ONLY.parts[word] if ONLY else CONTRACTS[word][2]
+
+
+def defaults(word: str) -> list[Any]:
+    """The settings of those classes that leave nothing to be said. Of the others only methods' files tell some."""
+    found = []
+    for name, kind in kinds(word).items():
+        with contextlib.suppress(ValidationError):
+            found.append(kind.Settings(name=name))
+    return found
 
 
 def methods() -> list[Method]:

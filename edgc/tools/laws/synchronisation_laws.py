@@ -34,7 +34,7 @@ def cases() -> dict[str, SynchronisationSettings]:
     Two ranks would gossip the whole way to their mean, and not differ at all.
     """
     found = [method.synchronisation for method in scope.methods()]
-    found += [kind.Settings(name=name) for name, kind in scope.kinds("synchronisation").items()]
+    found += scope.defaults("synchronisation")
     steady = ("every", "lowest", "highest")  # what times its exchanges is tested by itself, and here has one period
     fits = dict.fromkeys(steady, PERIOD) | {"consensus": 0.5}
     short = [

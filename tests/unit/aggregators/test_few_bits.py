@@ -153,3 +153,11 @@ def test_rounding_at_random_is_right_on_average() -> None:
     found = torch.stack([code.decode(code.encode(values, noise), 16, torch.float32) for noise in draws])
     assert set(found[:, 0, 1:].unique().tolist()) == {0.0, 1.0}
     assert float(found[:, 0, 1:].mean()) == pytest.approx(0.3, abs=0.01)
+
+
+def test_sixteen_bits_behind_a_message_of_odd_length_are_read() -> None:
+    """They then begin at an odd byte of what was gathered, where no view of them is allowed."""
+    code, values = BlockCode(16, 1, "float"), torch.randn(1, 6)
+    gathered = torch.cat([torch.zeros(1, 3, dtype=torch.uint8), code.encode(values)], 1)
+    found = code.decode(gathered[:, 3:], 6, torch.float32)
+    torch.testing.assert_close(found, values.bfloat16().float(), rtol=0, atol=0)

@@ -134,5 +134,5 @@ def test_the_cluster_model_reckons_with_the_expected_ratio_and_the_hosts_time() 
 
 @pytest.mark.parametrize("wrong", [{"level": 0}, {"level": 20}, {"expected_ratio": 0}, {"expected_ratio": 1.1}])
 def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
         lossless(**wrong)

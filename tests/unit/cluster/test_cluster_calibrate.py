@@ -13,7 +13,7 @@ from edgc.suite.cluster.calibrate import Timed, calibrate
 from edgc.suite.cluster.compute import seconds
 from edgc.suite.cluster.question import at_rate
 from edgc.suite.cluster.step_model import StepModel
-from edgc.suite.config import Calibration, RunSpec, Stages, load_experiment
+from edgc.suite.config import Calibration, Method, RunSpec, Stages, load, load_experiment
 from edgc.suite.config.rate import bits_per_second
 
 TRUTH = Calibration(
@@ -110,3 +110,11 @@ def test_what_a_session_lacks_is_said(whole: list[Timed]) -> None:
     for timed in (without_floor, one_rate, with_muon):
         with pytest.raises(UserError, match="needs the method nocomm with optimizer: adamw, two methods"):
             calibrate("mine", timed, "made up")
+
+
+def test_what_does_not_exchange_in_every_step_tells_no_rates(whole: list[Timed]) -> None:
+    """Its fastest step has no exchange at all."""
+    local = load(Method, "diloco")
+    dense = next(one for one in whole if one.spec.method.name == "dense")
+    fast = replace(dense, spec=dense.spec.model_copy(update={"method": local}), step_s=dict.fromkeys(RATES, 0.05))
+    assert calibrate("mine", [*whole, fast], "made up") == calibrate("mine", whole, "made up")

@@ -12,7 +12,7 @@ from edgc.suite.cluster.forecasts import forecast
 from edgc.suite.cluster.question import Question, chosen, of_method
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.cluster.whole_run import WholeRun, exchange_cost
-from edgc.suite.config import Method, load
+from edgc.suite.config import Cluster, Method, load
 
 SLOW = Question("gpt2-345m", "h100x64", link="25gbit", precision="bf16")
 
@@ -57,4 +57,14 @@ def test_memory_leaves_out_what_nobody_asked_for_and_cannot_be() -> None:
     asked = ["plan", "--model", "gpt2-124m", "--sites", "8", "--shard", "optimizer", "--memory"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
-    assert CliRunner().invoke(app, [*asked, "--method", "dion"]).exit_code != 0
+    assert "synchronisation dion" in CliRunner().invoke(app, [*asked, "--method", "dion"]).output
+
+
+@pytest.mark.parametrize("sites", [3, 5, 12])
+def test_any_number_of_sites_has_a_plan(sites: int) -> None:
+    found = Question("gpt2-2.5b", "internet-a100x32", sites=sites).spec()
+    assert found.training.global_batch % (found.training.micro_batch * found.parallel.data) == 0
+
+
+def test_links_that_are_shaped_are_told_by_their_rate() -> None:
+    assert load(Cluster, "links-dp4-200mbit").gbit == 0.2

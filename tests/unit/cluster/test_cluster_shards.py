@@ -186,3 +186,14 @@ def test_bad_questions_are_refused(arguments: list[str], said: str) -> None:
     asked = CliRunner().invoke(app, ["plan", "--model", "gpt2-345m", "--cluster", "v100x32", *arguments])
     assert asked.exit_code == 2
     assert said in " ".join(asked.output.split())
+
+
+def test_muon_and_what_a_method_updates_itself_need_fewer_moments() -> None:
+    asked = spec("none")
+    shapes = stage_parameters(asked.model, vocabulary(asked), 1, 1, 0)
+    hidden = count({name: shape for name, shape in shapes.items() if len(shape) == 2 and "layers." in name})
+    adamw = memory(asked, "fp32").optimizer
+    assert adamw == 8 * count(shapes)
+    assert adamw - memory(spec("none", optimizer="muon"), "fp32").optimizer == 4 * hidden
+    assert adamw - memory(of_method(asked, load(Method, "dion")), "fp32").optimizer == 8 * hidden
+    assert memory(of_method(asked, load(Method, "demo")), "bf16").optimizer == 4 * count(shapes)

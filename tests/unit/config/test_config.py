@@ -12,7 +12,6 @@ from edgc.core.base.settings import merge
 from edgc.suite.config import (
     KINDS,
     Experiment,
-    Method,
     Model,
     available,
     load,
@@ -124,11 +123,3 @@ def test_an_experiment_may_be_another_with_changes(tmp_path: Path) -> None:
         load(Experiment, "a", tmp_path)
     with pytest.raises(UserError, match=r"of = 'nobody': no file .*there are: a, b, c"):
         load(Experiment, "c", tmp_path)
-
-
-def test_it_is_known_which_methods_exchange_in_every_step_and_wait() -> None:
-    seldom_or_late = {"delayed", "delayed_2", "delayed_corrected", "delayed_powersgd", "delayed_predicted"}
-    seldom_or_late |= {"diloco", "diloco_int4", "diloco_paced", "diloco_powersgd", "localsgd", "muloco", "muloco_topk"}
-    seldom_or_late |= {"ramp_local", "sparseloco", "streaming_diloco"}
-    methods = [load(Method, name) for name in available(Method)]
-    assert {m.name for m in methods if not m.in_every_step and not m.floor} == seldom_or_late

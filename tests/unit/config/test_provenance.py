@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgc.core.settings.outside import Outside
 from edgc.suite.config import provenance
 from tests.fixtures.limits import HANG
 
@@ -59,7 +60,8 @@ def test_keys_of_the_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert provenance.manifest_base("cpu")["job_id"] == "1234"
 
 
-def test_manifest_names_no_machine() -> None:
+def test_manifest_names_no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "FOUND", [Outside("/home/alice/mine", "0a1b2c")])
     manifest = provenance.manifest_base()
     json.dumps(manifest, allow_nan=False)
     for leaf in leaves(manifest):

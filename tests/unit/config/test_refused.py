@@ -94,6 +94,22 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         put("training.muon", {"momentum": 0.9}),
         ["muon", "not adamw", "optimizer: muon"],
     ),
+    "a probe between local steps": (
+        both(put("training.probe", {"entropy_every": 5}), put("methods/dense:synchronisation", {"name": "outer"})),
+        ["training.probe", "dense", "outer", "every_step"],
+    ),
+    "a scale of ranks by timing": (
+        both(put("methods/edgc:policy.max_rank", None), put("methods/edgc:placement", {"scale": {"attention": 2.0}})),
+        ["placement.scale", "edgc", "max_rank", "alignment: false"],
+    ),
+    "names of another model": (
+        both(
+            put("parallel", {"data": 4}),
+            put("overrides", {"dense": {"loop": "ddp"}}),
+            put("methods/dense:placement", {"exclude": ["layers."]}),
+        ),
+        ["loop ddp", "dense", "placement.exclude", "loop: megatron"],
+    ),
     "parts of matrices for Muon": (
         both(put("training.optimizer", "muon"), put("parallel", {"tensor": 2, "data": 2})),
         ["training.optimizer muon", "parallel.tensor is 2", "optimizer: adamw"],

@@ -79,6 +79,10 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         both(timed(), put("variants.late", LATE), put("methods", ["dense", "late"])),
         ["timing.steps", "late exchanges every 4 steps", "multiple of 4"],
     ),
+    "a rate of the cluster's own": (
+        both(timed(), put("clusters/four:links", {"rate": "20mbit"})),
+        ["links.rate 20mbit", "timing.rates: [20mbit]"],
+    ),
     "learning rate 0": (put("learning_rates", [0.0]), ["learning_rates", "greater than 0"]),
 }  # fmt: skip
 

@@ -21,16 +21,15 @@ from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.core.exchange.observation import AGREE
 from edgc.core.policies.amounts import DENSE, ON, Amount, AmountKind, Bits, On, Rank, Ratio
 from edgc.core.policies.fixed import Fixed, FixedSettings
-from edgc.core.policies.policy import Context, Decision, Observation, Sampling
+from edgc.core.policies.policy import Context, Decision, Observation, Policy, Sampling
 
 SHAPES = {"layer.weight": (24, 16), "embedding.weight": (40, 16), "layer.bias": (24,)}
 
 
-class Watching:
+class Watching(Policy):
     """A policy that keeps what it saw; rank 2 everywhere."""
 
-    window, sampling, note = 4, Sampling(every=2, rate=1.0, estimator="gaussian"), ""
-    norms, candidates, ladder = False, (), ()
+    window, sampling = 4, Sampling(every=2, rate=1.0, estimator="gaussian")
 
     def __init__(self, spectrum: bool = False) -> None:
         self.spectrum = spectrum
@@ -41,15 +40,6 @@ class Watching:
 
     def decide(self, step: int) -> Decision:
         return Decision(Rank(2))
-
-    def clamps(self) -> dict[str, Any]:
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
 
 
 def exchange_on(comm: LoopbackCommunicator, **options: Any) -> GradientExchange:

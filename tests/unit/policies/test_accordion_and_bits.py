@@ -68,7 +68,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], why: str) -> None:
 
 
 def test_a_run_without_a_window_to_compare_is_refused() -> None:
-    with pytest.raises(UserError, match=r"method\.policy\.window = 1000: the run has 1000 exchanges"):
+    with pytest.raises(UserError, match=r"method\.policy\.window = 1000, start_step = 0: the run has 1000 exchanges"):
         Accordion(AccordionSettings(name="accordion", ranks=(1, 2)), CONTEXT)
 
 

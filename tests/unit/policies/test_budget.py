@@ -92,5 +92,5 @@ def test_steps_must_wait_for_their_own_exchange(changes: dict) -> None:
 
 def test_a_run_shorter_than_a_window_is_refused() -> None:
     settings = BudgetSettings(name="budget", ranks=(4, 8), window=100)
-    with pytest.raises(UserError, match=r"window = 100: the run has 100 exchanges"):
+    with pytest.raises(UserError, match=r"window = 100, start_step = 0: the run has 100 exchanges"):
         Budget(settings, Context(0, 1, 100, {}))

@@ -156,7 +156,7 @@ def test_where_compression_never_pays_all_is_dense_and_one_line_says_so(name: st
     for window in range(50):
         observe(policy, window, -8.0, -8.0)
         policy.observe(Observation(10 * window + 9, loss=5.0))
-    assert set(policy.decide(500).by_parameter.values()) <= {DENSE}
+    assert {policy.decide(500).amount(name) for name in SHAPES} == {DENSE}
     assert set(policy.clamps().values()) == {"never_pays"}
     paying = kind(settings, Context(0, 2, 1000, SHAPES, LEAD, [EQUAL, NEVER]))
     assert paying.note == ""
@@ -186,7 +186,8 @@ def test_a_start_that_timed_other_exchanges_goes_on_by_what_pays_now(
         observe(first, window, -8.0)
     again.load_state_dict(first.state_dict())
     for window in range(3, 6):
-        assert {*map(plain, again.decide(10 * window).by_parameter.values())} == ({80} if after is EQUAL else set())
+        decided = {plain(again.decide(10 * window).amount(name)) for name in LEAD}
+        assert decided == ({80} if after is EQUAL else {plain(DENSE)})
         observe(again, window, -8.0)
 
 
@@ -194,7 +195,7 @@ def test_where_nothing_is_exchanged_nothing_is_compressed() -> None:
     alone = make([None, None], 1, max_rank=32)
     for window in range(3):
         observe(alone, window, -8.0, -8.0)
-    assert set(alone.decide(30).by_parameter.values()) <= {DENSE}
+    assert {alone.decide(30).amount(name) for name in SHAPES} == {DENSE}
     assert alone.note == "stage 1 exchanges nothing that could be compressed: it stays dense"
 
 

@@ -144,8 +144,8 @@ def test_methods_and_experiments_exist() -> None:
         assert set(re.findall(r"experiment=([a-z0-9-]+)", text)) - {"yours"} <= set(available(Experiment))
     listed = re.search(r"\| method \|.*?\n\n", PAGES["methods.md"], re.DOTALL)
     assert listed
-    for name in set(re.findall(r"^\| (`.*?`) \|", listed[0], re.MULTILINE)):
-        assert set(re.findall(r"`(\w+)`", name)) <= set(available(Method))
+    rows = re.findall(r"^\| (`.*?`) \|", listed[0], re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(available(Method)), "and no other"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,7 +8,7 @@ from edgc.report.collect import gather
 from edgc.report.figure import MOST_LOOKS, stacked, thinned
 from edgc.report.figures.by_hardware import by_hardware
 from edgc.report.figures.curves import LOSS_BYTES, LOSS_SECONDS, LOSS_STEP
-from edgc.report.figures.fronts import PARETO_SECONDS
+from edgc.report.figures.fronts import PARETO_BYTES
 from edgc.report.figures.gradient_entropy import ENTROPY_RANK
 from edgc.report.figures.step_times import LATENCY, STEP_BREAKDOWN
 from edgc.report.selection import FIGURES, NAMED, TABLES, TRAIN, figure_named, names
@@ -176,7 +176,7 @@ def test_points_and_curves_use_one_colour_a_method():
     runs = [run(method, validation_loss=5.0, training_seconds=1.0) for method in ("dense", "edgc")]
     evals = [of(r, step=10, seconds=1, wire_bytes=100, loss=5) for r in runs]
     made = study(runs, [], evals)
-    curves, points = (own.draw(own.build(made)) for own in (LOSS_STEP, PARETO_SECONDS))
+    curves, points = (own.draw(own.build(made)) for own in (LOSS_STEP, PARETO_BYTES))
     assert pictures._looks([curves]) == pictures._looks([points])
 
 

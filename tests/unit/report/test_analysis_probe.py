@@ -16,6 +16,7 @@ from edgc.report.low_rank import movement
 from edgc.report.study import Study, lines
 from edgc.report.tables import normality, observations, samples
 from edgc.report.tables.observations import CONTRADICTS, MEASURES, PARTLY, SUPPORTS, conclusion
+from edgc.report.verdicts import cut_off
 from edgc.report.window_means import EntropyTrajectory, followed, trajectories, window_means
 from edgc.report.write import write_figure, write_table
 from edgc.suite.config import Probe, RunSpec
@@ -280,11 +281,13 @@ def test_the_law_of_the_error_is_near_where_matrices_are_normal_and_steady_where
 
 
 def test_intervals_of_steps_and_shares_end_where_the_run_does():
-    ends = {f"{name}_{end}": [value] for name in ("near_step", "steady_step", "steady_after")
-            for end, value in (("low", -260.0), ("high", 1462.0))}  # fmt: skip
-    cut = normality.cut_off(pd.DataFrame({"iterations": [1000], **ends})).iloc[0]
-    assert cut[["steady_step_low", "steady_step_high"]].tolist() == [1, 1000]
-    assert cut[["steady_after_low", "steady_after_high"]].tolist() == [0, 100]
+    ends = {
+        f"{name}_{end}": [value] for name in ("step", "share") for end, value in (("low", -260.0), ("high", 1462.0))
+    }
+    table = pd.DataFrame({"iterations": [1000], **ends})
+    cut = cut_off(table, {"step": (1, table["iterations"]), "share": (0, 100)}).iloc[0]
+    assert cut[["step_low", "step_high"]].tolist() == [1, 1000]
+    assert cut[["share_low", "share_high"]].tolist() == [0, 100]
 
 
 def test_a_histogram_far_from_a_normal_one_has_less_entropy():

@@ -6,7 +6,6 @@ import io
 import json
 import shutil
 import tarfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -46,16 +45,12 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     assert packed[DENSE.run_id].read_bytes() == written, "git sees no change"
 
     shutil.copytree(here / "archive", there / "archive")
-    begin = time.time() - 1
     found = restore(SMOKE, there)
     assert found.came == [DENSE.run_id]
     assert len(found.absent) == len(SMOKE.runs()) - 1
     after = there / "smoke" / "runs" / DENSE.run_id
     kept = {name for name in KEPT if (before / name).exists()}
     assert {path.name for path in after.iterdir()} == kept | {MARK}
-    times = {path.stat().st_mtime_ns for path in after.iterdir() if path.name != MARK}
-    assert len(times) == 1, "no file looks older than one that it was made from"
-    assert begin < times.pop() / 1e9
     assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept - {"steps.jsonl"})
     steps = [pd.DataFrame(files.read_jsonl(folder / "steps.jsonl")) for folder in (before, after)]
     timed = [column for column in steps[0] if column.startswith("t_")]

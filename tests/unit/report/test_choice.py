@@ -90,3 +90,9 @@ def test_the_table_is_written(tmp_path):
     write_table("choice", replace(study, experiment=experiment), tmp_path)
     text = (tmp_path / "choice.md").read_text()
     assert "Topk: 60.0 % less time a step; its loss gap is +0.200 nats" in text
+
+
+def test_one_round_tells_no_other_apart():
+    row = chosen({"dense": (0.5,), "powersgd": (0.2,), "edgc": (0.4,)}, KEPT | {"edgc": (0.0, 0.01, 3)})
+    assert (row["method"], row["sure"]) == ("dense", DENSE), "nothing is known to pay"
+    assert row["as_fast"].split("; ") == ["Powersgd", "Edgc"]

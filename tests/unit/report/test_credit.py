@@ -86,6 +86,23 @@ def test_decisions_are_held_against_those_of_the_control() -> None:
     assert row["same_percent"] == pytest.approx(200 / 3)
     assert row["gap"] == 0
     assert DECISIONS.words(found).startswith(
-        "Edgc_No_Feedback against Edgc: entropies are off by 0.020 nats, ranks are"
+        "Edgc_No_Feedback against Edgc: entropies are off by 0.020 nats, mean ranks are"
     )
     assert DECISIONS.build(made(dense=(4.0, 4.0), edgc=(4.0, 4.0))).empty, "who decided nothing is left out"
+
+
+def test_a_seed_that_diverged_is_no_verdict_of_the_others() -> None:
+    whole = made(powersgd=(4.0, 5.0, 6.0, 7.0), edgc=(3.8, 4.8, 5.8, 6.8))
+    runs = whole.frames.runs.copy()
+    lost = runs["run_id"] == runs.loc[runs["method"] == "edgc", "run_id"].iloc[-1]
+    runs.loc[lost, "status"] = "diverged"
+    row = CREDIT.build(replace(whole, frames=replace(whole.frames, runs=runs))).iloc[0]
+    assert (row["pairs"], row["verdict"]) == (3, "3 done, 1 diverged")
+
+
+def test_a_method_of_which_nothing_is_left_sent_nothing_that_could_be_compared() -> None:
+    whole = made(powersgd=(4.0, 5.0, 6.0), edgc=(3.8, 4.8, 5.8))
+    runs = whole.frames.runs.assign(status=whole.frames.runs["method"].map({"powersgd": "done", "edgc": "diverged"}))
+    row = CREDIT.build(replace(whole, frames=replace(whole.frames, runs=runs))).iloc[0]
+    assert row["verdict"] == "diverged"
+    assert pd.isna(row["bytes_percent"])

@@ -78,9 +78,11 @@ def test_it_says_whose_verdict_changes_and_what_the_law_says(ladder: Study) -> N
 
 def test_it_says_what_replicas_add_beside_what_the_law_adds(ladder: Study) -> None:
     four = LADDER.build(ladder).dropna(subset=["law"]).iloc[0].to_dict()
+    four |= {"gap_low": four["gap"] - 0.1, "gap_high": four["gap"] + 0.1, "pairs": 3, "gap_sd": 0.05}
     one = four | {"replicas": 1, "rung": "alone", "gap": four["gap"] - 0.25, "law": four["law"] - 0.125}
     said = LADDER.words(pd.DataFrame([four, one]))
-    assert f"Diloco, {four['rung']}: +0.2500 more than with one replica; by the law +0.125." in said.splitlines()
+    more = "+0.2500 (+0.1367, +0.3633)"  # Welch's: two means of three, each ± 0.05
+    assert f"Diloco, {four['rung']}: {more} more than with one replica; by the law +0.125." in said.splitlines()
     assert "more than" not in LADDER.words(pd.DataFrame([four]))
 
 
@@ -147,7 +149,7 @@ def test_steps_and_tokens_are_told_apart(ladder: Study) -> None:
         "another batch": [550],
         "ours": [600, 6000],
     }
-    assert tokens["panel"].unique().tolist() == ["550–600 steps"], "one length alone says nothing of tokens"
+    assert tokens["panel"].unique().tolist() == ["m, 550–600 steps"], "one length alone says nothing of tokens"
     assert legend(GAP_BY_STEPS.draw(steps)) == legend(GAP_BY_TOKENS.draw(tokens)) == ["Topk", "Diloco"]
 
 

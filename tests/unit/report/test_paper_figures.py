@@ -21,7 +21,7 @@ def test_tables_are_the_published_ones_and_figures_are_drawn(tmp_path: Path) -> 
         (tmp_path / folder).symlink_to(ROOT / "results" / folder)
     out = tmp_path / "paper-figures"
     assert make(reference.model_copy(update={"ledger": (entry,)}), tmp_path, out) == ["gpu1-h200"]
-    assert (out / "gpu1-h200/tables/accuracy.html").is_file(), "written again, not copied"
+    assert (out / "gpu1-h200/tables/accuracy.csv").is_file(), "written again, not copied"
     for path in SHOWN:
         assert f"({path})" in (out / "index.md").read_text()
         if path.endswith(".md"):

@@ -6,11 +6,13 @@ import pandas as pd
 import pytest
 
 from edgc.report.collect import pooled_frames
+from edgc.report.figures.loss_gaps import GAP_BYTES
 from edgc.report.frames import Frames, frame
 from edgc.report.study import Study
 from edgc.report.tables import accuracy
 from edgc.report.tables.expenses import METHOD_COSTS
 from edgc.report.tables.learning_rates import LEARNING_RATES
+from edgc.report.tables.ranks import VARIANTS
 from edgc.report.tables.times import LATENCY
 from tests.fixtures.studies import run, step, tiny_experiment, tiny_reference
 
@@ -77,3 +79,9 @@ def test_gpus_and_traces_stay_apart(apart: tuple[dict, dict]):
 def test_every_frame_says_the_same():
     made = pooled_frames(seeds("AMD", "Intel").frames)
     assert set(made.steps["device"]) == set(made.runs["device"]) == {"2 processes on AMD or Intel"}
+
+
+def test_gaps_against_bytes_and_variants_are_of_all_seeds():
+    study = seeds("AMD", "Intel", "Intel")
+    assert list(VARIANTS.build(study)["seeds"]) == [3, 3]
+    assert list(GAP_BYTES.build(study)["n"]) == [3]

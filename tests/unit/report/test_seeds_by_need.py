@@ -62,6 +62,10 @@ def test_no_look_is_taken_before_all_runs_have_ended(tmp_path: Path, configs: Pa
     (results / "trial" / "runs" / spec.run_id / "status.json").unlink()
     with pytest.raises(UserError, match=f"1 of 12 runs have not ended, such as {spec.run_id}"):
         look(experiment, 3, results, configs)
+    status = results / "trial" / "runs" / spec.run_id / "status.json"
+    files.write_json(status, {"status": "timeout", "step": 5})  # started again, it goes on
+    with pytest.raises(UserError, match="1 of 12 runs have not ended"):
+        look(experiment, 3, results, configs)
     assert not look_path("trial", 3, results).exists()
 
 

@@ -67,6 +67,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = made / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    (made / "good/.#mine.py").symlink_to("nowhere")  # an editor's lock, and a folder that is called like a file
+    (made / "good/old.yaml").mkdir()
     return made
 
 

@@ -12,7 +12,7 @@ from edgc.core.base.errors import UserError
 from edgc.core.base.files import write_json
 from edgc.suite.cluster.slurm import Allocation
 from edgc.suite.config import RunSpec, load_experiment
-from edgc.suite.training.checks import check_folder, check_machine
+from edgc.suite.training.checks import check_folder, check_loop, check_machine
 from edgc.suite.training.failures import Failure, explain
 
 
@@ -38,8 +38,8 @@ def test_several_nodes_and_missing_gpus_are_refused() -> None:
         check_machine(spec(nodes=3), Allocation("7", ("a", "b"), None))
     with pytest.raises(UserError, match=r"cluster\.processes_per_node = 4000 .*GPUs"):
         check_machine(spec(device="cuda", processes_per_node=4000), None)
-    with pytest.raises(UserError, match=r"loop = ddp: cluster\.device is cuda .* choose .* device: cpu"):
-        check_machine(spec(device="cuda").model_copy(update={"loop": "ddp"}), None)
+    with pytest.raises(UserError, match=r"loop ddp, .*cluster\.device cuda .*set it to cpu"):
+        check_loop(spec(device="cuda").model_copy(update={"loop": "ddp"}))
 
 
 def report(run: Path, rank: int, time: float, message: str, known: bool = False) -> None:

@@ -100,7 +100,8 @@ class BlockCode:
         rows, blocks = len(messages), numel // self.block
         if self.bits > 8:
             stored = torch.bfloat16 if self.bits == 16 else torch.float32
-            return messages.contiguous().view(stored).view(rows, numel).to(kind)
+            aligned = messages.clone(memory_format=torch.contiguous_format)  # they may begin at an odd byte
+            return aligned.view(stored).view(rows, numel).to(kind)
         codes, packed = messages.split([messages.shape[1] - blocks * self._scale_bytes, blocks * self._scale_bytes], 1)
         levels = unpack(codes.unflatten(1, (blocks, self._code_bytes)), self.block, self.bits)
         scales = _unpacked_scales(packed.reshape(rows, blocks, self._scale_bytes), self.scale).to(kind)

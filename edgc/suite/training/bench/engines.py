@@ -129,7 +129,13 @@ def measured(spec: RunSpec, steps: int) -> Steps:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     world = spec.cluster.processes
-    job = {"WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    job = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "WORLD_SIZE": world,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": 1,
+    }
     command = [sys.executable, "-W", "ignore", "-m", "edgc.suite.training.bench.engines", spec.model_dump_json()]
     processes = []
     for rank in range(world):
