@@ -78,7 +78,7 @@ wildcard_constraints:
 
 def tables():
     return expand(
-        f"{RESULTS}/tables/{{name}}.{{kind}}", name=TABLES, kind=["csv", "md", "html"]
+        f"{RESULTS}/tables/{{name}}.{{kind}}", name=TABLES, kind=["csv", "md"]
     )
 
 
