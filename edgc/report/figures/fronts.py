@@ -30,11 +30,11 @@ HOVER |= {"n (seeds)": "gap_n", "Hardware": "device"}
 
 
 def runs(study: Study) -> pd.DataFrame:
-    """One row per finished run: loss (final validation, nats), wire_bytes of all ranks, whether its method is on the
-    `front`. Models of CPU are pooled.
+    """One row per finished run: loss (final validation, nats), paired, wire_bytes of all ranks, whether its method is on
+    the `front`. Models of CPU are pooled.
 
-    A loss is less its seed's baseline's, plus the mean of all of these: methods have other seeds, which differ more
-    than methods do. A seed without a baseline is left out where there is one.
+    paired: the loss less its seed's baseline's, plus the mean of all of these: methods have other seeds, which differ
+    more than methods do. A seed without a baseline is left out where there is one.
     """
     every, by = pooled(study).frames.runs, ["model", "device"]
     done = every[(every["status"] == "done") & every["validation_loss"].notna()]
@@ -43,7 +43,8 @@ def runs(study: Study) -> pd.DataFrame:
     mean = dense.groupby(by)["validation_loss"].transform("mean")
     of_seed = dense[[*by, "seed"]].assign(shift=mean - dense["validation_loss"])
     shift = done[[*by, "seed"]].merge(of_seed, how="left")["shift"].to_numpy() if len(dense) else 0.0
-    return with_front(done.assign(loss=done["validation_loss"] + shift).dropna(subset="loss"), by, "loss", "wire_bytes")
+    found = done.assign(loss=done["validation_loss"], paired=done["validation_loss"] + shift).dropna(subset="paired")
+    return with_front(found, by, "paired", "wire_bytes")
 
 
 def with_front(data: pd.DataFrame, by: list[str], *both: str) -> pd.DataFrame:
@@ -79,15 +80,15 @@ def join(data: pd.DataFrame, x: Spec, y: Spec) -> list[Layer]:
 
 def _draw_bytes(data: pd.DataFrame) -> list[View]:
     """One model's points, and the line through its front; bytes on a logarithmic axis."""
-    spent, y = "wire_bytes", axis("loss", Y_LABEL)
+    spent, y = "wire_bytes", axis("paired", Y_LABEL)
     log = bool((data[spent] > 0).any())
     x = axis(spent, "gradient bytes sent in a run, all ranks", log=log, unit="B")
     named, grey = styled(data)
-    looks, hover = looks_of(named), {"Method": "title", str(x["title"]): spent, "Final loss (nats)": "loss"}
-    layers = vega.others(grey.groupby("title", as_index=False)[[spent, "loss"]].mean(), x, y, hover)
+    looks, hover = looks_of(named), {"Method": "title", str(x["title"]): spent, "Final loss (nats)": "paired"}
+    layers = vega.others(grey.groupby("title", as_index=False)[[spent, "paired"]].mean(), x, y, hover)
     means = named.groupby(["label", "title", "device", "front"], sort=False, as_index=False).agg(
-        **{spent: (spent, "mean"), "loss": ("loss", "mean"), "n": ("seed", "nunique")},
-        x_low=(spent, "min"), x_high=(spent, "max"), low=("loss", "min"), high=("loss", "max"),
+        **{spent: (spent, "mean"), "paired": ("paired", "mean"), "n": ("seed", "nunique")},
+        x_low=(spent, "min"), x_high=(spent, "max"), low=("paired", "min"), high=("paired", "max"),
     )  # fmt: skip
     layers += join(means, x, y)
     layers += vega.points(named, looks, x, y, hover | {"Seed": "seed"}, size=8, shape="circle")
@@ -128,7 +129,7 @@ PARETO_BYTES = Figure(
     NOTE,
     runs,
     _draw_bytes,
-    [*GROUP, "seed", "loss", "wire_bytes", "front"],
+    [*GROUP, "seed", "loss", "paired", "wire_bytes", "front"],
 )
 GAP_ON_LINKS = Figure(
     "Loss gap against a step's time, by rate of the links",

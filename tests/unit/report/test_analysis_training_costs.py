@@ -143,14 +143,14 @@ def test_the_front_is_what_nothing_beats_in_both():
     made = study(runs, [step(r, 1, payload=points[r["method"]][1]) for r in runs])
     data = PARETO_BYTES.build(made)
     assert set(data.loc[data["front"], "method"]) == {"dense", "powersgd", "topk"}
-    assert data.groupby("method")["loss"].mean().to_dict() == pytest.approx(
+    assert data.groupby("method")["paired"].mean().to_dict() == pytest.approx(
         {"dense": 3.0, "powersgd": 3.1, "edgc": 3.2, "topk": 3.1}
     )
     assert set(legend(PARETO_BYTES.draw(data))) == set(data["title"])
 
 
 def test_of_many_methods_those_on_the_front_dense_and_edgc_are_named():
-    point = {"model": "m", "device": "CPU", "seed": 1, "loss": 4.0, "wire_bytes": 1.0}
+    point = {"model": "m", "device": "CPU", "seed": 1, "paired": 4.0, "wire_bytes": 1.0}
     rows = [point | {"method": m, "title": t, "front": False} for m, t in (("dense", "Dense"), ("edgc", "EDGC"))]
     rows += [point | {"method": f"m{i:02}", "title": f"M{i}", "front": i < 2} for i in range(CROWDED - 1)]
     named = {}
