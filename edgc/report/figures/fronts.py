@@ -30,8 +30,8 @@ HOVER |= {"n (seeds)": "gap_n", "Hardware": "device"}
 
 
 def runs(study: Study) -> pd.DataFrame:
-    """One row per finished run: loss (final validation, nats), paired, wire_bytes of all ranks, whether its method is on
-    the `front`. Models of CPU are pooled.
+    """One row per finished run: loss (final, nats), paired, wire_bytes of all ranks, and whether its method is on the
+    `front`. Models of CPU are pooled.
 
     paired: the loss less its seed's baseline's, plus the mean of all of these: methods have other seeds, which differ
     more than methods do. A seed without a baseline is left out where there is one.
