@@ -56,7 +56,6 @@ class Item:
     commands: Sequence[Sequence[str]]  #: one after another
     keep: Callable[[], None]  #: once all have succeeded
     run: Path | None = None  #: its folder, if it is a run: it can stop in the middle and go on the next time
-    corpus: tuple[Path, Sequence[str]] | None = None  #: a file that is needed first, and what makes it
     gate: bool = False  #: if it fails, nothing else is done
     environment: Mapping[str, str] = field(default_factory=dict)  #: beside this process's
 
@@ -116,8 +115,7 @@ def work(items: Sequence[Item], minutes: float) -> int:
 
 def _run(item: Item, end: float) -> int | None:
     """Its commands' first exit code that is not 0, else 0; None: it was stopped because the time is up."""
-    missing = [item.corpus[1]] if item.corpus and not item.corpus[0].is_file() else []
-    for command in [*missing, *item.commands]:
+    for command in item.commands:
         process = subprocess.Popen(command, env=os.environ | dict(item.environment))
         stopped = _wait(process, item.run, end)
         if stopped or process.returncode not in (0, DIVERGED if "train" in command else 0):
@@ -199,14 +197,17 @@ def _run_of(
     """Prepare, train, evaluate: what the workflow's rules do, for one run."""
     run = results / experiment.name / "runs" / spec.run_id
     told = ("--experiment", experiment.name, "--corpus", f"{corpus}")
-    prepare = corpus / "manifest.json", _edgc("prepare", experiment.corpus, "--out", f"{corpus}")
-    commands = _edgc("train", spec.run_id, *told, "--out", f"{run}"), _edgc("evaluate", f"{run}", *told)
+    commands = (
+        _edgc("prepare", experiment.corpus, "--out", f"{corpus}"),  # nothing, where it is there
+        _edgc("train", spec.run_id, *told, "--out", f"{run}"),
+        _edgc("evaluate", f"{run}", *told),
+    )
 
     def keep() -> None:
         (run / "trained").touch()
         archive(experiment, results)
 
-    return Item(f"{experiment.name}/{spec.run_id}", value, minutes, why, commands, keep, run, prepare)
+    return Item(f"{experiment.name}/{spec.run_id}", value, minutes, why, commands, keep, run)
 
 
 def _python(*words: str) -> tuple[str, ...]:

@@ -1,21 +1,17 @@
 """Every kernel as it is launched, compiled for GPUs that are not here: it fits in shared memory and spills nothing.
 
 The operations run on small CPU tensors with the launches caught, so that what is compiled has the constants, the
-precisions and the specialisation of a real launch. KERNEL_TABLE=file.csv keeps the table of resources.
+precisions and the specialisation of a real launch.
 """
 
 from __future__ import annotations
 
-import csv
-import os
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import triton
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
@@ -126,38 +122,15 @@ def taken(one: Launch, target: GPUTarget) -> tuple[int, int, int]:
     return int(counts[0][1]), 4 * int(counts[1][1]), binary.metadata.shared  # type: ignore[index]
 
 
-@pytest.fixture(scope="module")
-def rows() -> Iterator[list[dict[str, Any]]]:
-    """The table of resources; written to KERNEL_TABLE at the end."""
-    table: list[dict[str, Any]] = []
-    yield table
-    if (path := os.environ.get("KERNEL_TABLE")) and table:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(table[0]))
-            writer.writeheader()
-            writer.writerows(sorted(table, key=lambda row: tuple(map(str, row.values()))))
-
-
 @pytest.mark.timeout(3600)  # some minutes where nothing is in Triton's cache
 @pytest.mark.parametrize("name", TARGETS)
-def test_fits_and_does_not_spill(name: str, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, Any]]) -> None:
+def test_fits_and_does_not_spill(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, most_shared = TARGETS[name]
     failed = []
     found = launches(monkeypatch, "ieee" if name in ("sm_70", "gfx942") else "tf32x3")
     assert {one.kernel.__name__ for one in found} == KERNELS, "a kernel that no run launches is not looked at"
     for one in found:
         registers, spilled, shared = taken(one, target)
-        row = {
-            "target": name,
-            "kernel": one.kernel.__name__,
-            "constants": one.constants,
-            "registers": registers,
-            "shared": shared,
-            "spilled": spilled,
-            "triton": triton.__version__,
-        }
-        rows.append(row)
         if spilled or shared > most_shared:
             failed.append(
                 f"{one.kernel.__name__} {one.constants}: {registers} registers, {spilled} B spilled, {shared} B"

@@ -13,10 +13,7 @@ from tests.distributed import links
 @pytest.mark.tier("all")
 @pytest.mark.skipif(not links.available(), reason="needs root, ip and tc, and a kernel that has namespaces")
 def test_the_last_stage_gets_the_rank_that_its_time_allows() -> None:
-    """How much closer the stages then end is a measurement, printed by the program; here is what must follow from it.
-
-    A link of 100 Mbit/s makes an exchange's time rise with its rank far above the clock's noise.
-    """
+    """A link of 100 Mbit/s makes an exchange's time rise with its rank far above the clock's noise."""
     report = links.run_on_links("stage_ends.py", 4, "100mbit", "22")
     common, aligned = report["common"], report["aligned"]
     for slope, _, r_squared, dense in report["costs"]:

@@ -10,7 +10,7 @@ from edgc.core.comm.communicator import Communicator, ReduceOp, reduced
 from edgc.core.comm.telemetry import Ledger
 
 #: Backends whose own reduce-scatter sends (N − 1)/N of what a rank hands over. Not gloo's, which sends as much as an
-#: all-reduce, twice that: tests/distributed/test_reduce_scatter_bytes.py counts both.
+#: all-reduce, twice that.
 REDUCE_SCATTER = frozenset({"nccl"})
 
 

@@ -37,7 +37,6 @@ class Measure(NamedTuple):
     supports: float  #: at this value, and on the side away from `contradicts`, the part is supported
     contradicts: float
     text: str
-    words: str  #: what the number says of a stage; {value}
 
     def verdict(self, value: float) -> str:
         """SUPPORTS, PARTLY or CONTRADICTS."""
@@ -54,10 +53,6 @@ class Measure(NamedTuple):
         found = {self.verdict(own[name]) for name in told}
         return {**own, "seeds": len(values), "verdict": found.pop() if len(found) == 1 else PARTLY}
 
-    def said(self, stage: object, value: float) -> str:
-        """The number in a sentence."""
-        return f"On stage {stage}, {self.words.format(value=value)}.".replace("-", "−")
-
 
 _moves = partial(Measure, "falls", -0.05, 0.05)
 _random = partial(Measure, "random")
@@ -65,76 +60,33 @@ _predicts = partial(Measure, "predicts")
 
 
 def _error_of(rank: int) -> Measure:
-    words = f"rank {rank} leaves {{value:.2f}} times the error that it would leave of a random matrix"
-    return _random(0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's", words)
+    return _random(0.9, 0.5, f"Error of rank {rank}, divided by a random matrix's")
 
 
 #: By the name that `edgc.report.low_rank` gives a number.
 MEASURES = {
-    "early": _moves(
-        f"Change of entropy in the first {100 * EARLY:g} % of the steps (nats)",
-        "entropy changes by {value:+.2f} nats in the beginning",
-    ),
-    "late": _moves(
-        "Change of entropy from there to the last tenth of the run (nats)",
-        "entropy changes by {value:+.2f} nats from there to the end",
-    ),
-    "late_histogram": _moves(
-        "The same, by the released code's histogram (nats)",
-        "the released code's histogram sees a change of {value:+.2f} nats in that time",
-    ),
+    "early": _moves(f"Change of entropy in the first {100 * EARLY:g} % of the steps (nats)"),
+    "late": _moves("Change of entropy from there to the last tenth of the run (nats)"),
+    "late_histogram": _moves("The same, by the released code's histogram (nats)"),
     "ratio_8": _error_of(8),
     "ratio_32": _error_of(32),
-    "edge": _random(
-        1.2,
-        2.0,
-        "Largest singular value, divided by a random matrix's, median",
-        "the largest singular value is {value:.1f} times a random matrix's",
-    ),
-    "kurtosis": _random(
-        1.0,
-        3.0,
-        "Excess kurtosis of the elements, median",
-        "elements have an excess kurtosis of {value:.1f} (normal: 0)",
-    ),
-    "offset": _random(
-        0.05,
-        0.25,
-        "Size of the elements' mean in standard deviations, median",
-        "the mean of the elements is {value:.3f} standard deviations from zero",
-    ),
-    "alike": _random(
-        2.0,
-        10.0,
-        "Cosine of two matrices of one shape, mean size divided by chance's",
-        "cosines of two matrices of one shape are {value:.1f} times as large as chance makes them",
-    ),
-    "changes": _predicts(
-        0.7,
-        0.3,
-        f"Correlation of changes: entropy, log error of rank {RANK}",
-        "changes of entropy and of the log error have a correlation of {value:.2f}",
-    ),
-    "relative_range": _predicts(
-        1.1,
-        1.5,
-        f"Relative error of rank {RANK}, highest window divided by lowest",
-        "the relative error, a constant by the law, varies by a factor of {value:.2f}",
-    ),
+    "edge": _random(1.2, 2.0, "Largest singular value, divided by a random matrix's, median"),
+    "kurtosis": _random(1.0, 3.0, "Excess kurtosis of the elements, median"),
+    "offset": _random(0.05, 0.25, "Size of the elements' mean in standard deviations, median"),
+    "alike": _random(2.0, 10.0, "Cosine of two matrices of one shape, mean size divided by chance's"),
+    "changes": _predicts(0.7, 0.3, f"Correlation of changes: entropy, log error of rank {RANK}"),
+    "relative_range": _predicts(1.1, 1.5, f"Relative error of rank {RANK}, highest window divided by lowest"),
     "rank_distance": _predicts(
-        2.0,
-        8.0,
-        f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean",
-        "the rule's rank is on average {value:.0f} away from the one that holds the error",
+        2.0, 8.0, f"Distance of the rule's rank from the one that holds the error, both from {RANK}, mean"
     ),
 }
 
 
 def build(study: Study) -> pd.DataFrame:
     """One row per line, measure and stage: part, measure, value with value_low and value_high (over seeds), limits,
-    verdict, words.
+    verdict.
 
-    The last row of a part has no stage: it is the part's verdict in words.
+    The last row of a part has no stage, but `words`: the part's verdict.
     """
     rows = []
     for line in pooled_lines(study):
@@ -142,7 +94,6 @@ def build(study: Study) -> pd.DataFrame:
         found = [
             {**line.identity, "part": measure.part, "stage": stage, "measure": measure.text}
             | {"supports": measure.supports, "contradicts": measure.contradicts, **measure.of_seeds(values)}
-            | {"words": measure.said(stage, values.mean())}
             for name, measure in MEASURES.items()
             if name in own
             for stage, values in own.dropna(subset=name).groupby("stage")[name]
@@ -219,7 +170,6 @@ OBSERVATIONS = Table(
         "part in part",
         Column("Verdict", "verdict"): f"of the whole interval, or of the mean with fewer than {MIN_SEEDS} seeds; of "
         "this model, text and length of training only",
-        Column("In words", "words"): "the value in a sentence, made from it",
         "Entropy": "mean over a stage's matrices, of every element of the first data-parallel rank's gradient before "
         "the exchange",
         "Errors and spectra": "of the averaged gradient, exact, from its singular values",

@@ -1,4 +1,4 @@
-"""When the first and the last pipeline stage finish their exchange, with one rank for all stages and with aligned ones.
+"""Timed exchanges, and the ranks of both pipeline stages, with one rank for all stages and with aligned ones.
 
 stage_ends.py STEPS    (pipeline 2 × data 2; prints medians over the steps after warm-up, interleaved step by step)
 """
@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import torch
 import torch.distributed as dist
 from engine_losses import run_spec
 
@@ -43,7 +42,7 @@ def main(steps: int) -> None:
     built = {name: MegatronEngine(s, place, VOCAB) for name, s in engines.items()}
     text = np.random.default_rng(0).integers(0, 200, (steps, GLOBAL, SEQ + 1))
     order = rank_batches(np.arange(GLOBAL), place.data, 2, MICRO)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in built}
+    ranks: dict[str, list[int]] = {name: [] for name in built}
     for step in range(steps):
         for name, engine in built.items():
             dist.barrier()
@@ -53,33 +52,16 @@ def main(steps: int) -> None:
             engine.end_step(loss)
             engine.clock.stop()
             engine.synchronisation.timed(engine.clock.last_seconds("backward"))
-            end = engine.clock.last_end("encode", "wire", "decode")
             rank = max((d["rank"] or 0 for d in decided), default=0)
-            rows[name].append(
-                {
-                    "end": end,
-                    "rank": rank,
-                    "backward": engine.clock.last_seconds("backward"),
-                    "compressed": step >= steps // 5 + 2 * WINDOW,
-                }
-            )
+            if step >= steps // 5 + 2 * WINDOW:
+                ranks[name].append(rank)
     report: dict[str, Any] = {
         "costs": [c and [c.slope, c.intercept, c.r_squared, c.dense] for c in built["aligned"].costs]
     }
-    for name, own in rows.items():
-        counted = [row for row in own if row["compressed"]]
-        numbers = torch.tensor([[r["end"], r["rank"]] for r in counted], dtype=torch.float64)
-        everywhere = [torch.empty_like(numbers) for _ in range(place.world)]
-        dist.all_gather(everywhere, numbers)
-        ends = torch.stack([torch.maximum(*(everywhere[2 * s + d][:, 0] for d in (0, 1))) for s in (0, 1)])
-        report[name] = {
-            "first_end": statistics.median(ends[0].tolist()),
-            "last_end": statistics.median(ends[1].tolist()),
-            "gap": statistics.median((ends[0] - ends[1]).tolist()),
-            "ranks": [statistics.median(everywhere[2 * s][:, 1].tolist()) for s in (0, 1)],
-            "steps": len(counted),
-            "backward": statistics.median(r["backward"] for r in counted),
-        }
+    for name, own in ranks.items():
+        everywhere: list[Any] = [None] * place.world
+        dist.all_gather_object(everywhere, own)
+        report[name] = {"ranks": [statistics.median(everywhere[2 * stage]) for stage in (0, 1)]}
     if place.rank == 0:
         print(json.dumps(report))
     leave()
