@@ -24,24 +24,29 @@ def stage_parameters(model: Model, vocabulary: int, tensor: int, stages: int, st
 
     The last of several stages has a copy of the word embedding of its own, as output layer.
     """
-    return dict(_held(model, vocabulary, tensor, stages, stage)[0])
+    return dict(_held_of(model, vocabulary, tensor, stages, stage)[0])
 
 
 def stage_count(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> int:
     """Parameters in all of them."""
-    return _held(model, vocabulary, tensor, stages, stage)[1]
+    return _held_of(model, vocabulary, tensor, stages, stage)[1]
+
+
+def _held_of(model: Model, *place: int) -> tuple[dict[str, Shape], int]:
+    return _held(model.hidden_size, model.seq_length, model.num_layers, model.experts, *place)
 
 
 @cache  # a plan asks thousands of times, of a few
-def _held(model: Model, vocabulary: int, tensor: int, stages: int, stage: int) -> tuple[dict[str, Shape], int]:
-    h, layers = model.hidden_size, model.num_layers
+def _held(
+    h: int, seq_length: int, layers: int, experts: int, vocabulary: int, tensor: int, stages: int, stage: int
+) -> tuple[dict[str, Shape], int]:
     shapes: dict[str, Shape] = {}
     if stage == 0:
         shapes["embedding.word_embeddings.weight"] = (vocabulary // tensor, h)
-        shapes["embedding.position_embeddings.weight"] = (model.seq_length, h)
+        shapes["embedding.position_embeddings.weight"] = (seq_length, h)
     per_stage = layers // stages
     for layer in range(stage * per_stage, (stage + 1) * per_stage):
-        shapes |= {f"{LAYERS}{layer}.{name}": shape for name, shape in _layer(h, tensor, model.experts).items()}
+        shapes |= {f"{LAYERS}{layer}.{name}": shape for name, shape in _layer(h, tensor, experts).items()}
     if stage == stages - 1:
         shapes |= {"decoder.final_layernorm.weight": (h,), "decoder.final_layernorm.bias": (h,)}
         if stages > 1:
