@@ -25,10 +25,16 @@ def gradients(rank: int, step: int) -> dict[str, Tensor]:
     return {n: torch.randn(s, generator=generator, dtype=torch.float64) for n, s in SHAPES.items()}
 
 
-def straight(bits: int) -> list[Tensor]:
-    """Two shots of int codes in float64: rank j owns the j-th quarter of the buffer, and knows its own part exactly."""
+def straight(bits: int, format: str) -> list[Tensor]:
+    """Two shots in float64: rank j owns the j-th quarter of the buffer, and knows its own part exactly.
+
+    Int codes are written straight, too; the others' levels have tests of their own.
+    """
+    code = BlockCode(bits, BLOCK, format, "fp32")  # type: ignore[arg-type]
 
     def rounded(values: Tensor) -> Tensor:
+        if format != "int":
+            return code.decode(code.encode(values.view(1, -1)), values.numel(), torch.float64).view(values.shape)
         blocks = values.view(-1, BLOCK)
         if bits == 1:
             return (blocks.abs().mean(1, keepdim=True).float() * (blocks >= 0).double().mul(2).sub(1)).view(
@@ -71,27 +77,11 @@ def exchanged(settings: FewBitsSettings, bits: int, steps: int = STEPS) -> list[
     return run_ranks(RANKS, body)[0]
 
 
-@pytest.mark.parametrize("bits", BITS["int"])
-def test_equals_the_algorithm_written_straight(bits: int) -> None:
-    settings = FewBitsSettings(name="few_bits", block=BLOCK, scale="fp32")
-    for ours, theirs in zip(exchanged(settings, bits), straight(bits), strict=True):
+@pytest.mark.parametrize(("bits", "format"), [code for code in CODES if code[0] <= 8])
+def test_equals_the_algorithm_written_straight(bits: int, format: str) -> None:
+    settings = FewBitsSettings(name="few_bits", block=BLOCK, format=format, scale="fp32")  # type: ignore[arg-type]
+    for ours, theirs in zip(exchanged(settings, bits), straight(bits, format), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(("bits", "format"), [(bits, format) for bits, format in CODES if bits < 32])
-@pytest.mark.parametrize("second_shot", ["same", "fp32"])
-def test_an_average_is_off_by_no_more_than_one_rounding_of_each_shot(bits: int, format: str, second_shot: str) -> None:
-    """‖out − mean‖ ≤ mean over ranks of ‖own rounding‖ + ‖the mean's rounding‖, for whatever was in the messages."""
-    settings = FewBitsSettings(name="few_bits", block=BLOCK, format=format, second_shot=second_shot)  # type: ignore[arg-type]
-    code = BlockCode(bits, BLOCK, format)  # type: ignore[arg-type]
-    wholes = [torch.cat([g.view(-1) for g in gradients(r, 0).values()])[None] for r in range(RANKS)]
-    own = [float((w - code.decode(code.encode(w), 448, torch.float64)).norm()) for w in wholes]
-    off = float((exchanged(settings, bits, 1)[0] - torch.cat(wholes).mean(0)).norm())
-    # The second rounds what the first left; its error relative to its input is that of the first, at most twice
-    relative = max(error / float(w.norm()) for error, w in zip(own, wholes, strict=True))
-    mean = sum(own) / RANKS
-    second = 2 * relative * (float(torch.cat(wholes).mean(0).norm()) + mean) if second_shot == "same" else 1e-6
-    assert 0 < off <= mean + second
 
 
 @pytest.mark.parametrize(("bits", "format"), CODES)
