@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgc.core.base.errors import EXIT_BAD_INPUT
+from edgc.core.base.errors import UserError
 from edgc.core.base.files import read_json, read_jsonl
 from tests.fixtures.workspace import Workspace, exported_loss, killed_and_resumed_equals
 
@@ -70,10 +70,8 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
 
 
 def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:
-    done = workspace.run(prepared(workspace, "ddp", "refused", precision="bf16"))
-    assert done.returncode == EXIT_BAD_INPUT
-    assert "loop ddp, method powersgd: training.precision bf16" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    with pytest.raises(UserError, match=r"loop ddp, method powersgd: training\.precision bf16"):
+        prepared(workspace, "ddp", "refused", precision="bf16")
 
 
 def test_layouts_take_turns_in_one_session(workspace: Workspace) -> None:

@@ -11,10 +11,20 @@ from implementation import TRITON, normal
 from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.ops.block_code import reference as block_code_reference
+from edgc.core.ops.noise import bits as noise_bits
 from edgc.core.ops.select import Pool
 from edgc.core.ops.select import reference as select_reference
 
 pytestmark = pytest.mark.skipif(not TRITON, reason="compares with Triton's kernels: TRITON_INTERPRET=1")
+
+
+def test_noise_is_the_same_bit_for_bit() -> None:
+    from noise_kernel import noise_kernel
+
+    for seed, stream in ((0, 0), (-5, 77), (2**31 - 1, -(2**31))):
+        words = torch.empty(1024, dtype=torch.int32)
+        noise_kernel[(1,)](words, seed, stream, COUNT=1024)
+        assert torch.equal(words, noise_bits(seed, stream, 1024, words.device))
 
 
 @pytest.mark.parametrize("feedback", [True, False])

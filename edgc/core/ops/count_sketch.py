@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from edgc.core.base.lazy import Tensor, torch
-from edgc.core.ops.noise import int32
+from edgc.core.ops.noise.reference import int32
 
 #: element: each element is hashed, each hash into a third of the cells, so that no element meets itself.
 #: block: as LHC's and TAGC's code, 1024 elements share the hashes of their block's number and keep their lane; every

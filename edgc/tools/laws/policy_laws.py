@@ -30,7 +30,8 @@ def cases() -> dict[str, PolicySettings]:
 
 def _short(chosen: PolicySettings) -> dict[str, Any]:
     wanted = {"window": WINDOW, "alpha": 0.5, "halve_every": 3 * WINDOW, "part": WINDOW}
-    return {name: value for name, value in wanted.items() if name in type(chosen).model_fields}
+    short = {name: value for name, value in wanted.items() if name in type(chosen).model_fields}
+    return short | ({"start_step": WINDOW} if chosen.dense_before > WINDOW else {})
 
 
 CASES = cases()

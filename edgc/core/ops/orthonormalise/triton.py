@@ -17,6 +17,7 @@ from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
 from edgc.core.ops.copies import copy_all
+from edgc.core.ops.noise.triton import bits
 from edgc.core.ops.orthonormalise import reference
 from edgc.core.ops.orthonormalise.reference import cholesky_qr, of_equal_rank, weights
 
@@ -133,7 +134,8 @@ def repair_kernel(table, pivots, NEAREST: tl.constexpr, LOST: tl.constexpr, ROWS
                         rows = begin + tl.arange(0, ROWS)
                         x = tl.load(p + rows.to(tl.int64) * rank + column, mask=rows < m, other=0.0)
                         if attempt > 0:
-                            x = 2.0 * tl.rand(column * 4 + attempt, rows) - 1.0
+                            word = bits(rows * 0 + column, rows * 0 + attempt, rows) >> 8
+                            x = word.to(tl.int32).to(tl.float32) * (2.0 / (1 << 24)) - 1.0
                         elif largest > 0:
                             x = x / largest
                         tl.store(out + rows.to(tl.int64) * rank + column, x, mask=rows < m)
