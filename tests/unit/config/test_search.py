@@ -42,7 +42,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rank = files.read_json(spec)["method"]["policy"]["rank"]
         done = {"status": "diverged"} if rank == 4 else {"status": "done", "validation_loss": 5 - rank / 100}
         files.write_json(out / "status.json", done)
-        (out / "steps.jsonl").write_text(files.jsonl([{"wire_bytes": 15 * rank, "dense_bytes": 1000}]))
+        files.write_jsonl(
+            out / "steps.jsonl", [{"wire_bytes": 15 * rank, "dense_bytes": 1000}]
+        )  # trials may share a run
 
     monkeypatch.setattr(search, "_train", train)
     return tmp_path

@@ -107,7 +107,7 @@ def test_a_changed_table_changes_the_page(few: Path) -> None:
 
 def test_a_changed_figure_changes_its_chart(few: Path) -> None:
     path = few / "published/quality/figures/pareto_bytes.csv"
-    change(path, {"method": "edgc"}, loss=4.3217)
+    change(path, {"method": "edgc"}, paired=4.3217)
     page.write_site(few)
     text = unfolded((few / "site/index.html").read_text())
     label = '<div class="chart" data-label="Final loss against bytes">'
@@ -187,6 +187,22 @@ def test_what_pays_but_loses_too_much_is_not_recommended(few: Path) -> None:
     table.assign(preserved=False).to_csv(path, index=False)
     assert {each.answer.verdict for each in answers.by_rate(timing)} <= {"it depends", "does not pay"}
     assert answers.of_timing(timing).sentence.startswith("No")
+
+
+def test_the_headline_is_of_the_slowest_and_the_fastest_rate_in_whatever_order_they_stand(few: Path) -> None:
+    timing = Kept("links-nano", few / "published/links-nano", one(few, "links-nano").experiment)
+    path = timing.folder / "tables/links.csv"
+    table = pd.read_csv(path)
+    said = answers.of_timing(timing)
+    assert " at 20 Mbit/s to " in said.sentence
+    table.iloc[::-1].to_csv(path, index=False)
+    assert answers.of_timing(timing).sentence == said.sentence
+    rates = [each.rate for each in answers.by_rate(timing) if each.answer.verdict == "pays"]
+    table[table["rate"].isin(rates)].to_csv(path, index=False)
+    assert answers.of_timing(timing).sentence.startswith("Yes, at every rate: ")
+    assert answers.of_timing(timing).verdict == "pays"
+    table[table["rate"] == rates[0]].assign(noise_points=float("nan")).to_csv(path, index=False)
+    assert "nan" not in answers.of_timing(timing).sentence
 
 
 def test_each_layout_has_its_own_headline(few: Path) -> None:

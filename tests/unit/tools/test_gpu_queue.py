@@ -58,7 +58,10 @@ def test_a_run_is_asked_to_save_its_state_before_its_time_is_up(
 def test_a_run_that_ends_in_its_last_minute_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_queue, "SAVING_S", 4.0)
     kept: list[str] = []
-    assert work([item("run", 9, 60, kept, "import time; time.sleep(2)", tmp_path)], 9 / 60) == 0
+    (tmp_path / "spec.json").write_text("{}")
+    whole = TRAIN.replace("sys.exit(4)", "sys.exit(0)")  # its last step was under way when it was asked to stop
+    assert work([item("run", 9, 60, kept, whole, tmp_path)], 9 / 60) == 0
+    assert (tmp_path / "state").read_text() == "timeout"
     assert kept == ["run"]
 
 
