@@ -45,13 +45,12 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         shown |= {part: f"{kind.__name__}: {first}", f"{part} at": _algorithm(part, kind)}
         shown[f"{part} files"] = [f"{_shown(path)} ({_lines(path)} lines)" for path in _files(module)]
     gap = published_gaps(published).get(method.name)
+    told = gap.words if gap else "none is published; `edgc site` shows what is"
     aggregator = parts["aggregator"]
     return shown | {
         "payload": aggregator.payload_formula,
         "state": aggregator.state_size,
-        "least favourable published loss gap (nats), decided ones first": gap.words
-        if gap
-        else "none is published; `edgc site` shows what is",
+        "least favourable published loss gap (nats), decided ones first": told,
     }
 
 

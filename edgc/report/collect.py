@@ -19,6 +19,8 @@ from edgc.suite.config import Experiment, RunSpec
 
 KIND, COUNT, TRACE = "manifest.device.kind", "manifest.device.count", "manifest.link.trace"
 NOT_RUN, UNFINISHED = "not run", "unfinished"
+#: Statuses of runs that are not over: started again, they go on.
+NOT_OVER = (NOT_RUN, UNFINISHED, "timeout", "cancelled")
 #: Stands for a parameter's name in rows of matrices that were only timed; their step counts repetitions.
 TIMED = "timed shapes"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgc.core.base import files
 from edgc.core.base.errors import UserError
-from edgc.report.collect import NOT_RUN, UNFINISHED, gather, pooled_frames
+from edgc.report.collect import NOT_OVER, gather, pooled_frames
 from edgc.report.frames import Frames
 from edgc.report.planned_runs import asked, look_path
 from edgc.report.study import Line, baseline_among, lines
@@ -30,9 +30,7 @@ def look(experiment: Experiment, seeds: int, results: Path, configs: Path = CONF
         raise UserError(f"seeds {seeds}: experiment {experiment.name} has looks at {until.first} to {until.most - 1}")
     begun = [spec for spec in asked(experiment, results, configs).specs if spec.seed <= seeds]
     frames = pooled_frames(gather(begun, results / experiment.name / "runs"))
-    if open_runs := frames.runs.loc[
-        frames.runs["status"].isin((NOT_RUN, UNFINISHED, "timeout", "cancelled")), "run_id"
-    ].tolist():
+    if open_runs := frames.runs.loc[frames.runs["status"].isin(NOT_OVER), "run_id"].tolist():
         raise UserError(f"{len(open_runs)} of {len(begun)} runs have not ended, such as {open_runs[0]}; run them first")
     verdicts: dict[str, dict[str, list[str]]] = {}
     for line in lines(frames.runs):

@@ -55,10 +55,14 @@ def _collected(name: str, results: Path) -> bool:
         return False
     archive.restore(experiment, results)
     until = experiment.until_decided
-    for seeds in [*range(until.first, until.most), None] if until else [None]:
-        if not all((results / name / "runs" / spec.run_id).is_dir() for spec in asked(experiment, results).specs):
-            return False
-        if seeds is None or not read_json(look(experiment, seeds, results))["runs"]:
+
+    def all_there() -> bool:
+        return all((results / name / "runs" / spec.run_id).is_dir() for spec in asked(experiment, results).specs)
+
+    for seeds in range(until.first, until.most) if until else ():
+        if not all_there() or not read_json(look(experiment, seeds, results))["runs"]:
             break
+    if not all_there():
+        return False
     collect(experiment, results)
     return True

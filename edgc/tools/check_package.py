@@ -32,7 +32,10 @@ def _main() -> int:
     import pytest
 
     try:
-        from edgc.tools.laws.scope import ONLY
+        from edgc.tools.laws.scope import ONLY, defaults
+
+        for word in ONLY.parts if ONLY else ():
+            defaults(word)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

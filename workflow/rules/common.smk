@@ -219,8 +219,8 @@ def timing_of(name):
     )
 
 
-# Runs that share a job, by their names' hash, so that a job in the queue is known whatever was added since; restored ones need none. Seeds that are added later have a job each: which there
-# will be is not known yet.
+# Runs that share a job, by a hash of their names: a job in the queue is known by it, whatever has been added since.
+# Restored ones need none. Seeds that are added later have a job each: which there will be is not known yet.
 RUNS_PER_JOB = CLUSTER.schedule.runs_per_job
 TOGETHER = [run for run in SPECS if RUNS_PER_JOB > 1 and run not in RESTORED]
 SHARED_JOBS = {

@@ -61,9 +61,8 @@ class GradientExchange:
         scale: Mapping[Kind, float] | None = None,
     ) -> None:
         self.policy, self.comm, self.stage, self.scale = policy, comm, stage, scale or {}
-        self.probe: Any = (
-            None  #: shown a bucket before (`local`) and after (`average`) its exchange; no cost of a method
-        )
+        #: It is shown a bucket before its exchange (`local`) and after it (`average`); its time is no method's cost.
+        self.probe: Any = None
         self.shapes = dict(sorted(shapes.items()))
         self.decided = (*self.shapes,) if compresses else ()  #: of what the policy's decisions hold
         self._turns, self._apart = 1, 0

@@ -18,7 +18,7 @@ class FallingRatioSettings(PolicySettings):
     name: Literal["falling_ratio"]
     ratio: float = Field(gt=0, le=1, description="Share of the elements that travel in the end")
     first: float = Field(0.25, gt=0, le=1, description="Share in the beginning; each part has a quarter of the last's")
-    part: int = Field(ge=1, description="Steps of each part before the last (paper: an epoch)")
+    part: int = Field(ge=1, description="Exchanges of each part before the last (paper: an epoch)")
     decides: ClassVar[AmountKind] = Ratio
     adapts: ClassVar[bool] = False
 

@@ -20,7 +20,7 @@ class FixedSettings(PolicySettings):
     rank: int | None = Field(None, ge=1, description="Rank of every matrix")
     ratio: float | None = Field(None, gt=0, le=1, description="Share of the elements that travel")
     bits: int | None = younger(None, ge=1, le=32, description="Bits of every element; 32 travels dense")
-    start_step: int = Field(0, ge=0, description="Steps before this travel dense")
+    start_step: int = Field(0, ge=0, description="Exchanges before this travel dense")
     adapts: ClassVar[bool] = False
 
     def refusals(self) -> Iterator[str]:

@@ -39,7 +39,9 @@ class LGrecoSettings(AmountListSettings):
     rank: int | None = Field(None, ge=1, description="Default rank: its error is the budget; or give ratio or bits")
     ratio: float | None = Field(None, gt=0, le=1, description="Default share of the elements that travel")
     bits: int | None = Field(None, ge=1, le=32, description="Default bits of every element")
-    candidates: None = Field(None, description="`choices` amounts from `lowest` to `highest`, beside the default")
+    candidates: None = Field(
+        None, description="null: the candidates are the default, and `choices` from `lowest` to `highest`"
+    )
     choices: int = Field(
         13, ge=2, description="Ranks in equal steps, or ratios in equal factors; of bits all of 1, 2, 4 and 8 count"
     )

@@ -162,10 +162,10 @@ class Method(Named):
         if scale and policy.decides is On:
             yield f"placement.scale {scale}: policy {policy.name} decides nothing that could be scaled; leave it out"
         if scale and (policy.reads_errors or policy.reads_spectrum or policy.reads_seconds or policy.needs_costs):
-            give = "; give max_rank, and alignment: false" if policy.needs_costs else ""
+            instead = "give max_rank, and alignment: false" if policy.needs_costs else "use another policy"
             yield (
                 f"placement.scale {scale}: policy {policy.name} decides by what its own amounts lose or take, and "
-                f"these would be others{give or '; leave it out, or use another policy'}"
+                f"these would be others; leave it out, or {instead}"
             )
         for kind, by in scale.items():
             for amount in policy.amounts:

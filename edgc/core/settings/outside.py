@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -59,18 +59,17 @@ def register() -> None:
     """Add what there is to the registries, before settings are made of them. What is broken is left out, and said."""
     for point in entry_points(group=GROUP):
         dist = point.dist
-        version = dist.version if dist else ""
-        _add(dist.name if dist else point.name, partial(str, version), partial(_of_package, point))
+        _add(dist.name if dist else point.name, partial(_of_package, point), dist.version if dist else "")
     for at, name in enumerate(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))):
         folder = Path(name).resolve()
-        _add(name, partial(_digest, folder), lambda at=at, folder=folder: ([*_modules(folder, at)], [folder]))
+        _add(name, lambda at=at, folder=folder: ([*_modules(folder, at)], [folder]))
 
 
-def _add(name: str, of: Callable[[], str], look: Any) -> None:
-    version = ""
+def _add(name: str, look: Any, version: str = "") -> None:
+    """`look()` gives modules and folders. Without a version it is what the folder's files hold."""
     try:
-        version = of()
         modules, folders = look()
+        version = version or "".join(map(_digest, folders))
         parts = {word: dict(_kinds(modules, word)) for word in CONTRACTS}
         methods = _methods(folders)
     except (Exception, SystemExit) as error:

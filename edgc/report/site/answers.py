@@ -122,8 +122,10 @@ def of_timing(timing: Kept) -> Answer:
     rest = [at(each.rate) for each in rates if each.answer.verdict != PAYS]
     no = f" It does not pay {_listed(rest)}." if rest else ""
     where = f"on slow links: up to {up_to.spoken}" if rest else "at every rate:"
-    saved = " to ".join(dict.fromkeys(f"{each.saved} {at(each.rate)}" for each in (best, up_to)))
-    sentence = f"Yes, {where} a method that keeps the loss saves step time, {'from ' * (best is not up_to)}{saved}.{no}"
+    saved = f"{best.saved} {at(best.rate)}"
+    if up_to is not best:
+        saved = f"from {saved} to {up_to.saved} {at(up_to.rate)}"
+    sentence = f"Yes, {where} a method that keeps the loss saves step time, {saved}.{no}"
     return Answer(sentence, "pays on slow links" if rest else PAYS, sure)
 
 

@@ -84,7 +84,7 @@ def _stage(spec: RunSpec, precision: str, stage: int) -> Memory:
 
 
 def _moments(spec: RunSpec, shapes: dict[str, Shape]) -> int:
-    """Bytes of AdamW's two, of Muon's one of a hidden matrix, and none of what the method updates by itself."""
+    """Bytes of moments: AdamW's two, Muon's one of a hidden matrix, none of what the method updates by itself."""
     muon, synchronisation = spec.training.optimizer == "muon", spec.method.synchronisation
     return sum(
         (4 if muon and is_hidden(name, shape) else 8) * count({name: shape})

@@ -57,9 +57,8 @@ class Transfers:
             raise UserError(
                 f"cluster {cluster.name}: no rate of its links; set link_gbit in its file, or give one: --link 200gbit"
             )
-        self.link_bytes_s = (
-            1e9 * cluster.gbit / 8 * calibration.link_efficiency
-        )  #: what a collective gets through one node's link
+        #: What a collective gets through one node's link
+        self.link_bytes_s = 1e9 * cluster.gbit / 8 * calibration.link_efficiency
 
     def group(self, kind: Kind, stage: int = 0) -> RankGroup:
         """The groups of a kind: data-parallel ones of a stage; tensor-parallel ones; pairs of ranks of a stage and of

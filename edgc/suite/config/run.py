@@ -86,7 +86,7 @@ class RunSpec(Settings):
         yield from self._replicas_refused()
 
     def cannot_launch(self) -> str | None:
-        """What the plain loop has not: on paper a job may have it."""
+        """Why the plain loop cannot train it, and what to do; None: it can. The cluster model tells its time anyway."""
         t, method, device = self.training, self.method, self.cluster.device
         overlaps = method.overlap and t.shard == "full"
         exclude = method.placement.exclude

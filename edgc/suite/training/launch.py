@@ -164,13 +164,13 @@ def _stopped(run_dir: Path, how: str, job: Allocation | None, progressed: bool) 
     """Raise what a run says that saved its state and stopped; out of time, its job goes back into the queue."""
     if how != "timeout":
         raise _interrupted(run_dir)
+    if job is not None and Session.read(run_dir):
+        raise OutOfTime(
+            f"{run_dir}: stopped, its time was nearly up, and a timing is made at one go; raise schedule.time_minutes "
+            "in the cluster's file, or lower timing.rounds"
+        )
     if job is None or not progressed:
         what = "it was asked to" if job is None else "its time was nearly up before it finished a step"
-        if job is not None and Session.read(run_dir):
-            raise OutOfTime(
-                f"{run_dir}: stopped, its time was nearly up, and a timing is made at one go; raise "
-                "schedule.time_minutes in the cluster's file, or lower timing.rounds"
-            )
         raise OutOfTime(f"{run_dir}: stopped, {what}; {started_again(run_dir)}")
     print(f"{run_dir}: time is nearly up: its state is saved, and job {job.job_id} goes back to the queue", flush=True)
     job.requeue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -40,11 +39,21 @@ def kinds(word: str) -> Mapping[str, Any]:
 
 
 def defaults(word: str) -> list[Any]:
-    """The settings of those classes that leave nothing to be said. Of the others only methods' files tell some."""
-    found = []
+    """Settings of all classes that need no more than a name. The others are tested as methods' files have them.
+
+    Raises `UserError` for one that no method has: its laws would not be asked for at all.
+    """
+    found, used = [], {getattr(method, word).name for method in methods()}
     for name, kind in kinds(word).items():
-        with contextlib.suppress(ValidationError):
+        try:
             found.append(kind.Settings(name=name))
+        except ValidationError as error:
+            if name not in used:
+                lacking = ", ".join(str(each["loc"][0]) for each in error.errors() if each["loc"]) or str(error)
+                raise UserError(
+                    f"{word} {name}: {lacking}: no default, and no method gives it; bring a YAML file of a method that "
+                    "uses it"
+                ) from None
     return found
 
 

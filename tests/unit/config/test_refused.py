@@ -98,6 +98,13 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         both(put("training.probe", {"entropy_every": 5}), put("methods/dense:synchronisation", {"name": "outer"})),
         ["training.probe", "dense", "outer", "every_step"],
     ),
+    "a spectrum that is not seen again": (
+        both(
+            put("methods/edgc:aggregator.min_compression_ratio", 2.0),
+            put("methods/edgc:policy", {"name": "edgc_measured", "mean_rank": 4, "max_rank": 8, "window": 20}),
+        ),
+        ["min_compression_ratio 2", "edgc_measured", "use 1"],
+    ),
     "a scale of ranks by timing": (
         both(put("methods/edgc:policy.max_rank", None), put("methods/edgc:placement", {"scale": {"attention": 2.0}})),
         ["placement.scale", "edgc", "max_rank", "alignment: false"],

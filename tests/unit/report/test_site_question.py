@@ -251,6 +251,15 @@ def test_compare_tells_models_and_hardware_apart(other: str, experiment: str, wa
     assert [row["what"] for row in found if row["what"].startswith(wanted[0].split(" (")[0])] == wanted
 
 
+def test_compare_has_the_noise_of_table_links() -> None:
+    table = pd.read_csv(ROOT / "results/published/links-local/tables/links.csv", dtype={"rate": str})
+    rows = table[table["rate"] == "20mbit"].set_index("method")
+    fastest, other = rows.index[rows["verdict"] == "fastest dense"][0], "delayed"
+    asked = ["compare", fastest, other, "-e", "links-local", "--results", str(ROOT / "results"), "--json"]
+    step = next(row for row in json.loads(printed(*asked))["rows"] if row["what"] == "Step, 20 Mbit/s")
+    assert f"{rows.loc[other, 'noise_points']:.1f}" in step["difference"]
+
+
 def test_compare_refuses_a_method_that_is_not_there() -> None:
     done = CliRunner().invoke(app, ["compare", "edgc", "nothing", "-e", "quality", "--results", str(ROOT / "results")])
     assert done.exit_code == 2

@@ -88,6 +88,17 @@ def test_what_is_broken_is_named_and_the_rest_is_listed(folder: Path) -> None:
 
 
 @pytest.mark.tier("test")
+def test_what_no_law_could_be_asked_of_is_not_called_right(folder: Path) -> None:
+    own = AGGREGATOR.format(name="needy", settings="MineSettings")
+    needy = own.replace('    name: Literal["needy"]\n', '    name: Literal["needy"]\n    width: int\n')
+    (folder / "needy").mkdir()
+    (folder / "needy/needy.py").write_text(needy, encoding="utf-8")
+    done = edgc("check", "needy", folder=folder, outside="")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "aggregator needy: width: no default, and no method gives it; bring a YAML file" in done.stderr
+
+
+@pytest.mark.tier("test")
 def test_it_is_found_wherever_methods_are(folder: Path) -> None:
     program = """if True:
         import json
