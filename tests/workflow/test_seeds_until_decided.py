@@ -71,7 +71,8 @@ def test_where_short_runs_share_a_job_added_ones_have_their_own(project: Project
     laptop = project.root / "configs/clusters/laptop.yaml"
     laptop.write_text(laptop.read_text() + "schedule: {runs_per_job: 4, time_minutes: 10}\n")
     planned = project.would_run()
-    assert [len(planned[f"train_toy_{number}"][0].split(", ")) for number in range(3)] == [4, 4, 1]
+    jobs = [outputs[0].split(", ") for rule, outputs in planned.items() if rule.startswith("train_toy_")]
+    assert sorted(map(len, jobs)) == [1, 4, 4]
     assert (len(planned["evaluate"]), planned["look"]) == (9, ["results/toy/looks/3.json"]), "what is certain"
     configs = project.root / "configs"
     added = load_experiment("toy", configs).runs_at_most(configs)[3].run_id
