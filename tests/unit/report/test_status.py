@@ -72,6 +72,14 @@ def test_nothing_there_yet_is_waiting(tmp_path: Path) -> None:
         assert (found.state, found.step, found.iterations, found.seconds_silent) == ("waiting", 0, 40, None)
 
 
+def test_what_was_refused_before_it_began_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "launch.log").write_text("corpus: no such folder\n")
+    assert (found := look(tmp_path)).state == "failed"
+    assert found.message == "corpus: no such folder"
+    write(tmp_path, job=job())  # it began since
+    assert look(tmp_path).state == "running"
+
+
 def test_a_running_run_is_at_its_last_whole_record(tmp_path: Path) -> None:
     write(tmp_path, 10, job=job("4711", restarts=2), steps=[record(step, 6.0 - step / 10) for step in range(1, 11)])
     with (tmp_path / "steps.jsonl").open("a") as stream:
