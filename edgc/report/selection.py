@@ -39,7 +39,7 @@ TABLES: Names = {
     "links": {"links": TIME, "links_bytes": TIME, "links_conditions": TIME},
     "predicted": {"predicted": PREDICTED},
     "others": {"others_predicted": ALONE},
-    "cluster_forecasts": {"forecast": SIMULATE, "claims": SIMULATE, "bandwidth": NAMED},
+    "cluster_forecasts": {"forecast": SIMULATE, "claims": NAMED, "bandwidth": NAMED},
 }
 
 #: The same of `edgc.report.figures`.
