@@ -110,8 +110,9 @@ def device_name(device: Mapping[str, Any] | None, trace: str | None, shared: boo
     """
     if not device:
         return None
-    what = "processes on" if shared or device["kind"] == "cpu" else "×"
-    return f"{device['count']} {what} {device['model']}" + (f"; links: {trace}" if trace else "")
+    count = device["count"]
+    what = f"process{'es' * (count != 1)} on" if shared or device["kind"] == "cpu" else "×"
+    return f"{count} {what} {device['model']}" + (f"; links: {trace}" if trace else "")
 
 
 def _status(folder: Path) -> dict[str, Any]:

@@ -50,11 +50,16 @@ def test_a_last_line_cut_by_a_crash_is_dropped(specs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "shared", "name"),
-    [("cpu", False, "2 processes on X"), ("cuda", False, "2 × X"), ("cuda", True, "2 processes on X")],
+    ("kind", "count", "shared", "name"),
+    [
+        ("cpu", 2, False, "2 processes on X"),
+        ("cpu", 1, False, "1 process on X"),
+        ("cuda", 2, False, "2 × X"),
+        ("cuda", 2, True, "2 processes on X"),
+    ],
 )
-def test_a_device_is_counted_as_what_a_process_has_for_itself(kind, shared, name):
-    assert device_name({"kind": kind, "model": "X", "count": 2}, None, shared) == name
+def test_a_device_is_counted_as_what_a_process_has_for_itself(kind, count, shared, name):
+    assert device_name({"kind": kind, "model": "X", "count": count}, None, shared) == name
 
 
 def test_identity_parameters_and_provenance_are_columns(specs, tmp_path):
