@@ -112,7 +112,7 @@ def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunPro
     records = _records(files["steps.jsonl"].data)
     signs = [file.time for name, file in files.items() if name != "stop" and file.time is not None]
     silent = max(0.0, now - max(signs)) if signs else None  # a file server's clock may be ahead
-    if not signs and (refused := _read(_log(folder)).data.decode(errors="replace").strip()):  # before it began
+    if not signs and (refused := _read(folder / "launch.log").data.decode(errors="replace").strip()):  # never began
         status |= {"status": "failed", "message": refused}
     state = status.get("status") or _state_without_status(silent)
     step = status.get("step") or (records[-1]["step"] if records else 0)
