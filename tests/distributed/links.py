@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ def available() -> bool:
             return True
     except UserError:
         return False
+
+
+def are_gone(made: Network) -> None:
+    """The links go with the launcher, so that the next run finds none of an old rate."""
+    names = {made.bridge, *map(made.namespace, made.nodes)}
+    deadline = time.monotonic() + 20
+    while left := names & {path.name for path in Path("/run/netns").glob("*")}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
 
 
 def run_on_links(program: str, processes: int, rate: str, *arguments: str, seconds: float = HANG) -> Any:

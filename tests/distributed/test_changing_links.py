@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -44,18 +42,12 @@ def write(workspace: Workspace, name: str, method: str, trace: str, changes: dic
     )  # fmt: skip
 
 
-def trained(workspace: Workspace, name: str) -> tuple[Path, list[dict]]:
-    out = workspace.root / name
-    done = workspace.run(workspace.command(name, out))
-    assert done.returncode == 0, done.stderr
-    return out, read_jsonl(out / "steps.jsonl")
-
-
 @pytest.mark.tier("all")
 def test_steps_follow_the_trace_and_the_rank_follows_the_links(drop: Workspace) -> None:
     policy = {"ranks": [4, 16], "share": 0.7, "window": 3}
     write(drop, "budget", "powersgd_budget", "drop", {"policy": policy})
-    out, steps = trained(drop, "budget")
+    out = drop.trained("budget", "budget")
+    steps = read_jsonl(out / "steps.jsonl")
     assert [row["link_mbit"] for row in steps] == [FAST] * DROP + [SLOW] * (STEPS - DROP)
     # the ledger's bytes of both ranks, each over its own link; each of three messages may find a full bucket of 10 kB
     for row in steps[DROP:]:
@@ -83,9 +75,9 @@ def test_local_steps_follow_the_links_and_a_killed_run_goes_on(drop: Workspace) 
     wait_for(lambda: any((out / "checkpoint").glob("step-*")), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    _nothing_is_left(drop)
+    links.are_gone(network_of(load(Cluster, "linked", drop.root / "configs")))
     begun = {row["step"]: row for row in read_jsonl(out / "steps.jsonl")}
-    _, steps = trained(drop, "paced")
+    steps = read_jsonl(drop.trained("paced", "paced") / "steps.jsonl")
     assert [row["step"] for row in steps] == list(range(1, 49))
     assert steps[:24] == [begun[step] for step in range(1, 25)], "finished steps are not taken again"
     spent = 0.0
@@ -101,13 +93,3 @@ def test_local_steps_follow_the_links_and_a_killed_run_goes_on(drop: Workspace) 
     slow = [row["exchange_s"] for row in met if row["link_mbit"] == SLOW]
     assert median(slow) > 3 * median(fast)
     assert max(row["local_steps"] for row in met if row["link_mbit"] == SLOW) > min(row["local_steps"] for row in met)
-
-
-def _nothing_is_left(workspace: Workspace) -> None:
-    """The links go with the launcher, so that the next run finds none of an old rate."""
-    network = network_of(load(Cluster, "linked", workspace.root / "configs"))
-    names = {network.bridge, *map(network.namespace, network.nodes)}
-    deadline = time.monotonic() + 20
-    while left := names & {path.name for path in Path("/run/netns").glob("*")}:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)

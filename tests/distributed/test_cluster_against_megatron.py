@@ -7,7 +7,7 @@ import pytest
 from edgc.suite.cluster.parameters import stage_parameters, vocabulary
 from edgc.suite.cluster.step_model import StepModel
 from edgc.suite.cluster.transfers import global_rank
-from edgc.suite.config import Calibration, Method, RunSpec, load
+from edgc.suite.config import Calibration, RunSpec, load
 from tests.distributed.ranks import on_ranks
 
 
@@ -24,16 +24,16 @@ def test_stages_hold_what_the_model_says_on_the_ranks_it_says(degrees: tuple[int
 
 
 def test_buckets_are_those_of_megatron() -> None:
-    report = on_ranks("engine_losses.py", 2, "1", "1", "2", "overlap", "dense")
+    report = on_ranks("engine_losses.py", 2, "1", "1", "2", "dense:overlap")
     spec = job(1, 1, 2)
     overlapped = spec.model_copy(update={"method": spec.method.model_copy(update={"overlap": True})})
     model = StepModel(overlapped, load(Calibration, "v100"))
-    assert len(model._cut(model.shapes[0])) == report["dense"]["buckets"]
+    assert len(model._cut(model.shapes[0])) == report["dense:overlap"]["buckets"]
 
 
 def job(tensor: int, pipeline: int, data: int) -> RunSpec:
-    """The job of `engine_losses.py`, on nodes with a link."""
-    from tests.distributed.programs.engine_losses import run_spec
+    """The job of these programs, on nodes with a link."""
+    from tests.distributed.programs.common import run_spec
 
-    spec = run_spec(tensor, pipeline, data, load(Method, "dense").model_dump())
+    spec = run_spec(tensor, pipeline, data, "dense")
     return spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"link_gbit": 1.0})})

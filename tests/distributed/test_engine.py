@@ -18,14 +18,16 @@ every_method = pytest.param(METHODS, id="every method", marks=pytest.mark.tier("
 
 
 @cache
-def losses(tensor: int, pipeline: int, data: int, overlap: str, *methods: str) -> dict:
+def losses(tensor: int, pipeline: int, data: int, how: str, *methods: str) -> dict:
     degrees = (str(tensor), str(pipeline), str(data))
-    return on_ranks("engine_losses.py", tensor * pipeline * data, *degrees, overlap, *methods)
+    cases = (method + how for method in methods)
+    report = on_ranks("engine_losses.py", tensor * pipeline * data, *degrees, *cases)
+    return {case.removesuffix(how): found for case, found in report.items()}
 
 
 @pytest.fixture(scope="module")
 def alone() -> dict:
-    return losses(1, 1, 1, "plain", "dense")["dense"]
+    return losses(1, 1, 1, "", "dense")["dense"]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def alone() -> dict:
 def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(
     alone: dict, pipeline: int, methods: list[str]
 ) -> None:
-    report = losses(1, pipeline, 2, "plain", "stock", *methods)
+    report = losses(1, pipeline, 2, "", "stock", *methods)
     assert report["dense"]["losses"] == report["stock"]["losses"]
     assert report["dense"]["norms"] == report["stock"]["norms"]
     assert report["dense"]["validation"] == report["stock"]["validation"]
@@ -51,9 +53,9 @@ def test_dense_equals_stock_megatron_and_bytes_equal_the_formula(
 
 
 def test_overlap_changes_nothing_and_several_buckets_finish() -> None:
-    plain = losses(1, 1, 2, "plain", "stock", *METHODS)
-    overlapped = losses(1, 1, 2, "overlap", "stock", *FEW)
-    in_turn = losses(1, 1, 2, "in_turn", *FEW)
+    plain = losses(1, 1, 2, "", "stock", *METHODS)
+    overlapped = losses(1, 1, 2, ":overlap", "stock", *FEW)
+    in_turn = losses(1, 1, 2, ":in_turn", *FEW)
     assert overlapped["dense"]["losses"] == overlapped["stock"]["losses"] == plain["dense"]["losses"]
     for method in FEW:
         assert overlapped[method]["losses"] == pytest.approx(plain[method]["losses"], rel=1e-6), method
@@ -63,14 +65,14 @@ def test_overlap_changes_nothing_and_several_buckets_finish() -> None:
 
 
 def test_tensor_parallel_agrees_with_one_process(alone: dict) -> None:
-    report = losses(2, 2, 1, "plain", "dense")
+    report = losses(2, 2, 1, "", "dense")
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert report["dense"]["norms"] == pytest.approx(alone["norms"], rel=1e-4)
 
 
 @pytest.mark.parametrize("methods", [pytest.param(FEW, id="few"), every_method])
 def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alone: dict, methods: list[str]) -> None:
-    report = losses(2, 1, 2, "plain", *methods)
+    report = losses(2, 1, 2, "", *methods)
     assert report["dense"]["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     for method in methods:
         charged, predicted, _ = report[method]["bytes"]
@@ -80,9 +82,9 @@ def test_methods_keep_replicated_parameters_equal_over_tensor_parallel_ranks(alo
 
 @pytest.mark.tier("all")
 def test_replicas_stay_equal_over_fifty_steps_of_changing_ranks() -> None:
-    report = on_ranks("replicas.py", 8, "2", "2", "2", "50", "edgc", "edgc_measured", "lgreco")
+    report = losses(2, 2, 2, ":steps=50", "edgc", "edgc_measured", "lgreco")
     for method, seen in report.items():
-        assert seen["equal"], method
+        assert seen["checksum"], method
         assert len(seen["ranks"]) > 2, "ranks did change"
 
 

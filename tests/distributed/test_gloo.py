@@ -1,19 +1,23 @@
-"""Every method between real processes over gloo: the same results and the same bytes as between threads."""
+"""Every method between real processes over gloo: the same results and bytes as between threads, and the same laws."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from edgc.core.comm import ReduceOp, TorchCommunicator
+from edgc.core.comm import ReduceOp, TorchCommunicator, torch_group
 from edgc.core.comm.loopback import run_ranks
 from edgc.core.comm.telemetry import Ledger
 from edgc.suite.config import Method, available, load
+from tests.fixtures import part_laws
 from tests.fixtures.exchanged import exchanged
 from tests.fixtures.limits import COLLECTIVE
 
@@ -21,18 +25,22 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 SIZE = 2
 
 
-def process(rank: int, store: str) -> None:
+def process(rank: int, store: str, size: int, check: Callable[[TorchCommunicator], None]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=SIZE, timeout=timedelta(seconds=COLLECTIVE)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=COLLECTIVE)
     )
     assert dist.group.WORLD is not None
-    comm = TorchCommunicator(dist.group.WORLD, Ledger())
+    check(TorchCommunicator(dist.group.WORLD, Ledger()))
+    dist.destroy_process_group()
+
+
+def check_methods(comm: TorchCommunicator) -> None:
     check_collectives(comm)
     for method in (name for name in available(Method, CONFIGS) if not load(Method, name, CONFIGS).control):
         spec = load(Method, method, CONFIGS)
         outputs, payload, wire = exchanged(comm, spec)
-        expected, payload_of_threads, wire_of_threads = run_ranks(SIZE, lambda c, m=spec: exchanged(c, m))[rank]
+        expected, payload_of_threads, wire_of_threads = run_ranks(SIZE, lambda c, m=spec: exchanged(c, m))[comm.rank]
         assert (payload, wire) == (payload_of_threads, wire_of_threads), method
         for a, b in zip(outputs, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -41,7 +49,6 @@ def process(rank: int, store: str) -> None:
         comm.all_gather(digests, torch.tensor(list(digest), dtype=torch.uint8)).wait()
         assert torch.equal(digests[0], digests[1]), f"{method}: ranks differ"
         comm.ledger.take()
-    dist.destroy_process_group()
 
 
 def check_collectives(comm: TorchCommunicator) -> None:
@@ -75,5 +82,17 @@ def check_pair(comm: TorchCommunicator) -> None:
     assert (charge.payload_bytes, charge.wire_bytes) == (24 + 20, 24 + 20)
 
 
-def test_gloo_equals_loopback(tmp_path: Path) -> None:
-    mp.spawn(process, args=(str(tmp_path / "store"),), nprocs=SIZE, daemon=True)
+def check_parts(comm: TorchCommunicator) -> None:
+    """The laws of collectives that send each rank a part."""
+    warnings.simplefilter("error", FutureWarning)  # a collective's name that torch will drop
+    part_laws.check(comm)
+    torch_group.REDUCE_SCATTER = frozenset({"gloo"})  # the way of NCCL, for which gloo has the same call
+    for dtype in (torch.float32, torch.int32):
+        for op in torch_group.ReduceOp:
+            part_laws.reduce_scatter_is_a_slice_of_all_reduce(comm, [4] * comm.size, dtype, op)
+    part_laws.all_gather_after_reduce_scatter_is_all_reduce(comm)
+
+
+@pytest.mark.parametrize(("size", "check"), [(SIZE, check_methods), (3, check_parts)])
+def test_processes_do_as_threads(tmp_path: Path, size: int, check: Callable[[TorchCommunicator], None]) -> None:
+    mp.spawn(process, args=(str(tmp_path / "store"), size, check), nprocs=size, daemon=True)

@@ -22,20 +22,15 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def whole(workspace: Workspace) -> dict[str, Path]:
     """Runs that nothing disturbed, by layout."""
-    return {layout: train(workspace, layout, f"whole-{layout}") for layout in LAYOUTS}
+    for layout in LAYOUTS:
+        write(workspace, layout)
+    return {layout: workspace.trained(layout, f"whole-{layout}") for layout in LAYOUTS}
 
 
-def train(workspace: Workspace, layout: str, out: str) -> Path:
-    done = workspace.run(prepared(workspace, layout, out))
-    assert done.returncode == 0, done.stderr
-    return workspace.root / out
-
-
-def prepared(workspace: Workspace, layout: str, out: str, **training: Any) -> list[str]:
-    """The command that trains with factors of low rank, error feedback and dropout into `out`."""
+def write(workspace: Workspace, layout: str, **training: Any) -> None:
+    """An experiment with factors of low rank, error feedback and dropout."""
     changes = LAYOUTS[layout] | {"method": {"policy": {"rank": 4}}}
     workspace.experiment(layout, "powersgd", changes, "one" if layout == "stacked" else "pair", **training)
-    return workspace.command(layout, workspace.root / out)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -70,8 +65,9 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(
 
 
 def test_what_the_plain_loop_has_not_is_refused(workspace: Workspace) -> None:
+    write(workspace, "ddp", precision="bf16")
     with pytest.raises(UserError, match=r"loop ddp, method powersgd: training\.precision bf16"):
-        prepared(workspace, "ddp", "refused", precision="bf16")
+        workspace.command("ddp", workspace.root / "refused")
 
 
 def test_layouts_take_turns_in_one_session(workspace: Workspace) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +117,10 @@ def test_nothing_is_left_of_a_session_that_was_killed(timed: Workspace, runs: di
     session = timed.root / "results" / "long"
     wait_for(lambda: any(read_jsonl(p) for p in session.glob("runs/*/decisions.jsonl")), process)
     network = network_of(load(Cluster, "linked", timed.root / "configs"))
-    assert network.bridge in namespaces()
+    assert (Path("/run/netns") / network.bridge).exists()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 20
-    while (
-        left := namespaces() & {network.bridge, *map(network.namespace, network.nodes)}
-    ) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left
+    links.are_gone(network)
     assert network.name not in subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
 
 
@@ -165,8 +159,3 @@ def test_links_are_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counted(folder: Path) -> list[dict[str, Any]]:
     return [step for step in read_jsonl(folder / "steps.jsonl") if step["counted"]]
-
-
-def namespaces() -> set[str]:
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    return {line.split()[0] for line in listed.splitlines()}

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -38,9 +39,7 @@ EDGC = {
 def whole(workspace: Workspace) -> Path:
     """A run that nothing disturbed."""
     workspace.experiment("resume", "edgc", {"method": EDGC}, tensorboard=True)
-    done = workspace.run(workspace.command("resume", workspace.root / "whole"))
-    assert done.returncode == 0, done.stderr
-    return workspace.root / "whole"
+    return workspace.trained("resume", "whole")
 
 
 def test_records_are_complete_and_times_add_up(whole: Path) -> None:
@@ -86,23 +85,24 @@ def recorded(run: Path, records: str, key: str) -> dict[int, object]:
     return {row["step"]: pytest.approx(row[key], rel=1e-6) for row in read_jsonl(run / f"{records}.jsonl")}
 
 
-@pytest.mark.tier("all")
-def test_so_does_a_run_whose_owners_keep_fp32_copies_exact_parameters_and_errors(workspace: Workspace) -> None:
-    """ZeRO-1 in bf16, gradients in four bits to their owners with error feedback, parameters back in eight."""
-    workspace.experiment("shards", "int4", shard="optimizer", precision="bf16", parameter_wire="int8")
-    done = workspace.run(workspace.command("shards", workspace.root / "whole-shards"))
-    assert done.returncode == 0, done.stderr
-    killed_and_resumed_equals(workspace.root / "whole-shards", "shards", workspace)
+STREAMING = {"method": {"synchronisation": {"every": 16, "fragments": 2, "delay": 3}}}
 
 
 @pytest.mark.tier("all")
-def test_so_does_a_run_with_parts_on_their_way(workspace: Workspace) -> None:
-    changed = {"synchronisation": {"every": 16, "fragments": 2, "delay": 3}}
-    workspace.experiment("streaming", "streaming_diloco", {"method": changed}, iterations=40)
-    whole = workspace.root / "whole-streaming"
-    done = workspace.run(workspace.command("streaming", whole))
-    assert done.returncode == 0, done.stderr
-    killed_and_resumed_equals(whole, "streaming", workspace)
+@pytest.mark.parametrize(
+    ("method", "changes", "training"),
+    [
+        ("int4", {}, {"shard": "optimizer", "precision": "bf16", "parameter_wire": "int8"}),
+        ("streaming_diloco", STREAMING, {"iterations": 40}),
+    ],
+)
+def test_so_do_runs_with_copies_and_parts(
+    workspace: Workspace, method: str, changes: dict, training: dict[str, Any]
+) -> None:
+    """ZeRO-1 in bf16, gradients in four bits to owners with fp32 copies, exact parameters and errors, parameters back
+    in eight bits; and a run that is killed with parts on their way."""
+    workspace.experiment(method, method, changes, **training)
+    killed_and_resumed_equals(workspace.trained(method, f"whole-{method}"), method, workspace)
 
 
 def test_a_dead_rank_ends_the_run_and_is_named(workspace: Workspace) -> None:

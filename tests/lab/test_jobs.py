@@ -25,10 +25,7 @@ LONG = {"iterations": 1500, "eval_interval": 500, "checkpoint_interval": 100}
 def undisturbed(project: LabProject) -> Path:
     """The long run on one machine, without SLURM."""
     project.experiment("undisturbed", "powersgd", {"method": {"policy": {"rank": 4}}}, **LONG)
-    out = project.root / "undisturbed"
-    done = project.run(project.command("undisturbed", out))
-    assert done.returncode == 0, done.stderr
-    return out
+    return project.trained("undisturbed", "undisturbed")
 
 
 def test_two_nodes_with_two_processes_each(project: LabProject) -> None:
@@ -38,9 +35,7 @@ def test_two_nodes_with_two_processes_each(project: LabProject) -> None:
 
     project.write("clusters", "one", device="cpu", device_model="cpu", nodes=1, processes_per_node=4)
     project.on("one", "local", processes=4, global_batch=8)
-    local = project.root / "local"
-    done = project.run(project.command("local", local))
-    assert done.returncode == 0, done.stderr
+    local = project.trained("local", "local")
     for column in ("payload_bytes", "wire_bytes", "dense_bytes", "loss"):
         assert [row[column] for row in steps(run)] == [row[column] for row in steps(local)]
     (job,) = project.train_jobs(run)

@@ -16,8 +16,7 @@ from torch import Tensor
 from edgc.core.aggregators.draws import draw
 from edgc.suite.config import Method
 from edgc.tools.laws.toy_replica import SHAPES, gradients, start
-from edgc.tools.laws.toy_replica import STEPS as ITERATIONS
-from tests.property.test_momentum_methods import LR, RANKS, AdamW, Parameters, mean, method, trained
+from tests.property.test_momentum_methods import LR, RANKS, STEPS, AdamW, Parameters, assert_same, mean, method, trained
 
 Average = Callable[[int, list[Parameters]], Parameters]
 #: g of a parameter, where it is now, and where it was when g was taken
@@ -36,9 +35,7 @@ class PowerSGD:
     def __init__(self, rank: int, streams: int) -> None:
         self.streams, like = streams, torch.zeros(0, dtype=torch.float64)
         self.e = [[{n: torch.zeros(SHAPES[n]) for n in ("0.w", "1.v")} for _ in range(RANKS)] for _ in range(streams)]
-        self.q = [
-            {n: draw(1, s * ITERATIONS, n, SHAPES[n][1], rank, like) for n in ("0.w", "1.v")} for s in range(streams)
-        ]
+        self.q = [{n: draw(1, s * STEPS, n, SHAPES[n][1], rank, like) for n in ("0.w", "1.v")} for s in range(streams)]
 
     def __call__(self, step: int, grads: list[Parameters]) -> Parameters:
         e, q, found = self.e[step % self.streams], self.q[step % self.streams], dense(step, grads)
@@ -119,12 +116,8 @@ CASES: dict[str, tuple[Method, Callable[[], Iterator[Parameters]]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_what_it_says(name: str) -> None:
     chosen, reference = CASES[name]
-    found = trained(chosen)
-    for step, ours, theirs in zip(range(len(found)), found, reference(), strict=False):
-        for n in SHAPES:
-            torch.testing.assert_close(
-                ours[n], theirs[n], rtol=0, atol=1e-7, msg=lambda m, s=step, n=n: f"{s} {n}: {m}"
-            )
+    for step, (ours, theirs) in enumerate(zip(trained(chosen), reference(), strict=False)):
+        assert_same(ours, theirs, step)
 
 
 def test_a_correction_changes_what_is_learnt() -> None:

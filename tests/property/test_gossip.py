@@ -13,28 +13,14 @@ from torch import Tensor
 
 from edgc.core.aggregators.draws import draw
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.comm.telemetry import Charge
 from edgc.core.synchronisation.gossip import edges
-from edgc.suite.config import Method
 from edgc.tools.laws.toy_replica import SHAPES, STEPS, ToyReplica, gradients, parameters, start
-from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
+from tests.fixtures.ranks import every_rank
+from tests.property.test_momentum_methods import STEPS as ITERATIONS
+from tests.property.test_momentum_methods import AdamW, Parameters, assert_same, mean, method, own, run
 
 MATRICES = ("0.w", "1.v")
-#: Long enough for 20 steps and more of gossip, before the last one, which makes replicas equal.
-ITERATIONS = 25
-
-
-def run(of: Method, ranks: int) -> list[list[Parameters]]:
-    """Parameters by rank and step."""
-
-    def body(comm: LoopbackCommunicator) -> list[Parameters]:
-        replica, seen = ToyReplica(comm, of.synchronisation, of, torch.float64, ITERATIONS), []  # type: ignore[arg-type]
-        for step in range(ITERATIONS):
-            replica.step(step)
-            seen.append({name: value.clone() for name, value in replica.parameters.items()})
-        return seen
-
-    return run_ranks(ranks, body)
+POWERGOSSIP = method("powergossip", policy={"rank": 2})
 
 
 class PowerIteration:
@@ -69,9 +55,9 @@ def gossip(ranks: int, rank: int | None, gamma: float) -> Iterator[list[Paramete
     theta = [{n: value.double() for n, value in start().items()} for _ in range(ranks)]
     adamw = [{n: AdamW() for n in SHAPES} for _ in range(ranks)]
     for step in range(ITERATIONS):
-        for own, x, i in zip(adamw, theta, range(ranks), strict=True):
+        for state, x, i in zip(adamw, theta, range(ranks), strict=True):
             g = gradients(x, step, i)[1]
-            x |= {n: own[n].step(x[n], g[n]) for n in SHAPES}
+            x |= {n: state[n].step(x[n], g[n]) for n in SHAPES}
         before = [dict(x) for x in theta]
         for e, (i, j) in enumerate(pairs):
             for n in SHAPES:
@@ -93,14 +79,7 @@ def test_it_is_what_its_paper_says(ranks: int, rank: int | None, gamma: float) -
     ours = run(method("gossip" if rank is None else "powergossip", **settings, **low), ranks)
     for step, theirs in enumerate(gossip(ranks, rank, gamma)):
         for i, expected in enumerate(theirs):
-            for n in SHAPES:
-                torch.testing.assert_close(
-                    ours[i][step][n],
-                    expected[n],
-                    rtol=0,
-                    atol=1e-7,
-                    msg=lambda m, at=(step, i, n): f"{at}: {m}",
-                )
+            assert_same(ours[i][step], expected, (step, i))
     middle = [of[ITERATIONS // 2]["0.w"] for of in ours]
     assert ranks == 1 or not torch.allclose(middle[0], middle[1], rtol=0, atol=1e-6), "replicas are their own"
 
@@ -117,53 +96,36 @@ def test_edges_make_a_ring_that_both_ends_number_alike(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_bytes_are_a_neighbours_and_not_the_groups(ranks: int) -> None:
     """Per edge one factor of each matrix in turns, and the vector; the mean at the end is counted by itself."""
-    of = method("powergossip", policy={"rank": 2})
 
-    def body(comm: LoopbackCommunicator) -> tuple[list[dict[str, Charge]], ToyReplica]:
-        replica, seen = ToyReplica(comm, of.synchronisation, of), []  # type: ignore[arg-type]
+    def body(comm: LoopbackCommunicator) -> None:
+        replica = ToyReplica(comm, POWERGOSSIP.synchronisation, POWERGOSSIP)  # type: ignore[arg-type]
         for step in range(STEPS):
             replica.step(step)
-            seen.append(comm.ledger.take())
-        return seen, replica
-
-    neighbours = min(2, ranks - 1)
-    numel = sum(math.prod(shape) for shape in SHAPES.values())
-    for seen, _ in run_ranks(ranks, body):
-        for step, charges in enumerate(seen):
+            charges = comm.ledger.take()
             factors = sum(2 * SHAPES[n][step % 2] for n in MATRICES)
             sent = neighbours * 4 * (factors + SHAPES["0.b"][0])
             assert (charges["gradient"].payload_bytes, charges["gradient"].wire_bytes) == (sent, sent)
             assert charges["agree"].payload_bytes == 8 * neighbours + 8 * (step == STEPS - 1)
             assert ("parameters" in charges) == (step == STEPS - 1)
-        assert seen[-1]["parameters"].payload_bytes == 4 * numel
+        assert charges["parameters"].payload_bytes == 4 * sum(map(math.prod, SHAPES.values()))
+
+    neighbours = min(2, ranks - 1)
+    run_ranks(ranks, body)
 
 
-def test_all_ranks_of_a_ring_stop_in_the_same_step_without_a_collective() -> None:
+@every_rank(5)
+def test_all_ranks_of_a_ring_stop_in_the_same_step_without_a_collective(comm: LoopbackCommunicator) -> None:
     """Half a ring after one rank's gradient was not finite; its step is left out."""
-    of = method("powergossip", policy={"rank": 2})
-
-    def body(comm: LoopbackCommunicator) -> tuple[int, bool]:
-        replica = ToyReplica(comm, of.synchronisation, of)  # type: ignore[arg-type]
-        for step in range(STEPS):
-            if not math.isfinite(replica.step(step, poison=step == 3 and comm.rank == 1)):
-                return step, all(bool(v.isfinite().all()) for v in replica.parameters.values())
-        return -1, False
-
-    assert run_ranks(5, body) == [(5, True)] * 5
+    replica = ToyReplica(comm, POWERGOSSIP.synchronisation, POWERGOSSIP)  # type: ignore[arg-type]
+    finite = [math.isfinite(replica.step(step, poison=step == 3 and comm.rank == 1)) for step in range(6)]
+    assert finite == [True] * 5 + [False]
+    assert all(bool(v.isfinite().all()) for v in replica.parameters.values())
 
 
 def test_evaluation_sees_the_mean_of_replicas() -> None:
-    of = method("powergossip", policy={"rank": 2})
-
-    def body(comm: LoopbackCommunicator) -> tuple[Parameters, Parameters]:
-        replica = ToyReplica(comm, of.synchronisation, of, torch.float64)  # type: ignore[arg-type]
-        for step in range(3):
-            replica.step(step)
-        return {n: value.clone() for n, value in replica.parameters.items()}, parameters(replica)
-
-    found = run_ranks(3, body)
+    found = run(POWERGOSSIP, 3, 4, lambda replica: (own(replica), parameters(replica)))
     for n in SHAPES:
-        torch.testing.assert_close(found[0][1][n], mean([own[n] for own, _ in found]))
+        torch.testing.assert_close(found[0][2][1][n], mean([steps[2][0][n] for steps in found]))
 
 
 @pytest.mark.parametrize(

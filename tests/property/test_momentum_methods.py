@@ -5,7 +5,7 @@ Four ranks, 25 steps of the small model of `toy_replica`; nothing but the model 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,20 +29,37 @@ def method(name: str, **changes: Any) -> Method:
     return Method.model_validate(merge(load(Method, name, CONFIGS).model_dump(), changes))
 
 
-def trained(of: Method) -> list[Parameters]:
-    """Parameters after each step; equal on all ranks."""
+def own(replica: ToyReplica) -> Parameters:
+    return {name: value.clone() for name, value in replica.parameters.items()}
 
-    def body(comm: LoopbackCommunicator) -> list[Parameters]:
-        replica, seen = ToyReplica(comm, of.synchronisation, of, torch.float64), []  # type: ignore[arg-type]
-        for step in range(STEPS):
+
+def run(
+    of: Method, ranks: int = RANKS, iterations: int = STEPS, shown: Callable[[ToyReplica], Any] = own
+) -> list[list[Any]]:
+    """By rank, what is `shown` after each step."""
+
+    def body(comm: LoopbackCommunicator) -> list[Any]:
+        replica, seen = ToyReplica(comm, of.synchronisation, of, torch.float64, iterations), []  # type: ignore[arg-type]
+        for step in range(iterations):
             replica.step(step)
-            seen.append({name: value.clone() for name, value in replica.parameters.items()})
+            seen.append(shown(replica))
+        assert bool(comm.ledger.take()) == (ranks > 1)
         return seen
 
-    first, *others = run_ranks(RANKS, body)
+    return run_ranks(ranks, body)
+
+
+def trained(of: Method) -> list[Parameters]:
+    """Parameters after each step; equal on all ranks."""
+    first, *others = run(of)
     for other in others:
         assert all(torch.equal(a[n], b[n]) for a, b in zip(first, other, strict=True) for n in SHAPES)
     return first
+
+
+def assert_same(ours: Parameters, theirs: Parameters, at: object) -> None:
+    for n in SHAPES:
+        torch.testing.assert_close(ours[n], theirs[n], rtol=0, atol=1e-7, msg=lambda m, n=n: f"{at} {n}: {m}")
 
 
 def steps(theta: Parameters) -> Iterator[tuple[int, list[Parameters]]]:
@@ -218,10 +235,7 @@ CASES = {
 def test_it_is_what_its_paper_says(name: str) -> None:
     chosen, reference = CASES[name]
     for step, (ours, theirs) in enumerate(zip(trained(chosen), reference(), strict=True)):
-        for n in SHAPES:
-            torch.testing.assert_close(
-                ours[n], theirs[n], rtol=0, atol=1e-7, msg=lambda m, s=step, n=n: f"{s} {n}: {m}"
-            )
+        assert_same(ours, theirs, step)
 
 
 def test_until_the_variance_is_frozen_it_is_dense_adamw_bit_for_bit() -> None:

@@ -13,31 +13,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.tools.laws.toy_replica import SHAPES, ToyReplica, gradients, parameters, start
-from tests.property.test_momentum_methods import AdamW, Parameters, mean, method
+from edgc.tools.laws.toy_replica import SHAPES, gradients, parameters, start
+from tests.property.test_momentum_methods import RANKS, STEPS, AdamW, Parameters, assert_same, mean, method, own, run
 
-RANKS, STEPS = 4, 25
 State = tuple[Parameters, list[Parameters]]  #: θ_global, and each rank's parameters
 
 
 def trained(name: str, ranks: int = RANKS, **changes: Any) -> list[State]:
     """After each step; θ_global is what evaluation sees. Bytes are none where there is one rank."""
-    of = method(name, **changes)
-
-    def body(comm: LoopbackCommunicator) -> list[tuple[Parameters, Parameters]]:
-        replica, seen = ToyReplica(comm, of.synchronisation, of, torch.float64, STEPS), []  # type: ignore[arg-type]
-        for step in range(STEPS):
-            replica.step(step)
-            seen.append((parameters(replica), {n: value.clone() for n, value in replica.parameters.items()}))
-        assert bool(comm.ledger.take()) == (ranks > 1)
-        return seen
-
     found = []
-    for step in zip(*run_ranks(ranks, body), strict=True):
-        shown, own = zip(*step, strict=True)
+    for step in zip(*run(method(name, **changes), ranks, shown=lambda r: (parameters(r), own(r))), strict=True):
+        shown, apart = zip(*step, strict=True)
         assert all(torch.equal(shown[0][n], other[n]) for other in shown for n in SHAPES)
-        found.append((shown[0], [*own]))
+        found.append((shown[0], [*apart]))
     return found
 
 
@@ -193,8 +181,6 @@ CASES: dict[str, tuple[Any, Callable[[], Iterator[State]]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_what_its_paper_says(name: str) -> None:
     ours, reference = CASES[name]
-    for step, ((shown, own), (world, theirs)) in enumerate(zip(ours(), reference(), strict=True)):
-        for one, other in zip([shown, *own], [world, *theirs], strict=True):
-            for n in SHAPES:
-                said = f"step {step}, {n}"
-                torch.testing.assert_close(one[n], other[n], rtol=0, atol=1e-7, msg=lambda m, said=said: f"{said}: {m}")
+    for step, ((shown, apart), (world, theirs)) in enumerate(zip(ours(), reference(), strict=True)):
+        for one, other in zip([shown, *apart], [world, *theirs], strict=True):
+            assert_same(one, other, step)

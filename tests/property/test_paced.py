@@ -15,6 +15,7 @@ from edgc.core.comm.telemetry import StepClock
 from edgc.core.synchronisation.paced import PacedSettings
 from edgc.suite.config import Method, load
 from edgc.tools.laws.toy_replica import STEPS, ToyReplica, parameters, same
+from tests.fixtures.ranks import every_rank
 
 
 class Told(StepClock):
@@ -85,29 +86,26 @@ def test_ranks_meet_when_the_slowest_steps_and_the_fastest_exchange_say_so() -> 
 
 
 @pytest.mark.parametrize("cut", range(1, STEPS))
-def test_a_resumed_run_meets_when_the_uninterrupted_one_does(cut: int) -> None:
+@every_rank(2)
+def test_a_resumed_run_meets_when_the_uninterrupted_one_does(comm: LoopbackCommunicator, cut: int) -> None:
     """And has the same parameters, bit for bit, if its timings are the same."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        whole = timed_replica(comm)
-        for step in range(STEPS):
-            whole.step(step)
-        first = timed_replica(comm)
-        for step in range(cut):
-            first.step(step)
-        file = io.BytesIO()
-        torch.save(first.state_dict(), file)
-        file.seek(0)
-        second = timed_replica(comm, done=sum(step < cut for step in MET))
-        second.load_state_dict(torch.load(file, weights_only=True))
-        met = []
-        for step in range(cut, STEPS):
-            second.step(step)
-            met += [step] if second.synchronisation.measured else []
-        assert met == [step for step in MET if step >= cut]
-        assert same(parameters(whole), parameters(second))
-
-    run_ranks(2, body)
+    whole = timed_replica(comm)
+    for step in range(STEPS):
+        whole.step(step)
+    first = timed_replica(comm)
+    for step in range(cut):
+        first.step(step)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = timed_replica(comm, done=sum(step < cut for step in MET))
+    second.load_state_dict(torch.load(file, weights_only=True))
+    met = []
+    for step in range(cut, STEPS):
+        second.step(step)
+        met += [step] if second.synchronisation.measured else []
+    assert met == [step for step in MET if step >= cut]
+    assert same(parameters(whole), parameters(second))
 
 
 def test_a_policy_that_must_know_the_number_of_exchanges_is_refused() -> None:

@@ -16,6 +16,7 @@ from edgc.core.synchronisation.every_step import EveryStepSettings
 from edgc.tools.laws.synchronisation_laws import *  # noqa: F403
 from edgc.tools.laws.synchronisation_laws import SHORT
 from edgc.tools.laws.toy_replica import CONFIGS, STEPS, ToyReplica, parameters, same
+from tests.fixtures.ranks import every_rank
 
 #: What checkpoints hold of each synchronisation, beside its exchange: runs that were begun go on by these names.
 IN_CHECKPOINTS = {
@@ -30,45 +31,41 @@ IN_CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("name", ["lgreco_topk", "ramp"])
-def test_a_policy_sees_the_same_wherever_a_run_was_cut(name: str) -> None:
+@every_rank(2)
+def test_a_policy_sees_the_same_wherever_a_run_was_cut(comm: LoopbackCommunicator, name: str) -> None:
     """Also where a round's exchanges and its end are steps apart."""
     known = load(Method, name, CONFIGS)
     policy = known.policy.model_copy(update={"window": 1})
     method = known.model_copy(update={"policy": policy})
 
-    def body(comm: LoopbackCommunicator) -> None:
-        def build(seen: list[Observation]) -> ToyReplica:
-            replica = ToyReplica(comm, SHORT, method)
-            decides = replica.exchange.policy
-            observe = decides.observe
-            decides.observe = lambda observation: (seen.append(observation), observe(observation))  # type: ignore[method-assign]
-            return replica
+    def build(seen: list[Observation]) -> ToyReplica:
+        replica = ToyReplica(comm, SHORT, method)
+        decides = replica.exchange.policy
+        observe = decides.observe
+        decides.observe = lambda observation: (seen.append(observation), observe(observation))  # type: ignore[method-assign]
+        return replica
 
-        expected, found = [], []
-        whole, cut = build(expected), build(found)
-        for step in range(STEPS):
-            whole.step(step)
-            cut.step(step)
-            state = deepcopy(cut.state_dict())
-            cut = build(found)
-            cut.load_state_dict(state)
-        assert expected == found
-        assert any(seen.squared_error or seen.spectrum or seen.relative_error for seen in expected)
-        assert same(parameters(whole), parameters(cut))
-
-    run_ranks(2, body)
+    expected, found = [], []
+    whole, cut = build(expected), build(found)
+    for step in range(STEPS):
+        whole.step(step)
+        cut.step(step)
+        state = deepcopy(cut.state_dict())
+        cut = build(found)
+        cut.load_state_dict(state)
+    assert expected == found
+    assert any(seen.squared_error or seen.spectrum or seen.relative_error for seen in expected)
+    assert same(parameters(whole), parameters(cut))
 
 
-def test_what_dion_has_not_sent_is_forgotten_with_the_ranks_that_held_it() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        replica = ToyReplica(comm, load(Method, "dion", CONFIGS).synchronisation, "powersgd")
-        replica.step(0)
-        assert replica.synchronisation._momentum  # type: ignore[attr-defined]
-        replica.synchronisation.forget()
-        assert not replica.synchronisation._momentum  # type: ignore[attr-defined]
-        assert math.isfinite(replica.step(1))
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_what_dion_has_not_sent_is_forgotten_with_the_ranks_that_held_it(comm: LoopbackCommunicator) -> None:
+    replica = ToyReplica(comm, load(Method, "dion", CONFIGS).synchronisation, "powersgd")
+    replica.step(0)
+    assert replica.synchronisation._momentum  # type: ignore[attr-defined]
+    replica.synchronisation.forget()
+    assert not replica.synchronisation._momentum  # type: ignore[attr-defined]
+    assert math.isfinite(replica.step(1))
 
 
 def test_older_checkpoints_are_read() -> None:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import torch
-from engine_losses import run_spec
+from common import run_spec
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.moe.moe_layer import MoELayer
@@ -17,13 +17,12 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 
 from edgc.suite.backends.megatron.process import join, leave
 from edgc.suite.backends.plain_gpt import Experts
-from edgc.suite.config import Method, load
 
 WIDTH, EXPERTS, BALANCE = 16, 4, 0.1
 
 
 def main() -> None:
-    join(run_spec(1, 1, 1, load(Method, "dense").model_dump()))
+    join(run_spec(1, 1, 1, "dense"))
     moe_utils.te_general_gemm = None  # type: ignore[attr-defined]  # which it asks for without having imported it
     print(json.dumps({top_k: difference(top_k) for top_k in (1, 2)}))
     leave()

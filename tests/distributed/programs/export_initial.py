@@ -10,19 +10,18 @@ import sys
 from pathlib import Path
 
 import torch
-from engine_losses import VOCAB, run_spec
+from common import VOCAB, run_spec
 from tokenizers import Tokenizer, models
 from transformers import GPT2LMHeadModel
 
 from edgc.suite.backends.megatron import checkpoint, hf_export
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
-from edgc.suite.config import Method, load
 from edgc.suite.training.data.prepare import END_OF_TEXT
 
 
 def main(tensor: int, pipeline: int, data: int, folder: Path) -> None:
-    spec = run_spec(tensor, pipeline, data, load(Method, "dense").model_dump())
+    spec = run_spec(tensor, pipeline, data, "dense")
     place = join(spec)
     engine = MegatronEngine(spec, place, VOCAB)
     state = {"place": {"data": place.data, "tensor": place.tensor}, "engine": engine.state_dict()}

@@ -6,7 +6,6 @@ resume (half-way another model goes on from the state)
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from dataclasses import replace
@@ -16,35 +15,30 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from engine_losses import GLOBAL, MICRO, SEQ, VOCAB, run_spec
-from stacked_losses import CHANGES
+from common import GLOBAL, MICRO, SEQ, VOCAB, run_spec, through_a_file
+from stacked_losses import CUT, LR, STEPS, spec_of
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import edgc.local_steps
-from edgc.core.base.settings import merge
 from edgc.core.synchronisation.dion import is_hidden
 from edgc.suite.backends.megatron.process import Place, join, leave
 from edgc.suite.backends.optimizers import adamw, muon
 from edgc.suite.backends.plain_gpt import PlainGPT
 from edgc.suite.backends.training_engine import build_engine
-from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config import RunSpec
 from edgc.suite.training.data.dataset import rank_batches
-
-STEPS, CUT, LR = 20, 8, 1e-2
 
 
 def main(cases: list[str]) -> None:
     ranks = int(sys.argv[1])
-    plain = run_spec(1, 1, 4, load(Method, "dense").model_dump()).model_dump()
-    whole = {"parallel": {"data": ranks}, "training": {"micro_batch": 1}, "cluster": {"processes_per_node": ranks}}
-    place = join(RunSpec.model_validate(merge(plain, whole)))
+    place = join(run_spec(1, 1, ranks, "dense", training={"micro_batch": 1}))
     report = {}
     for case in cases:
         name, *options = case.split(":")
         inside = 2 if {"ddp", "fsdp"} & {*options} else 1
-        spec = spec_of(name, ranks // inside)
+        spec = stacked(name, ranks // inside)
         report[case] = {"own": loop(spec, options, place.rank, inside)}
         if "resume" in options:
             report[case]["resumed"] = loop(spec, options, place.rank, inside, cut=True)
@@ -55,12 +49,8 @@ def main(cases: list[str]) -> None:
     leave()
 
 
-def spec_of(name: str, replicas: int) -> RunSpec:
-    method = merge(load(Method, name).model_dump(), CHANGES.get(name, {}))
-    plain = run_spec(1, 1, replicas, method | {"optimizer": None}).model_dump() | {"method": method}
-    training = {"iterations": STEPS} | ({"optimizer": "muon"} if method.get("optimizer") else {})
-    one = {"processes_per_node": 1}
-    return RunSpec.model_validate(merge(plain, {"training": training, "loop": "stacked", "cluster": one}))
+def stacked(name: str, replicas: int) -> RunSpec:
+    return spec_of(name, replicas, loop="stacked", cluster={"processes_per_node": 1})
 
 
 def rate(step: int) -> float:
@@ -75,7 +65,7 @@ def tokens(step: int, replica: int, replicas: int) -> np.ndarray:
 @cache
 def suite(name: str, replicas: int, place: Place) -> dict[str, Any]:
     """The stacked engine."""
-    engine, losses = build_engine(spec_of(name, replicas), replace(place, world=1), VOCAB), []
+    engine, losses = build_engine(stacked(name, replicas), replace(place, world=1), VOCAB), []
     for step in range(STEPS):
         batch = np.stack([tokens(step, replica, replicas) for replica in range(replicas)])
         loss, _ = engine.train_step(step, batch, rate(step))
@@ -156,11 +146,9 @@ def loop(spec: RunSpec, options: list[str], rank: int, inside: int, cut: bool = 
         if step + 1 == CUT:
             validation = own.validation()
             if cut:
-                file = io.BytesIO()
-                torch.save([own.optimizer.state_dict(), own.schedule.state_dict()], file)
-                file.seek(0)
+                state = through_a_file([own.optimizer.state_dict(), own.schedule.state_dict()], weights_only=False)
                 own = Loop(spec, options, rank, inside)
-                optimizer, schedule = torch.load(file, weights_only=False)
+                optimizer, schedule = state
                 own.optimizer.load_state_dict(optimizer)
                 own.schedule.load_state_dict(schedule)
     assert own.optimizer.exchange.step == STEPS

@@ -18,14 +18,8 @@ from edgc import UserError
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load
 
-CASES: dict[str, Callable[[int], Any]] = {}
 STEPS = 8
 DILOCO = {"synchronisation": {"every": 2}}
-
-
-def case(function: Callable[[int], Any]) -> Callable[[int], Any]:
-    CASES[function.__name__] = function
-    return function
 
 
 def build(seed: int = 0) -> nn.Sequential:
@@ -51,39 +45,33 @@ def inner(kind: Any = torch.optim.SGD, model: Any = None, **options: Any) -> tup
     return model, kind(model.parameters(), **{"lr": 1e-2} | options)
 
 
-@case
-def unknown_method(rank: int) -> None:
-    wrap(method="no_such_method")
+CASES: dict[str, Callable[[int], Any]] = {
+    "unknown_method": lambda _: wrap(method="no_such_method"),
+    "a_hook": lambda _: wrap(method="powersgd"),
+    "settings_differ": lambda rank: wrap(method="diloco", synchronisation={"every": 2 + rank}),
+    "clip_differs": lambda rank: wrap(clip_norm=1.0 + rank),
+    "one_rank_is_wrong": lambda rank: wrap(iterations=STEPS * (1 - rank)),
+    "parameters_differ": lambda rank: step(wrap(build(seed=rank))),
+    "other_model": lambda rank: wrap(nn.Sequential(nn.Linear(6, 8 + rank))),
+    "no_moments": lambda _: wrap(*inner(), method="onebit_adam"),
+    "coupled_decay": lambda _: wrap(*inner(torch.optim.Adam, weight_decay=0.1), method="delayed_predicted"),
+    "no_muon": lambda _: wrap(method="muloco"),
+    "too_few_layers": lambda _: wrap(nn.Linear(6, 4), method="streaming_diloco"),
+    "bf16": lambda _: wrap(build().bfloat16()),
+    "island_is_the_group": lambda _: wrap(DistributedDataParallel(build())),
+    "not_a_member": lambda _: wrap(group=dist.new_group([0])),
+    "another_group": lambda _: wrap().add_param_group({"params": [nn.Parameter(torch.zeros(2))]}),
+    "negative_clip": lambda _: wrap(clip_norm=-1.0),
+    "state_of_another_method": lambda _: wrap(method="demo").load_state_dict(wrap().state_dict()),
+    "state_of_other_settings": lambda _: wrap(**DILOCO).load_state_dict(wrap().state_dict()),
+    "state_of_a_younger_setting": lambda _: wrap(synchronisation={"mixing": 0.5}).load_state_dict(wrap().state_dict()),
+    "state_of_another_optimizer": lambda _: wrap(*inner()).load_state_dict(wrap().state_dict()),
+}
 
 
-@case
-def a_hook(rank: int) -> None:
-    wrap(method="powersgd")
-
-
-@case
-def settings_differ(rank: int) -> None:
-    wrap(method="diloco", synchronisation={"every": 2 + rank})
-
-
-@case
-def clip_differs(rank: int) -> None:
-    wrap(clip_norm=1.0 + rank)
-
-
-@case
-def one_rank_is_wrong(rank: int) -> None:
-    wrap(iterations=STEPS * (1 - rank))
-
-
-@case
-def parameters_differ(rank: int) -> None:
-    step(wrap(build(seed=rank)))
-
-
-@case
-def other_model(rank: int) -> None:
-    wrap(nn.Sequential(nn.Linear(6, 8 + rank)))
+def case(function: Callable[[int], Any]) -> Callable[[int], Any]:
+    CASES[function.__name__] = function
+    return function
 
 
 @case
@@ -120,45 +108,10 @@ def wrapped_twice(rank: int) -> None:
 
 
 @case
-def no_moments(rank: int) -> None:
-    wrap(*inner(), method="onebit_adam")
-
-
-@case
-def coupled_decay(rank: int) -> None:
-    wrap(*inner(torch.optim.Adam, weight_decay=0.1), method="delayed_predicted")
-
-
-@case
-def no_muon(rank: int) -> None:
-    wrap(method="muloco")
-
-
-@case
 def several_rates(rank: int) -> None:
     model = build()
     groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters()}]
     step(wrap(model, torch.optim.AdamW(groups), method="demo"))
-
-
-@case
-def too_few_layers(rank: int) -> None:
-    wrap(nn.Linear(6, 4), method="streaming_diloco")
-
-
-@case
-def bf16(rank: int) -> None:
-    wrap(build().bfloat16())
-
-
-@case
-def island_is_the_group(rank: int) -> None:
-    wrap(DistributedDataParallel(build()))
-
-
-@case
-def not_a_member(rank: int) -> None:
-    wrap(group=dist.new_group([0]))
 
 
 @case
@@ -172,11 +125,6 @@ def a_scaler(rank: int) -> None:
     wrapped, scaler = wrap(), torch.amp.GradScaler("cpu")
     scaler.scale(wrapped.model(torch.ones(3, 6)).mean()).backward()
     scaler.step(wrapped)
-
-
-@case
-def another_group(rank: int) -> None:
-    wrap().add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
 
 
 @case
@@ -239,34 +187,9 @@ def paced_without_a_forward(rank: int) -> None:
 
 
 @case
-def negative_clip(rank: int) -> None:
-    wrap(clip_norm=-1.0)
-
-
-@case
 def no_loss(rank: int) -> None:
     method = load(Method, "edgc_loss").model_dump() | {"synchronisation": {"name": "outer", "every": 2}}
     step(wrap(method=method, policy={"window": 1, "warmup_fraction": 0.3, "warmup_limit": 0.3, "max_rank": 2}))
-
-
-@case
-def state_of_another_method(rank: int) -> None:
-    wrap(method="demo").load_state_dict(wrap().state_dict())
-
-
-@case
-def state_of_other_settings(rank: int) -> None:
-    wrap(**DILOCO).load_state_dict(wrap().state_dict())
-
-
-@case
-def state_of_a_younger_setting(rank: int) -> None:
-    wrap(synchronisation={"mixing": 0.5}).load_state_dict(wrap().state_dict())
-
-
-@case
-def state_of_another_optimizer(rank: int) -> None:
-    wrap(*inner()).load_state_dict(wrap().state_dict())
 
 
 @case

@@ -11,21 +11,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import batch, everywhere
-from engine_losses import VOCAB, run_spec
+from common import VOCAB, batch, everywhere, run_spec
 
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave, seed_everything
-from edgc.suite.config import Method, RunSpec, load
 
 STEPS, LR, CLIP = 4, 1e-2, 0.5
 MUON = {"momentum": 0.9, "nesterov": False, "ns_steps": 4, "lr_scale": "original", "lr_ratio": 3.0}
 
 
 def main(pipeline: int, data: int) -> None:
-    plain = run_spec(1, pipeline, data, load(Method, "dense").model_dump()).model_dump()
-    changes = {"optimizer": "muon", "muon": MUON, "clip": CLIP, "weight_decay": 0.1, "iterations": STEPS}
-    spec = RunSpec.model_validate(plain | {"training": plain["training"] | changes})
+    training = {"optimizer": "muon", "muon": MUON, "clip": CLIP, "weight_decay": 0.1, "iterations": STEPS}
+    spec = run_spec(1, pipeline, data, "dense", training=training)
     place = join(spec)
     seed_everything(spec.seed, place)
     engine = MegatronEngine(spec, place, VOCAB)

@@ -13,19 +13,17 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from common import batch, everywhere, reported
-from engine_losses import SETTINGS, VOCAB, mean_over_last_stage, replicas_agree, run_spec
+from common import STEPS, VOCAB, batch, everywhere, mean_over_last_stage, method_of, replicas_agree, reported, run_spec
 from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
 
-from edgc.core.base.settings import merge
 from edgc.core.exchange.link_codecs import PipelineTraffic
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.pipeline import ChargedP2P
 from edgc.suite.backends.megatron.process import Place, seed_everything
-from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config import RunSpec
 from edgc.suite.config.model import TIED
 
-STEPS, LR = 6, 1e-2
+LR = 1e-2
 BF16 = {"name": "bf16"}
 LOW, FULL = {"name": "lowrank", "rank": 4}, {"name": "lowrank", "rank": 32}  # messages are 64×32
 RUNS: dict[str, dict[str, Any]] = {
@@ -37,7 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "full": {},  # full rank is no smaller, so that no RunSpec allows it
     "fused": {"fused_embedding": True},
     "fused_overlap": {"fused_embedding": True, "overlap": True},
-    "edgc_pipeline": SETTINGS["edgc"] | {"pipeline": {"forward": LOW, "backward": LOW}},
+    "edgc_pipeline": {"pipeline": {"forward": LOW, "backward": LOW}},
 }
 
 
@@ -50,15 +48,8 @@ def main(tensor: int, pipeline: int, data: int, runs: list[str]) -> None:
 
 
 def tiny(tensor: int, pipeline: int, data: int, run: str) -> RunSpec:
-    plain = run_spec(1, 1, 1, load(Method, "dense").model_dump()).model_dump()
-    method = merge(load(Method, run if run == "edgc_pipeline" else "dense").model_dump(), RUNS[run])
-    changes = {
-        "model": {"num_layers": 4},
-        "cluster": {"processes_per_node": tensor * pipeline * data},
-        "parallel": {"tensor": tensor, "pipeline": pipeline, "data": data},
-        "training": {"iterations": STEPS},
-    }
-    return RunSpec.model_validate(merge(plain, changes) | {"method": method})
+    method = method_of(run if run == "edgc_pipeline" else "dense", **RUNS[run])
+    return run_spec(tensor, pipeline, data, method, model={"num_layers": 4})
 
 
 def build(spec: RunSpec, place: Place, run: str) -> MegatronEngine:

@@ -2,7 +2,8 @@
 
 plain_loop.py CASE…    CASE: LAYOUT:METHOD[:option…]
 LAYOUT: megatron, zero1 (megatron with a sharded optimizer), ddp, fsdp
-options: int8 (parameters travel so), dropout, resume (half the steps, saved, restored into another engine)
+options: bf16 (precision), int8 (parameters travel so), dropout, overlap, resume (half the steps, saved, restored into
+another engine)
 """
 
 from __future__ import annotations
@@ -11,65 +12,72 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
-from common import batch, reported, through_a_file
-from engine_losses import SETTINGS, VOCAB, run_spec
+from common import VOCAB, batch, everywhere, method_of, reported, run_spec, same_everywhere, through_a_file
 
-from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place, seed_everything
 from edgc.suite.backends.training_engine import build_engine, sizes
-from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config import RunSpec
 
 if TYPE_CHECKING:
     from edgc.suite.backends.training_engine import Engine
 
 RANKS = int(os.environ["WORLD_SIZE"])
 STEPS = 20
-LAYOUTS = {
-    "megatron": {},
-    "zero1": {"training": {"shard": "optimizer"}},
-    "ddp": {"loop": "ddp"},
-    "fsdp": {"loop": "ddp", "training": {"shard": "full"}},
-}
+SHARDS = {"zero1": "optimizer", "fsdp": "full"}
 
 
 def main(cases: list[str]) -> None:
     def found(case: str, spec: RunSpec, place: Place) -> dict[str, Any]:
-        return whole(spec, place) | ({"resumed": resumed(spec, place)} if "resume" in case else {})
+        engine = build(spec, place)
+        report = whole(engine, place)
+        if not case.startswith("fsdp"):
+            report["equal"] = everywhere(same_everywhere(parameters(engine), dist.group.WORLD))
+        return report | ({"resumed": resumed(engine, place)} if "resume" in case else {})
 
     reported(cases, lambda case: spec_of(*case.split(":")), found)
 
 
 def spec_of(layout: str, name: str, *options: str) -> RunSpec:
-    method = merge(load(Method, name).model_dump(), SETTINGS.get(name, {}))
-    plain = merge(run_spec(1, 1, RANKS, method).model_dump(), {"training": {"iterations": STEPS, "clip": 0.5}})
-    plain["cluster"]["processes_per_node"] = RANKS
-    if "int8" in options:
-        plain["training"]["parameter_wire"] = "int8"
-    if "dropout" in options:
-        plain["model"]["dropout"] = 0.1
-    return RunSpec.model_validate(merge(plain, LAYOUTS[layout]))
+    training = {"iterations": STEPS, "clip": 0.5, "precision": "bf16" if "bf16" in options else "fp32"}
+    training |= {"shard": SHARDS[layout]} if layout in SHARDS else {}
+    training |= {"parameter_wire": "int8"} if "int8" in options else {}
+    changes = {"training": training, "model": {"dropout": 0.1 if "dropout" in options else 0.0}}
+    changes |= {"loop": "ddp"} if layout in ("ddp", "fsdp") else {}
+    return run_spec(1, 1, RANKS, method_of(name, overlap="overlap" in options), **changes)
 
 
-def whole(spec: RunSpec, place: Place) -> dict[str, Any]:
-    engine = build(spec, place)
+def whole(engine: Engine, place: Place) -> dict[str, Any]:
     found = steps(engine, place, range(STEPS))
     text = batch(0, place, RANKS)
-    memory = sizes(engine.held())
+    memory = held(engine)
     found["validation"] = engine.evaluate([text, text])
     assert not engine.ledger.take(), "an evaluation's traffic is nobody's"
-    assert sizes(engine.held()) == memory, "an evaluation leaves nothing"
+    assert held(engine) == memory, "an evaluation leaves nothing"
     return found | {"memory": memory, "parameters": engine.num_parameters}
 
 
-def resumed(spec: RunSpec, place: Place) -> dict[str, Any]:
+def held(engine: Engine) -> dict[str, int]:
+    """The state of PyTorch's own hook has slots, which `held` does not look into."""
+    return {} if engine.spec.method.name == "torch_powersgd" else sizes(engine.held())
+
+
+def resumed(whole: Engine, place: Place) -> dict[str, Any]:
+    spec = whole.spec
     first = build(spec, place)
     before = steps(first, place, range(STEPS // 2))
     state = through_a_file(first.state_dict())  # with the random numbers' state, which a second engine sets anew
     second = build(spec, place, {"seed": spec.seed + 1})
     second.load_state_dict(state)
     after = steps(second, place, range(STEPS // 2, STEPS))
-    return {what: before[what] + after[what] for what in ("losses", "norms")}
+    equal = everywhere(all(map(torch.equal, parameters(whole), parameters(second))))
+    return {what: before[what] + after[what] for what in ("losses", "norms")} | {"equal": equal}
+
+
+def parameters(engine: Engine) -> list[torch.Tensor]:
+    """Of a shard, what this rank has."""
+    return [getattr(p, "to_local", lambda p=p: p)() for p in engine._named.values()]
 
 
 def build(spec: RunSpec, place: Place, changes: dict[str, Any] | None = None) -> Engine:

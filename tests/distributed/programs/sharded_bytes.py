@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from common import reported, rows
-from engine_losses import GLOBAL, SEQ, VOCAB, MegatronEngine, run_spec
+from common import VOCAB, batch, reported, run_spec
 
-from edgc.core.base.settings import merge
 from edgc.core.comm import TorchCommunicator
 from edgc.core.comm.telemetry import Ledger
+from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.config import Cluster, Method, RunSpec, load
 from edgc.suite.training.node_links import sent
@@ -31,21 +29,19 @@ def main(cases: list[str]) -> None:
 def spec_of(case: str) -> RunSpec:
     wire, name = case.split(":")
     training = {"shard": "optimizer", "parameter_wire": wire}
-    plain = run_spec(1, 1, 4, load(Method, name).model_dump()).model_dump()
-    return RunSpec.model_validate(merge(plain, {"training": training, "model": MODEL}))
+    return run_spec(1, 1, 4, load(Method, name).model_dump(), training=training, model=MODEL)
 
 
 def measured(engine: MegatronEngine, place: Place) -> dict[str, float]:
     """Bytes of all ranks: what interfaces sent, and what the ledger charged to gradients and to parameters."""
     cluster = {"name": "links", "device": "cpu", "device_model": "CPU", "nodes": 1, "processes_per_node": place.world}
     interface = Cluster.model_validate(cluster | {"links": {}})
-    text = np.random.default_rng(0).integers(0, 40, (1 + STEPS, GLOBAL, SEQ + 1))
-    engine.train_step(0, rows(text[0], place, place.world), 1e-2)  # connections are made
+    engine.train_step(0, batch(0, place, place.world), 1e-2)  # connections are made
     engine.ledger.take()
     dist.barrier()
     before = sent(interface)
     for step in range(1, 1 + STEPS):
-        engine.train_step(step, rows(text[step], place, place.world), 1e-2)
+        engine.train_step(step, batch(step, place, place.world), 1e-2)
     dist.barrier()
     after = sent(interface)
     assert before is not None

@@ -15,18 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from common import reported, through_a_file
-from engine_losses import GLOBAL, MICRO, SEQ, SETTINGS, VOCAB, run_spec
+from common import GLOBAL, MICRO, SEQ, VOCAB, method_of, reported, run_spec, through_a_file
 
-from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.process import Place
 from edgc.suite.backends.training_engine import Engine, build_engine
-from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config import RunSpec
 from edgc.suite.training.data.dataset import rank_batches
 
 STEPS, CUT, RANKS, LR = 20, 8, 2, 1e-2
 PERIOD = {"synchronisation": {"every": 5}}
-CHANGES: dict[str, Any] = SETTINGS | {
+CHANGES: dict[str, Any] = {
     "onebit": {"policy": {"start_step": 3}},
     "onebit_adam": {"policy": {"start_step": 5}},
     "powersgd_8_4": {"policy": {"rank": 4}},
@@ -44,11 +42,10 @@ def main(methods: list[str]) -> None:
     reported(methods, spec_of, found)
 
 
-def spec_of(name: str) -> RunSpec:
-    method = merge(load(Method, "dense" if name == "muon" else name).model_dump(), CHANGES.get(name, {}))
-    plain = run_spec(1, 1, RANKS, method | {"optimizer": None}).model_dump() | {"method": method}
+def spec_of(name: str, replicas: int = RANKS, **changes: Any) -> RunSpec:
+    method = method_of("dense" if name == "muon" else name, **CHANGES.get(name, {}))
     training = {"iterations": STEPS} | ({"optimizer": "muon"} if method.get("optimizer") else {})
-    return RunSpec.model_validate(merge(plain, {"training": training}))
+    return run_spec(1, 1, replicas, method, training=training, **changes)
 
 
 def found(name: str, spec: RunSpec, place: Place) -> dict[str, Any] | None:

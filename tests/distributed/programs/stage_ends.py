@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch.distributed as dist
-from engine_losses import run_spec
+from common import method_of, run_spec
 
-from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
-from edgc.suite.config import Method, RunSpec, load
+from edgc.suite.config import RunSpec
 from edgc.suite.training.data.dataset import rank_batches
 
 WINDOW, VOCAB, GLOBAL, MICRO, SEQ = 4, 2048, 32, 8, 128
@@ -30,10 +29,9 @@ POLICY = {
 
 
 def spec(alignment: bool, steps: int) -> RunSpec:
-    method = merge(load(Method, "edgc").model_dump(), {"policy": POLICY | {"alignment": alignment}})
-    plain = run_spec(1, 2, 2, method).model_dump()
-    changes = {"iterations": steps, "global_batch": GLOBAL, "micro_batch": MICRO, "bucket_parameters": None}
-    return RunSpec.model_validate(plain | {"model": MODEL, "training": plain["training"] | changes | {"lr": 1e-3}})
+    method = method_of("edgc", policy=POLICY | {"alignment": alignment})
+    changes = {"iterations": steps, "global_batch": GLOBAL, "micro_batch": MICRO, "bucket_parameters": None, "lr": 1e-3}
+    return run_spec(1, 2, 2, method, model=MODEL, training=changes)
 
 
 def main(steps: int) -> None:

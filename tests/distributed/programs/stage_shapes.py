@@ -10,15 +10,14 @@ import sys
 from typing import Any
 
 import torch.distributed as dist
-from engine_losses import VOCAB, run_spec
+from common import VOCAB, run_spec
 
 from edgc.suite.backends.megatron.engine import MegatronEngine
 from edgc.suite.backends.megatron.process import join, leave
-from edgc.suite.config import Method, load
 
 
 def main(tensor: int, pipeline: int, data: int) -> None:
-    spec = run_spec(tensor, pipeline, data, load(Method, "dense").model_dump())
+    spec = run_spec(tensor, pipeline, data, "dense")
     place = join(spec)
     own = (place.stage, place.tensor, place.data, dict(MegatronEngine(spec, place, VOCAB).shapes))
     everybody: list[Any] = [None] * dist.get_world_size()

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import batch, everywhere, reported, through_a_file
-from engine_losses import VOCAB, mean_over_last_stage, replicas_agree, run_spec
+from common import VOCAB, batch, everywhere, mean_over_last_stage, replicas_agree, reported, run_spec, through_a_file
 
 from edgc.core.base.settings import merge
 from edgc.suite.backends.megatron.engine import MegatronEngine
@@ -55,10 +54,9 @@ def main(tensor: int, pipeline: int, data: int, cases: list[str]) -> None:
     def spec_of(case: str) -> RunSpec:
         name, changes = CASES[case]
         method = merge(load(Method, name).model_dump(), changes)
-        plain = run_spec(tensor, pipeline, data, method | {"optimizer": None}).model_dump() | {"method": method}
         own = {"iterations": STEPS, "precision": "bf16" if case.endswith("bf16") else "fp32"}
         own |= {"optimizer": "muon"} if case.startswith("mu") else {}
-        return RunSpec.model_validate(plain | {"training": plain["training"] | own})
+        return run_spec(tensor, pipeline, data, method, training=own)
 
     reported(cases, spec_of, lambda _, spec, place: laws(spec, place))
 

@@ -6,9 +6,10 @@ import torch
 
 from edgc.core.aggregators.aggregator import adjacent_view
 from edgc.core.aggregators.dense import Dense, DenseSettings
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator
 from edgc.core.policies.amounts import ON
 from tests.fixtures.exchanged import exchange_one
+from tests.fixtures.ranks import every_rank
 
 
 def test_adjacent_tensors_in_any_order_are_one_view() -> None:
@@ -29,17 +30,15 @@ def test_what_is_not_adjacent_is_no_view() -> None:
     assert adjacent_view([torch.empty(0), torch.empty(0, 3)]) is None, "nothing"
 
 
-def test_bf16_halves_the_bytes_and_rounds_once() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        values = [torch.randn(1000, generator=torch.Generator().manual_seed(rank)) for rank in (0, 1)]
-        exact, rounded = (
-            exchange_one(Dense(DenseSettings(name="dense", wire_dtype=wire)), comm, values[comm.rank], ON)
-            for wire in ("fp32", "bf16")
-        )
-        assert comm.ledger.take()["gradient"].payload_bytes == 4000 + 2000
-        torch.testing.assert_close(exact, (values[0] + values[1]) / 2)
-        largest = torch.maximum(values[0].abs(), values[1].abs())
-        assert ((rounded - exact).abs() <= 2**-7 * largest).all()
-        assert not torch.equal(rounded, exact)
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_bf16_halves_the_bytes_and_rounds_once(comm: LoopbackCommunicator) -> None:
+    values = [torch.randn(1000, generator=torch.Generator().manual_seed(rank)) for rank in (0, 1)]
+    exact, rounded = (
+        exchange_one(Dense(DenseSettings(name="dense", wire_dtype=wire)), comm, values[comm.rank], ON)
+        for wire in ("fp32", "bf16")
+    )
+    assert comm.ledger.take()["gradient"].payload_bytes == 4000 + 2000
+    torch.testing.assert_close(exact, (values[0] + values[1]) / 2)
+    largest = torch.maximum(values[0].abs(), values[1].abs())
+    assert ((rounded - exact).abs() <= 2**-7 * largest).all()
+    assert not torch.equal(rounded, exact)

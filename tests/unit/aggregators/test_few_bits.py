@@ -14,6 +14,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.ops.block_code import BITS, E2M1, BlockCode, lloyd_levels
 from edgc.core.policies.amounts import Bits
 from tests.fixtures.exchanged import exchange_bucket, exchange_one
+from tests.fixtures.ranks import every_rank
 
 RANKS, STEPS, BLOCK = 4, 20, 16
 SHAPES = {"a": (16, 24), "b": (64,)}
@@ -107,18 +108,14 @@ def test_what_a_code_can_say_comes_back(bits: int, format: str, scale: str) -> N
 
 @pytest.mark.parametrize(("bits", "format"), [(1, "int"), (1, "lloyd"), (2, "lloyd"), (4, "lloyd")])
 @pytest.mark.parametrize("numel", [20, 64, 129])
-def test_a_last_block_that_is_not_full_is_coded_as_one_that_is(numel: int, bits: int, format: str) -> None:
+@every_rank(2)
+def test_a_last_block_that_is_not_full_is_coded_as_one_that_is(
+    comm: LoopbackCommunicator, numel: int, bits: int, format: str
+) -> None:
     """Its scale, a mean, is over elements that are there: with zeros among them it would be too small."""
     settings = FewBitsSettings(name="few_bits", format=format, block=128)
-
-    def body(comm: LoopbackCommunicator) -> tuple[Tensor, Tensor]:
-        short, whole = (
-            exchange_one(FewBits(settings), comm, torch.ones(length), Bits(bits)) for length in (numel, 256)
-        )
-        return short, whole
-
-    for short, whole in run_ranks(2, body):
-        torch.testing.assert_close(short, whole[:1].expand(numel), rtol=0.01, atol=0)
+    short, whole = (exchange_one(FewBits(settings), comm, torch.ones(length), Bits(bits)) for length in (numel, 256))
+    torch.testing.assert_close(short, whole[:1].expand(numel), rtol=0.01, atol=0)
 
 
 def test_levels_are_those_of_their_definitions() -> None:

@@ -17,6 +17,7 @@ from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import Bits
 from edgc.core.policies.policy import Decision
 from tests.fixtures.exchanged import exchange_one
+from tests.fixtures.ranks import every_rank
 
 DELAYED = {"scale": "delayed", "error_feedback": True}
 
@@ -47,53 +48,45 @@ def test_sums_of_the_largest_fit_and_steps_are_as_fine_as_the_type_allows(bits: 
         assert 0 < float(off.max()) < top / (largest // ranks)
 
 
-def test_one_rank_alone_has_the_maximum_and_all_use_it() -> None:
+@every_rank(2)
+def test_one_rank_alone_has_the_maximum_and_all_use_it(comm: LoopbackCommunicator) -> None:
     """The straight-line form, with the maximum of all ranks: every mean is a whole number of m/(L·N)."""
-    values = torch.stack([torch.linspace(-0.1, 0.1, 50), torch.linspace(-4, 4, 50)])
-
-    def body(comm: LoopbackCommunicator) -> Tensor:
-        return averaged(made(), comm, values[comm.rank], 8)
-
-    for mean in run_ranks(2, body):
-        integers = mean.double() / (4 / (63 * 2))
-        torch.testing.assert_close(integers, integers.round(), rtol=0, atol=1e-4)
+    largest = (0.1, 4)[comm.rank]
+    integers = averaged(made(), comm, torch.linspace(-largest, largest, 50), 8).double() / (4 / (63 * 2))
+    torch.testing.assert_close(integers, integers.round(), rtol=0, atol=1e-4)
 
 
-def test_a_delayed_scale_waits_once_and_is_twice_the_last_maximum() -> None:
+@every_rank(2)
+def test_a_delayed_scale_waits_once_and_is_twice_the_last_maximum(comm: LoopbackCommunicator) -> None:
     """What grew beyond it is cut off, stays in the residual, and follows in the next steps."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = made(**DELAYED)
-        ones = torch.ones(32)
-        averaged(aggregator, comm, ones, 8, 0)
-        grown = averaged(aggregator, comm, 10 * ones, 8, 1)
-        torch.testing.assert_close(grown, 2 * ones)  # the maximum was 1
-        residual = aggregator.residual("w")
-        assert residual is not None
-        torch.testing.assert_close(residual, 8 * ones)
-        later = averaged(aggregator, comm, 0 * ones, 8, 2)
-        torch.testing.assert_close(later, 8 * ones, rtol=0, atol=20 / 63)  # all of it: the maximum was 10
-        exchange = aggregator.exchange([NamedTensor("w", ones)], Decision(Bits(8)), comm, 3)
-        works = list(exchange)
-        for work in works:
-            work.wait()
-        assert len(works) == 1
-
-    run_ranks(2, body)
+    aggregator = made(**DELAYED)
+    ones = torch.ones(32)
+    averaged(aggregator, comm, ones, 8, 0)
+    grown = averaged(aggregator, comm, 10 * ones, 8, 1)
+    torch.testing.assert_close(grown, 2 * ones)  # the maximum was 1
+    residual = aggregator.residual("w")
+    assert residual is not None
+    torch.testing.assert_close(residual, 8 * ones)
+    later = averaged(aggregator, comm, 0 * ones, 8, 2)
+    torch.testing.assert_close(later, 8 * ones, rtol=0, atol=20 / 63)  # all of it: the maximum was 10
+    exchange = aggregator.exchange([NamedTensor("w", ones)], Decision(Bits(8)), comm, 3)
+    works = list(exchange)
+    for work in works:
+        work.wait()
+    assert len(works) == 1
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-5])
-def test_before_a_delayed_scale_is_known_nothing_larger_than_the_gradient_is_sent(size: float) -> None:
+@every_rank(2)
+def test_before_a_delayed_scale_is_known_nothing_larger_than_the_gradient_is_sent(
+    comm: LoopbackCommunicator, size: float
+) -> None:
     """It is 1 then, and gradients are far below its steps: one that is sent by chance stays in Adam's variance."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = made(**DELAYED)
-        values = size / 3 * torch.randn(10_000, generator=torch.Generator().manual_seed(0))
-        for step in range(3):
-            average = averaged(aggregator, comm, values, 8, step)
-            assert average.abs().max() <= 3 * values.abs().max()
-
-    run_ranks(2, body)
+    aggregator = made(**DELAYED)
+    values = size / 3 * torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+    for step in range(3):
+        average = averaged(aggregator, comm, values, 8, step)
+        assert average.abs().max() <= 3 * values.abs().max()
 
 
 def test_more_ranks_than_a_type_has_levels_are_refused_with_a_remedy() -> None:

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from edgc.core.aggregators.loco import LoCo, LoCoSettings
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import DENSE, Amount, Bits
 from tests.fixtures.exchanged import exchange_one
+from tests.fixtures.ranks import every_rank
 
 RANKS, NUMEL, STEPS, RESET, BETA = 2, 512, 7, 4, 0.8
 FOUR, EIGHT = BlockCode(4, 128), BlockCode(8, 128)
@@ -49,23 +50,18 @@ def made() -> LoCo:
     return LoCo(LoCoSettings(name="loco", beta=BETA, reset=RESET))
 
 
-def test_it_is_the_algorithm_step_by_step() -> None:
-    def body(comm: LoopbackCommunicator) -> list[Tensor]:
-        aggregator = made()
-        return [averaged(aggregator, comm, step, Bits(4)) for step in range(STEPS)]
-
-    for outputs in run_ranks(RANKS, body):
-        for output, expected in zip(outputs, straight(), strict=True):
-            torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+@every_rank(RANKS)
+def test_it_is_the_algorithm_step_by_step(comm: LoopbackCommunicator) -> None:
+    aggregator = made()
+    for step, expected in enumerate(straight()):
+        torch.testing.assert_close(averaged(aggregator, comm, step, Bits(4)), expected, rtol=0, atol=1e-12)
 
 
-def test_it_keeps_a_byte_an_element_and_nothing_of_what_turns_dense() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = made()
-        averaged(aggregator, comm, 0, Bits(4))
-        (message,) = aggregator.state_dict()["lost"].values()
-        assert message.nbytes == NUMEL + 2 * NUMEL // 128
-        averaged(aggregator, comm, 1, DENSE)
-        assert not aggregator.state_dict()["lost"]
-
-    run_ranks(RANKS, body)
+@every_rank(RANKS)
+def test_it_keeps_a_byte_an_element_and_nothing_of_what_turns_dense(comm: LoopbackCommunicator) -> None:
+    aggregator = made()
+    averaged(aggregator, comm, 0, Bits(4))
+    (message,) = aggregator.state_dict()["lost"].values()
+    assert message.nbytes == NUMEL + 2 * NUMEL // 128
+    averaged(aggregator, comm, 1, DENSE)
+    assert not aggregator.state_dict()["lost"]

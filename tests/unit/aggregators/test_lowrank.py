@@ -13,6 +13,7 @@ from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import DENSE, Rank, Uncompressed
 from tests.fixtures.exchanged import exchange_bucket, exchange_one
+from tests.fixtures.ranks import every_rank
 
 
 def lowrank(seed: int = 0, **options: Any) -> LowRank:
@@ -20,14 +21,9 @@ def lowrank(seed: int = 0, **options: Any) -> LowRank:
 
 
 def exchange(
-    aggregator: LowRank,
-    comm: LoopbackCommunicator,
-    gradient: Tensor,
-    amount: int | Uncompressed,
-    step: int,
-    name: str = "w",
+    aggregator: LowRank, comm: LoopbackCommunicator, gradient: Tensor, amount: int | Uncompressed, step: int
 ) -> Tensor:
-    return exchange_one(aggregator, comm, gradient, DENSE if amount is DENSE else Rank(amount), step, name)
+    return exchange_one(aggregator, comm, gradient, DENSE if amount is DENSE else Rank(amount), step)
 
 
 def matrix(rank: int = 0, m: int = 40, n: int = 30, step: int = 0) -> Tensor:
@@ -35,80 +31,61 @@ def matrix(rank: int = 0, m: int = 40, n: int = 30, step: int = 0) -> Tensor:
     return torch.randn(m, n, generator=generator, dtype=torch.float64)
 
 
-def test_a_matrix_of_low_rank_is_exact_at_once() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator, left = lowrank(), matrix(m=40, n=3)
-        gradient = left @ matrix(comm.rank, m=3, n=30)  # all ranks' columns in the same three dimensions
-        expected = left @ (matrix(0, m=3, n=30) + matrix(1, m=3, n=30)) / 2
-        torch.testing.assert_close(exchange(aggregator, comm, gradient, 3, 0), expected)
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_a_matrix_of_low_rank_is_exact_at_once(comm: LoopbackCommunicator) -> None:
+    aggregator, left = lowrank(), matrix(m=40, n=3)
+    gradient = left @ matrix(comm.rank, m=3, n=30)  # all ranks' columns in the same three dimensions
+    expected = left @ (matrix(0, m=3, n=30) + matrix(1, m=3, n=30)) / 2
+    torch.testing.assert_close(exchange(aggregator, comm, gradient, 3, 0), expected)
 
 
-def test_warm_start_converges_to_the_best_approximation() -> None:
+@every_rank(2)
+def test_warm_start_converges_to_the_best_approximation(comm: LoopbackCommunicator) -> None:
     """Without error feedback a constant gradient is a power iteration: Ĝ becomes the truncated SVD of the mean."""
-
-    def body(comm: LoopbackCommunicator) -> list[float]:
-        aggregator = lowrank(error_feedback=False)
-        mean = (matrix(0) + matrix(1)) / 2
-        u, s, vt = torch.linalg.svd(mean)
-        best = torch.linalg.vector_norm(mean - (u[:, :4] * s[:4]) @ vt[:4])
-        outputs = [exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(200)]
-        return [float(torch.linalg.vector_norm(mean - output) / best) for output in outputs]
-
-    excess = run_ranks(2, body)[0]
+    aggregator = lowrank(error_feedback=False)
+    mean = (matrix(0) + matrix(1)) / 2
+    best = torch.linalg.svdvals(mean)[4:].norm()
+    outputs = [exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(200)]
+    excess = [float((mean - output).norm() / best) for output in outputs]
     assert all(e >= 1 - 1e-12 for e in excess)
     assert excess[0] > 1.02
     assert excess[-1] == pytest.approx(1, abs=1e-6)
 
 
-def test_error_feedback_delivers_everything_in_the_end() -> None:
+@pytest.mark.parametrize("feedback", [True, False])
+@every_rank(2)
+def test_error_feedback_delivers_everything_in_the_end(comm: LoopbackCommunicator, feedback: bool) -> None:
     """The mean of the outputs of a constant gradient tends to its average; without feedback it does not."""
-
-    def body(comm: LoopbackCommunicator) -> list[float]:
-        mean = (matrix(0) + matrix(1)) / 2
-        missing = []
-        for feedback in (True, False):
-            aggregator = lowrank(error_feedback=feedback)
-            total = sum(exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(100))
-            missing.append(float(torch.linalg.vector_norm(mean - total / 100) / torch.linalg.vector_norm(mean)))
-        return missing
-
-    with_feedback, without = run_ranks(2, body)[0]
-    assert with_feedback < 0.15
-    assert without > 0.5
+    aggregator, mean = lowrank(error_feedback=feedback), (matrix(0) + matrix(1)) / 2
+    total = sum(exchange(aggregator, comm, matrix(comm.rank), 4, step) for step in range(100))
+    missing = float((mean - total / 100).norm() / mean.norm())
+    assert missing < 0.15 if feedback else missing > 0.5
 
 
-def test_a_changed_rank_keeps_the_leading_columns_of_the_factor() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        mean = (matrix(0) + matrix(1)) / 2
-        values = torch.linalg.svdvals(mean)
-        best_of_four = values[4:].square().sum().sqrt()
+@every_rank(2)
+def test_a_changed_rank_keeps_the_leading_columns_of_the_factor(comm: LoopbackCommunicator) -> None:
+    aggregator, mean = lowrank(error_feedback=False), (matrix(0) + matrix(1)) / 2
+    best_of_four = torch.linalg.svdvals(mean)[4:].norm()
 
-        def lost(aggregator: LowRank, rank: int, step: int) -> float:
-            output = exchange(aggregator, comm, matrix(comm.rank), rank, step)
-            return float(torch.linalg.vector_norm(mean - output) / best_of_four)
+    def lost(rank: int, step: int) -> float:
+        return float((mean - exchange(aggregator, comm, matrix(comm.rank), rank, step)).norm() / best_of_four)
 
-        aggregator = lowrank(error_feedback=False)
-        assert lost(aggregator, 4, 0) > 1.02
-        for step in range(1, 300):
-            lost(aggregator, 6, step)
-        assert lost(aggregator, 4, 300) == pytest.approx(1, abs=1e-3)
-        assert lost(aggregator, 6, 301) < 1
-
-    run_ranks(2, body)
+    assert lost(4, 0) > 1.02
+    for step in range(1, 300):
+        lost(6, step)
+    assert lost(4, 300) == pytest.approx(1, abs=1e-3)
+    assert lost(6, 301) < 1
 
 
-def test_the_first_factor_depends_on_seed_and_name() -> None:
-    def body(comm: LoopbackCommunicator) -> dict[str, Tensor]:
-        first = {"seed 0": lowrank(0), "again": lowrank(0), "seed 1": lowrank(1)}
-        outputs = {key: exchange(a, comm, matrix(comm.rank), 4, 0) for key, a in first.items()}
-        return outputs | {"other name": exchange(lowrank(0), comm, matrix(comm.rank), 4, 0, name="v")}
-
-    outputs = run_ranks(2, body)[0]
-    assert torch.equal(outputs["seed 0"], outputs["again"])
-    assert not torch.equal(outputs["seed 0"], outputs["seed 1"])
-    assert not torch.equal(outputs["seed 0"], outputs["other name"])
+@every_rank(2)
+def test_the_first_factor_depends_on_seed_and_name(comm: LoopbackCommunicator) -> None:
+    first, again, seed, name = (
+        exchange_one(lowrank(seed), comm, matrix(comm.rank), Rank(4), name=name)
+        for seed, name in ((0, "w"), (0, "w"), (1, "w"), (0, "v"))
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, seed)
+    assert not torch.equal(first, name)
 
 
 @pytest.mark.parametrize(
@@ -125,40 +102,35 @@ def test_the_first_factor_depends_on_seed_and_name() -> None:
         ((0, 30), 4, 0.0, False),
     ],
 )
-def test_what_is_compressed(shape: tuple[int, ...], amount: int | Uncompressed, ratio: float, compressed: bool) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = lowrank(min_compression_ratio=ratio)
-        exchange(aggregator, comm, torch.ones(shape), amount, 0)
-        assert (aggregator.residual("w") is not None) == compressed
+@every_rank(2)
+def test_what_is_compressed(
+    comm: LoopbackCommunicator, shape: tuple[int, ...], amount: int | Uncompressed, ratio: float, compressed: bool
+) -> None:
+    aggregator = lowrank(min_compression_ratio=ratio)
+    exchange(aggregator, comm, torch.ones(shape), amount, 0)
+    assert (aggregator.residual("w") is not None) == compressed
 
-    run_ranks(2, body)
 
-
-def test_two_collectives_a_bucket_and_one_when_all_is_dense() -> None:
-    def body(comm: LoopbackCommunicator) -> list[int]:
-        aggregator, calls = lowrank(), []
-        for amount in (Rank(4), DENSE):
-            bucket = {str(i): matrix(i) for i in range(5)} | {"b": torch.ones(9).double()}
-            exchange_bucket(aggregator, comm, bucket, amount)
-            calls.append(comm.ledger.take()["gradient"].calls)
-        return calls
-
-    assert run_ranks(2, body) == [[2, 1]] * 2
+@every_rank(2)
+def test_two_collectives_a_bucket_and_one_when_all_is_dense(comm: LoopbackCommunicator) -> None:
+    aggregator = lowrank()
+    for amount, calls in ((Rank(4), 2), (DENSE, 1)):
+        bucket = {str(i): matrix(i) for i in range(5)} | {"b": torch.ones(9).double()}
+        exchange_bucket(aggregator, comm, bucket, amount)
+        assert comm.ledger.take()["gradient"].calls == calls
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-def test_the_residual_lives_in_one_place_and_in_fp32_at_least(dtype: torch.dtype) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator, places = lowrank(), set()
-        for step in range(3):
-            exchange(aggregator, comm, matrix(comm.rank, step=step).to(dtype), 2, step)
-            residual = aggregator.residual("w")
-            assert residual is not None
-            assert residual.dtype == torch.promote_types(dtype, torch.float32)
-            places.add(residual.data_ptr())
-        assert len(places) == 1
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_the_residual_lives_in_one_place_and_in_fp32_at_least(comm: LoopbackCommunicator, dtype: torch.dtype) -> None:
+    aggregator, places = lowrank(), set()
+    for step in range(3):
+        exchange(aggregator, comm, matrix(comm.rank, step=step).to(dtype), 2, step)
+        residual = aggregator.residual("w")
+        assert residual is not None
+        assert residual.dtype == torch.promote_types(dtype, torch.float32)
+        places.add(residual.data_ptr())
+    assert len(places) == 1
 
 
 @pytest.mark.parametrize("kinds", [(torch.float32, torch.float64), (torch.float64, torch.float32)], ids=str)
@@ -185,48 +157,39 @@ def test_a_bucket_of_two_precisions_loses_nothing(options: dict[str, Any], kinds
     torch.testing.assert_close(sum(went_out), sum(came_in), rtol=0, atol=1e-4)
 
 
-def test_tiny_and_huge_gradients_keep_their_relative_accuracy() -> None:
-    def body(comm: LoopbackCommunicator) -> list[Tensor]:
-        outputs = []
-        for scale in (1e-12, 1.0, 1e12):
-            aggregator = lowrank()
-            for step in range(5):
-                output = exchange(aggregator, comm, (matrix(comm.rank, step=step) * scale).float(), 4, step)
-            outputs.append(output.double() / scale)
-        return outputs
-
-    tiny, plain, huge = run_ranks(2, body)[0]
-    torch.testing.assert_close(tiny, plain, rtol=0, atol=1e-4)
-    torch.testing.assert_close(huge, plain, rtol=0, atol=1e-4)
+@every_rank(2)
+def test_tiny_and_huge_gradients_keep_their_relative_accuracy(comm: LoopbackCommunicator) -> None:
+    scales = (1.0, 1e-12, 1e12)
+    aggregators = [lowrank() for _ in scales]
+    for step in range(5):
+        gradients = [(matrix(comm.rank, step=step) * scale).float() for scale in scales]
+        outputs = [exchange(a, comm, gradient, 4, step) for a, gradient in zip(aggregators, gradients, strict=True)]
+    plain, *others = (output.double() / scale for output, scale in zip(outputs, scales, strict=True))
+    for other in others:
+        torch.testing.assert_close(other, plain, rtol=0, atol=1e-4)
 
 
-def test_what_a_bf16_wire_rounds_away_of_a_matrix_stays_in_the_residual() -> None:
+@every_rank(3)
+def test_what_a_bf16_wire_rounds_away_of_a_matrix_stays_in_the_residual(comm: LoopbackCommunicator) -> None:
     """gradient + residual before = output + residual after, as means over ranks and to float64's last digits."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = lowrank(wire_dtype="bf16")
-        before = torch.zeros(40, 30, dtype=torch.float64)
-        for step in range(4):
-            output = exchange(aggregator, comm, matrix(comm.rank, step=step), 4, step)
-            residual = aggregator.residual("w")
-            assert residual is not None
-            lost = residual.clone()
-            comm.all_reduce(lost).wait()
-            came_in = torch.stack([matrix(rank, step=step) for rank in range(comm.size)]).mean(0) + before
-            before = lost / comm.size
-            torch.testing.assert_close(output + before, came_in, rtol=0, atol=1e-12)
-
-    run_ranks(3, body)
+    aggregator = lowrank(wire_dtype="bf16")
+    before = torch.zeros(40, 30, dtype=torch.float64)
+    for step in range(4):
+        output = exchange(aggregator, comm, matrix(comm.rank, step=step), 4, step)
+        residual = aggregator.residual("w")
+        assert residual is not None
+        lost = residual.clone()
+        comm.all_reduce(lost).wait()
+        came_in = torch.stack([matrix(rank, step=step) for rank in range(comm.size)]).mean(0) + before
+        before = lost / comm.size
+        torch.testing.assert_close(output + before, came_in, rtol=0, atol=1e-12)
 
 
-def test_a_bf16_wire_halves_the_bytes_and_changes_a_step_by_its_rounding() -> None:
-    def body(comm: LoopbackCommunicator) -> tuple[list[int], float]:
-        outputs, sent = [], []
-        for wire in ("fp32", "bf16"):
-            outputs.append(exchange(lowrank(wire_dtype=wire), comm, matrix(comm.rank).float(), 4, 0))
-            sent.append(comm.ledger.take()["gradient"].payload_bytes)
-        return sent, float((outputs[1] - outputs[0]).norm() / outputs[0].norm())
-
-    sent, difference = run_ranks(2, body)[0]
-    assert sent == [4 * 4 * 70, 2 * 4 * 70]
+@every_rank(2)
+def test_a_bf16_wire_halves_the_bytes_and_changes_a_step_by_its_rounding(comm: LoopbackCommunicator) -> None:
+    outputs = []
+    for wire, width in (("fp32", 4), ("bf16", 2)):
+        outputs.append(exchange(lowrank(wire_dtype=wire), comm, matrix(comm.rank).float(), 4, 0))
+        assert comm.ledger.take()["gradient"].payload_bytes == width * 4 * 70
+    difference = float((outputs[1] - outputs[0]).norm() / outputs[0].norm())
     assert 0 < difference < 2 * torch.finfo(torch.bfloat16).eps

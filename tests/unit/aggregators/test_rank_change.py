@@ -10,6 +10,7 @@ from edgc.core.aggregators.right_factors import Buffers, WarmFactors, singular_v
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.policies.amounts import Rank
 from tests.fixtures.exchanged import exchange_bucket, exchange_one
+from tests.fixtures.ranks import every_rank
 
 LIKE = torch.empty(0, dtype=torch.float64)
 
@@ -81,13 +82,11 @@ def test_changing_ranks_reuse_the_memory_of_the_highest() -> None:
     assert everything == first
 
 
-def test_the_spectrum_is_that_of_the_average_that_was_delivered() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
-        assert aggregator.spectrum("w") is None
-        average = exchange_one(aggregator, comm, random(40, 30, seed=comm.rank), Rank(6))
-        values = aggregator.spectrum("w")
-        assert values is not None
-        torch.testing.assert_close(values, torch.linalg.svdvals(average)[:6])
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_the_spectrum_is_that_of_the_average_that_was_delivered(comm: LoopbackCommunicator) -> None:
+    aggregator = LowRank(LowRankSettings(name="lowrank"), seed=0)
+    assert aggregator.spectrum("w") is None
+    average = exchange_one(aggregator, comm, random(40, 30, seed=comm.rank), Rank(6))
+    values = aggregator.spectrum("w")
+    assert values is not None
+    torch.testing.assert_close(values, torch.linalg.svdvals(average)[:6])

@@ -21,6 +21,7 @@ from edgc.core.policies.amounts import DENSE, Ratio
 from edgc.core.policies.policy import Decision
 from edgc.suite.config import Method, load
 from tests.fixtures.exchanged import exchange_bucket, exchange_one
+from tests.fixtures.ranks import every_rank
 
 ELEMENTS = 30_000
 RATIO = 0.2
@@ -188,16 +189,14 @@ def test_released_settings_promise_nothing_and_ranks_stay_equal() -> None:
     assert load(Method, "lhc").aggregator.laws == {Law.CONSERVES, Law.EXACT_AT_FULL_AMOUNT}
 
 
-def test_a_broken_tensor_is_told_by_a_summed_bitmap_too() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        own = {"broken": gradient(comm.rank), "whole": gradient(comm.rank + 9)}
-        if comm.rank:
-            own["broken"][5] = torch.inf
-        found = exchange_bucket(Sketch(SketchSettings(name="sketch", **RELEASED)), comm, own, Ratio(RATIO))
-        assert not found["broken"].isfinite().all()
-        assert found["whole"].isfinite().all()
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_a_broken_tensor_is_told_by_a_summed_bitmap_too(comm: LoopbackCommunicator) -> None:
+    own = {"broken": gradient(comm.rank), "whole": gradient(comm.rank + 9)}
+    if comm.rank:
+        own["broken"][5] = torch.inf
+    found = exchange_bucket(Sketch(SketchSettings(name="sketch", **RELEASED)), comm, own, Ratio(RATIO))
+    assert not found["broken"].isfinite().all()
+    assert found["whole"].isfinite().all()
 
 
 def test_small_tensors_and_full_amounts_travel_dense() -> None:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from edgc.core.aggregators.topk import TopK, TopKSettings
 from edgc.core.base.errors import UserError
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator
 from edgc.core.policies.amounts import DENSE, Ratio
 from edgc.core.policies.policy import Decision
 from tests.fixtures.exchanged import exchange_bucket
+from tests.fixtures.ranks import every_rank
 
 
 def topk(**options: Any) -> TopK:
@@ -39,51 +40,42 @@ def exchange(aggregator: TopK, comm: LoopbackCommunicator, decision: Decision) -
     return exchange_bucket(aggregator, comm, gradients(comm.rank), decision)
 
 
-def test_each_tensor_sends_its_largest() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = topk()
-        output = exchange(aggregator, comm, Decision(Ratio(0.07)))
-        for name, tensor in output.items():
-            torch.testing.assert_close(tensor, (sparse(gradients(0)[name], 7) + sparse(gradients(1)[name], 7)) / 2)
-            own = gradients(comm.rank)[name]
-            torch.testing.assert_close(aggregator.residual(name), own - sparse(own, 7))
-        assert comm.ledger.take()["gradient"].payload_bytes == 2 * 8 * 7
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_each_tensor_sends_its_largest(comm: LoopbackCommunicator) -> None:
+    aggregator = topk()
+    output = exchange(aggregator, comm, Decision(Ratio(0.07)))
+    for name, tensor in output.items():
+        torch.testing.assert_close(tensor, (sparse(gradients(0)[name], 7) + sparse(gradients(1)[name], 7)) / 2)
+        own = gradients(comm.rank)[name]
+        torch.testing.assert_close(aggregator.residual(name), own - sparse(own, 7))
+    assert comm.ledger.take()["gradient"].payload_bytes == 2 * 8 * 7
 
 
-def test_ratios_may_differ_by_parameter() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        output = exchange(topk(), comm, Decision(DENSE, {"small": Ratio(0.1)}))
-        torch.testing.assert_close(output["large"], (gradients(0)["large"] + gradients(1)["large"]) / 2)
-        expected = (sparse(gradients(0)["small"], 10) + sparse(gradients(1)["small"], 10)) / 2
-        torch.testing.assert_close(output["small"], expected)
-        charge = comm.ledger.take()["gradient"]
-        assert charge.payload_bytes == 8 * 10 + 4 * 100
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_ratios_may_differ_by_parameter(comm: LoopbackCommunicator) -> None:
+    output = exchange(topk(), comm, Decision(DENSE, {"small": Ratio(0.1)}))
+    torch.testing.assert_close(output["large"], (gradients(0)["large"] + gradients(1)["large"]) / 2)
+    expected = (sparse(gradients(0)["small"], 10) + sparse(gradients(1)["small"], 10)) / 2
+    torch.testing.assert_close(output["small"], expected)
+    charge = comm.ledger.take()["gradient"]
+    assert charge.payload_bytes == 8 * 10 + 4 * 100
 
 
-def test_without_error_feedback_nothing_is_kept() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = topk(error_feedback=False)
-        exchange(aggregator, comm, Decision(Ratio(0.1)))
-        assert aggregator.residual("large") is None
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_without_error_feedback_nothing_is_kept(comm: LoopbackCommunicator) -> None:
+    aggregator = topk(error_feedback=False)
+    exchange(aggregator, comm, Decision(Ratio(0.1)))
+    assert aggregator.residual("large") is None
 
 
-def test_what_waits_long_enough_is_sent() -> None:
+@every_rank(2)
+def test_what_waits_long_enough_is_sent(comm: LoopbackCommunicator) -> None:
     """A constant gradient: every element's outputs add up to the gradients put in, less the last residual."""
-
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator, total, steps = topk(), torch.zeros(10, 10), 60
-        for _ in range(steps):
-            total += exchange(aggregator, comm, Decision(Ratio(0.1)))["large"]
-        mean = (gradients(0)["large"] + gradients(1)["large"]) / 2
-        assert torch.linalg.vector_norm(total / steps - mean) < 0.2 * torch.linalg.vector_norm(mean)
-
-    run_ranks(2, body)
+    aggregator, total, steps = topk(), torch.zeros(10, 10), 60
+    for _ in range(steps):
+        total += exchange(aggregator, comm, Decision(Ratio(0.1)))["large"]
+    mean = (gradients(0)["large"] + gradients(1)["large"]) / 2
+    assert torch.linalg.vector_norm(total / steps - mean) < 0.2 * torch.linalg.vector_norm(mean)
 
 
 def test_a_tensor_beyond_int32_is_refused_with_a_remedy() -> None:

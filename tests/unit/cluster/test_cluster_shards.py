@@ -165,12 +165,6 @@ def test_what_does_not_fit_is_told_by_category() -> None:
     assert "use more data-parallel ranks" in str(refused.value)
 
 
-@pytest.mark.parametrize("method", ["diloco", "delayed"])
-def test_a_method_that_needs_whole_averages_is_refused(method: str) -> None:
-    with pytest.raises(UserError, match=f"method {method} has synchronisation .* use every_step"):
-        of_method(spec("optimizer"), load(Method, method))
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -10,6 +10,7 @@ import torch
 from edgc.core.comm import ReduceOp, wire_factor
 from edgc.core.comm.loopback import LoopbackCommunicator, Ranks, run_ranks
 from edgc.core.comm.telemetry import KEPT, Ledger
+from tests.fixtures.ranks import every_rank
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -40,21 +41,19 @@ def test_collectives_do_what_they_say(size: int) -> None:
     ("collective", "payload", "wire"),
     [("all_reduce", 24, 36), ("all_gather", 24, 72), ("all_to_all", 24, 18), ("broadcast", 24, 18)],
 )
-def test_bytes(collective: str, payload: int, wire: float) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        tensor = torch.zeros(6, dtype=torch.float32) if collective != "all_to_all" else torch.zeros(12).half()
-        output = [tensor.new_empty(24)] if collective == "all_gather" else []
-        output += [torch.empty_like(tensor)] if collective == "all_to_all" else []
-        for tag in ("gradient", "agree"):
-            getattr(comm, collective)(*output, tensor, tag=tag).wait()
-        charges = comm.ledger.take()
-        assert charges.keys() == {"gradient", "agree"}
-        for charge in charges.values():
-            assert (charge.calls, charge.payload_bytes, charge.wire_bytes) == (1, payload, wire)
-            assert charge.seconds > 0
-        assert not comm.ledger.take()
-
-    run_ranks(4, body)
+@every_rank(4)
+def test_bytes(comm: LoopbackCommunicator, collective: str, payload: int, wire: float) -> None:
+    tensor = torch.zeros(6, dtype=torch.float32) if collective != "all_to_all" else torch.zeros(12).half()
+    output = [tensor.new_empty(24)] if collective == "all_gather" else []
+    output += [torch.empty_like(tensor)] if collective == "all_to_all" else []
+    for tag in ("gradient", "agree"):
+        getattr(comm, collective)(*output, tensor, tag=tag).wait()
+    charges = comm.ledger.take()
+    assert charges.keys() == {"gradient", "agree"}
+    for charge in charges.values():
+        assert (charge.calls, charge.payload_bytes, charge.wire_bytes) == (1, payload, wire)
+        assert charge.seconds > 0
+    assert not comm.ledger.take()
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all", "broadcast"])
@@ -108,19 +107,17 @@ def test_ranks_run_in_the_same_order_every_time_and_none_waits_in_vain() -> None
     assert order[6:] == order[:6]
 
 
-def test_blocking_is_charged_to_wire_and_steps_start_afresh() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        clock = comm.ledger.clock
-        for _ in range(2):
-            clock.start()
-            with clock.region("decode"):
-                comm.all_reduce(torch.zeros(1000)).wait()
-            seconds = clock.stop()
-            assert set(seconds) == {"other", "decode", "wire", "step"}
-            parts = seconds["other"] + seconds["decode"] + seconds["wire"]
-            assert seconds["step"] == pytest.approx(parts)
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_blocking_is_charged_to_wire_and_steps_start_afresh(comm: LoopbackCommunicator) -> None:
+    clock = comm.ledger.clock
+    for _ in range(2):
+        clock.start()
+        with clock.region("decode"):
+            comm.all_reduce(torch.zeros(1000)).wait()
+        seconds = clock.stop()
+        assert set(seconds) == {"other", "decode", "wire", "step"}
+        parts = seconds["other"] + seconds["decode"] + seconds["wire"]
+        assert seconds["step"] == pytest.approx(parts)
 
 
 def test_a_ledger_can_be_shared() -> None:

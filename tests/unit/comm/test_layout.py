@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from edgc.core.comm import Piece, Sharded, cut_evenly, cut_rows
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator
+from tests.fixtures.ranks import every_rank
 
 #: The boundary cuts the weight; the second rank owns what comes first in it; the last rank owns nothing.
 LAYOUT = Sharded([{"weight": (5, 12)}, {"weight": (0, 5), "bias": (0, 3)}, {"bias": (3, 3)}])
@@ -21,21 +22,19 @@ def test_the_order_of_elements_by_owner() -> None:
     assert LAYOUT.sizes(["nothing"]) == [0, 0, 0]
 
 
-def test_a_reduce_scatter_in_the_order_of_owners_gives_each_what_it_owns() -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        values = {"weight": torch.arange(12.0).view(3, 4) + comm.rank, "bias": torch.full((3,), -1.0 * comm.rank)}
-        names = list(values)
-        order = [piece for pieces in LAYOUT.by_owner(names) for piece in pieces]
-        sent = torch.cat([values[name].view(-1)[start:stop] for name, start, stop in order])
-        sizes = LAYOUT.sizes(names)
-        own = torch.empty(sizes[comm.rank])
-        comm.reduce_scatter(own, sent, sizes=sizes).wait()
-        total = {"weight": 3 * torch.arange(12.0) + 3, "bias": torch.full((3,), -3.0)}
-        pieces = LAYOUT.owned(comm.rank, names)
-        for piece, part in zip(pieces, own.split([piece.numel for piece in pieces]), strict=True):
-            assert torch.equal(part, total[piece.name][piece.start : piece.stop])
-
-    run_ranks(3, body)
+@every_rank(3)
+def test_a_reduce_scatter_in_the_order_of_owners_gives_each_what_it_owns(comm: LoopbackCommunicator) -> None:
+    values = {"weight": torch.arange(12.0).view(3, 4) + comm.rank, "bias": torch.full((3,), -1.0 * comm.rank)}
+    names = list(values)
+    order = [piece for pieces in LAYOUT.by_owner(names) for piece in pieces]
+    sent = torch.cat([values[name].view(-1)[start:stop] for name, start, stop in order])
+    sizes = LAYOUT.sizes(names)
+    own = torch.empty(sizes[comm.rank])
+    comm.reduce_scatter(own, sent, sizes=sizes).wait()
+    total = {"weight": 3 * torch.arange(12.0) + 3, "bias": torch.full((3,), -3.0)}
+    pieces = LAYOUT.owned(comm.rank, names)
+    for piece, part in zip(pieces, own.split([piece.numel for piece in pieces]), strict=True):
+        assert torch.equal(part, total[piece.name][piece.start : piece.stop])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 40])

@@ -13,6 +13,7 @@ from edgc.core.comm import ReduceOp, wire_factor
 from edgc.core.comm.communicator import reduced
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from tests.fixtures import part_laws
+from tests.fixtures.ranks import every_rank
 
 Body = Callable[[LoopbackCommunicator], None]
 
@@ -33,18 +34,16 @@ def test_all_to_all_is_a_permutation_of_what_ranks_hold(elements: list[list[int]
 
 
 @pytest.mark.parametrize("collective", ["reduce_scatter", "all_to_all"])
-def test_equal_parts_are_charged_by_the_factor(collective: str) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        tensor = torch.zeros(12, dtype=torch.float16)
-        output = torch.empty(3 if collective == "reduce_scatter" else 12, dtype=torch.float16)
-        counts = {"sizes": [3] * 4} if collective == "reduce_scatter" else {"sent": [3] * 4, "received": [3] * 4}
-        for options in ({}, counts):
-            getattr(comm, collective)(output, tensor, **options).wait()
-            charge = comm.ledger.take()["gradient"]
-            assert charge.payload_bytes == 24
-            assert charge.wire_bytes == 24 * wire_factor(collective, 4) == 18
-
-    run_ranks(4, body)
+@every_rank(4)
+def test_equal_parts_are_charged_by_the_factor(comm: LoopbackCommunicator, collective: str) -> None:
+    tensor = torch.zeros(12, dtype=torch.float16)
+    output = torch.empty(3 if collective == "reduce_scatter" else 12, dtype=torch.float16)
+    counts = {"sizes": [3] * 4} if collective == "reduce_scatter" else {"sent": [3] * 4, "received": [3] * 4}
+    for options in ({}, counts):
+        getattr(comm, collective)(output, tensor, **options).wait()
+        charge = comm.ledger.take()["gradient"]
+        assert charge.payload_bytes == 24
+        assert charge.wire_bytes == 24 * wire_factor(collective, 4) == 18
 
 
 def test_narrow_floats_are_added_in_fp32_and_integers_wrap_around() -> None:
@@ -64,19 +63,17 @@ def test_narrow_floats_are_added_in_fp32_and_integers_wrap_around() -> None:
         (None, 2, "own part is 3 × torch.float32, but 2 × torch.float32"),
     ],
 )
+@every_rank(2)
 def test_parts_that_do_not_add_up_are_refused_before_anything_is_sent(
-    sizes: list[int] | None, output: int, says: str
+    comm: LoopbackCommunicator, sizes: list[int] | None, output: int, says: str
 ) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        with pytest.raises(ValueError, match=says):
-            comm.reduce_scatter(torch.empty(output), torch.zeros(6), sizes=sizes)
-        with pytest.raises(ValueError, match="all_to_all: a tensor of 5 elements is not parts of"):
-            comm.all_to_all(torch.empty(5), torch.zeros(5))
-        with pytest.raises(ValueError, match="all_to_all: a rank's own part"):
-            comm.all_to_all(torch.empty(6).half(), torch.zeros(6))
-        assert not comm.ledger.take()
-
-    run_ranks(2, body)
+    with pytest.raises(ValueError, match=says):
+        comm.reduce_scatter(torch.empty(output), torch.zeros(6), sizes=sizes)
+    with pytest.raises(ValueError, match="all_to_all: a tensor of 5 elements is not parts of"):
+        comm.all_to_all(torch.empty(5), torch.zeros(5))
+    with pytest.raises(ValueError, match="all_to_all: a rank's own part"):
+        comm.all_to_all(torch.empty(6).half(), torch.zeros(6))
+    assert not comm.ledger.take()
 
 
 def test_ranks_that_disagree_on_parts_fail_loudly() -> None:

@@ -17,7 +17,7 @@ from edgc.suite.config import (
     load,
     load_experiment,
 )
-from tests.fixtures.configs import put, write_configs
+from tests.fixtures.configs import put, trial_runs
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -57,8 +57,7 @@ def test_the_papers_setups(name: str, gpus: int, degrees: tuple[int, int, int], 
 
 
 def test_the_matrix_is_models_by_methods_by_seeds(tmp_path: Path) -> None:
-    configs = write_configs(tmp_path, put("seeds", [3, 1]))
-    runs = load_experiment("trial", configs).runs(configs)
+    runs = trial_runs(tmp_path, put("seeds", [3, 1]))
     expected = [("tiny", method, seed) for method in ("dense", "powersgd", "topk", "edgc") for seed in (3, 1)]
     assert [(run.model.name, run.method.name, run.seed) for run in runs] == expected
     assert {run.micro_batches for run in runs} == {2}  # 8 sequences, 2 ranks, 2 a micro-batch
@@ -66,10 +65,7 @@ def test_the_matrix_is_models_by_methods_by_seeds(tmp_path: Path) -> None:
 
 def test_an_override_changes_its_method_alone(tmp_path: Path) -> None:
     changed = put("overrides.topk", {"training": {"lr": 1e-3}, "method": {"policy": {"ratio": 0.5}}})
-    before_configs = write_configs(tmp_path / "before")
-    after_configs = write_configs(tmp_path / "after", changed)
-    before = load_experiment("trial", before_configs).runs(before_configs)
-    after = load_experiment("trial", after_configs).runs(after_configs)
+    before, after = trial_runs(tmp_path / "before"), trial_runs(tmp_path / "after", changed)
     assert {a.method.name for a, b in zip(after, before, strict=True) if a.spec_id != b.spec_id} == {"topk"}
     topk = after[2]
     assert (topk.training.lr, topk.training.iterations) == (1e-3, 10)
@@ -77,8 +73,7 @@ def test_an_override_changes_its_method_alone(tmp_path: Path) -> None:
 
 
 def test_a_method_brings_the_optimizer_that_it_is_made_for(tmp_path: Path) -> None:
-    configs = write_configs(tmp_path, put("methods/topk:optimizer", "muon"))
-    runs = load(Experiment, "trial", configs).runs(configs)
+    runs = trial_runs(tmp_path, put("methods/topk:optimizer", "muon"))
     assert {run.method.name: run.training.optimizer for run in runs} == {
         "dense": "adamw", "powersgd": "adamw", "topk": "muon", "edgc": "adamw",
     }  # fmt: skip

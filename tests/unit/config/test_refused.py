@@ -182,10 +182,6 @@ BAD: dict[str, tuple[Edit, list[str]]] = {
         put("training.parameter_wire", "int8"),
         ["training.parameter_wire int8", "training.shard: optimizer"],
     ),
-    "shards of late averages": (
-        both(put("training.shard", "optimizer"), put("methods/topk:synchronisation", {"name": "delayed"})),
-        ["training.shard optimizer", "topk has synchronisation delayed", "every_step"],
-    ),
     "a look at whole averages of shards": (
         both(put("training.shard", "optimizer"), put("training.probe", {"spectra_every": 5})),
         ["training.shard optimizer", "training.probe"],

@@ -10,22 +10,17 @@ import pytest
 from edgc.core.base.files import canonical_json
 from edgc.core.base.settings import validate
 from edgc.report import manifests
-from edgc.suite.config import RunSpec, load_experiment
-from tests.fixtures.configs import Edit, put, write_configs
+from edgc.suite.config import RunSpec
+from tests.fixtures.configs import Edit, put, trial_runs
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"
-
-
-def specs(tmp_path: Path, *edits: Edit) -> list[RunSpec]:
-    configs = write_configs(tmp_path, *edits)
-    return load_experiment("trial", configs).runs(configs)
 
 
 def test_spec_id_ignores_words_and_the_batch_system(tmp_path: Path) -> None:
     words = [put(f"methods/dense:{field}", "other") for field in ("title", "source", "summary")]
     place = [put("clusters/four:schedule", {"partition": "gpu", "time_minutes": 9}), put("clusters/four:port", 2900)]
     experiment = [put("title", "other"), put("minutes", 99), put("seeds", [1, 2])]
-    before, after = specs(tmp_path / "a")[0], specs(tmp_path / "b", *words, *place, *experiment)[0]
+    before, after = trial_runs(tmp_path / "a")[0], trial_runs(tmp_path / "b", *words, *place, *experiment)[0]
     assert before.spec_id == after.spec_id
     assert before.run_id == f"tiny-dense-s1-{before.spec_id}"
 
@@ -44,12 +39,12 @@ def test_spec_id_ignores_words_and_the_batch_system(tmp_path: Path) -> None:
     ],
 )
 def test_spec_id_follows_everything_the_result_depends_on(edit: Edit, tmp_path: Path) -> None:
-    assert specs(tmp_path / "a")[0].spec_id != specs(tmp_path / "b", edit)[0].spec_id
+    assert trial_runs(tmp_path / "a")[0].spec_id != trial_runs(tmp_path / "b", edit)[0].spec_id
 
 
 def test_spec_id_does_not_depend_on_how_the_file_is_written(tmp_path: Path) -> None:
-    plain = specs(tmp_path / "a")[0]
-    spelled_out = specs(tmp_path / "b", put("training.lr", "1.5e-4"), put("models/tiny:dropout", 0))[0]
+    plain = trial_runs(tmp_path / "a")[0]
+    spelled_out = trial_runs(tmp_path / "b", put("training.lr", "1.5e-4"), put("models/tiny:dropout", 0))[0]
     assert plain == spelled_out
     assert plain.spec_id == spelled_out.spec_id
 
@@ -66,14 +61,14 @@ def test_published_runs_keep_their_ids() -> None:
 
 def test_the_factors_wire_format_is_in_the_id_unless_it_is_fp32(tmp_path: Path) -> None:
     def powersgd(folder: str, *edits: Edit) -> str:
-        return specs(tmp_path / folder, *edits)[1].spec_id
+        return trial_runs(tmp_path / folder, *edits)[1].spec_id
 
     wire = "methods/powersgd:aggregator.wire_dtype"
     assert powersgd("a") == powersgd("b", put(wire, "fp32")) != powersgd("c", put(wire, "bf16"))
 
 
 def test_a_spec_survives_its_file(tmp_path: Path) -> None:
-    for spec in specs(tmp_path, put("methods/topk:placement", {"stages": [0], "exclude": ["embedding"]})):
+    for spec in trial_runs(tmp_path, put("methods/topk:placement", {"stages": [0], "exclude": ["embedding"]})):
         text = json.dumps(spec.model_dump(mode="json"))
         assert validate(RunSpec, json.loads(text), "spec.json") == spec
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgc.suite.config import Timing, load_experiment
-from tests.fixtures.configs import Edit, both, put, refused, write_configs
+from edgc.suite.config import Timing
+from tests.fixtures.configs import Edit, both, put, refused, trial_runs
 
 CONTROLS = {
     "nocomm": ({"name": "none"}, {"name": "fixed"}),
@@ -115,8 +115,7 @@ def test_a_rate_may_have_rounds_of_its_own() -> None:
 
 def test_a_variant_is_its_file_with_changes_under_a_new_name(tmp_path: Path) -> None:
     variant = put("variants.low", {"of": "powersgd", "title": "Low", "policy": {"rank": 2}, "overlap": True})
-    configs = write_configs(tmp_path, variant, put("methods", ["dense", "powersgd", "low"]))
-    _, plain, low = load_experiment("trial", configs).runs(configs)
+    _, plain, low = trial_runs(tmp_path, variant, put("methods", ["dense", "powersgd", "low"]))
     assert low.method.model_dump() == plain.method.model_dump() | {
         "name": "low", "title": "Low", "overlap": True, "policy": plain.method.policy.model_dump() | {"rank": 2},  # type: ignore[attr-defined]
     }  # fmt: skip
@@ -124,7 +123,7 @@ def test_a_variant_is_its_file_with_changes_under_a_new_name(tmp_path: Path) -> 
 
 
 def test_every_method_is_run_at_every_learning_rate_on_top_of_its_override(tmp_path: Path) -> None:
-    configs = write_configs(
+    runs = trial_runs(
         tmp_path,
         put("learning_rates", [1e-3, 4e-3]),
         put("methods", ["dense", "topk"]),
@@ -133,7 +132,6 @@ def test_every_method_is_run_at_every_learning_rate_on_top_of_its_override(tmp_p
         put("overrides.topk", {"method": {"policy": {"ratio": 0.5}}, "training": {"clip": 0.5}}),
         put("judgement", {"baseline": "dense_lr0.001"}),
     )
-    runs = load_experiment("trial", configs).runs(configs)
     assert [run.method.name for run in runs] == ["dense_lr0.001", "dense_lr0.004", "topk_lr0.001", "topk_lr0.004"]
     assert [(run.training.lr, run.training.min_lr) for run in runs] == [(1e-3, 5e-5), (4e-3, 2e-4)] * 2
     assert {run.training.clip for run in runs[2:]} == {0.5}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edgc.core.base.settings import validate
-from edgc.suite.config import Trace, load_experiment
-from tests.fixtures.configs import Edit, both, put, refused, write_configs
+from edgc.suite.config import Trace
+from tests.fixtures.configs import Edit, both, put, refused, trial_runs
 
 DROP = {"name": "drop", "title": "drop", "changes": [{"at": 0, "rate": "200mbit"}, {"at": 30, "rate": "20mbit"}]}
 
@@ -66,11 +66,8 @@ def _last(process: int) -> dict[str, Any]:
 
 
 def test_every_method_runs_once_on_every_trace(tmp_path: Path) -> None:
-    plain = load_experiment("trial", write_configs(tmp_path / "plain", put("clusters/four:links", {}))).runs(
-        tmp_path / "plain"
-    )
-    configs = write_configs(tmp_path / "traced", traced("drop", "last"))
-    runs = load_experiment("trial", configs).runs(configs)
+    plain = trial_runs(tmp_path / "plain", put("clusters/four:links", {}))
+    runs = trial_runs(tmp_path / "traced", traced("drop", "last"))
     followed = [spec.cluster.links.trace.name for spec in runs if spec.cluster.links and spec.cluster.links.trace]
     assert len(runs) == len(followed) == 2 * len(plain)
     assert {(spec.method.name, spec.seed) for spec in plain} == {(spec.method.name, spec.seed) for spec in runs}
@@ -78,12 +75,11 @@ def test_every_method_runs_once_on_every_trace(tmp_path: Path) -> None:
 
 
 def test_a_traces_title_is_no_part_of_a_runs_identity(tmp_path: Path) -> None:
-    ids = []
-    for title in ("drop", "a drop"):
-        edit = both(traced("drop"), put("traces/drop:title", title))
-        configs = write_configs(tmp_path / title, edit)
-        ids.append([spec.run_id for spec in load_experiment("trial", configs).runs(configs)])
-    assert ids[0] == ids[1]
+    one, other = (
+        [spec.run_id for spec in trial_runs(tmp_path / title, traced("drop"), put("traces/drop:title", title))]
+        for title in ("drop", "a drop")
+    )
+    assert one == other
 
 
 def changed(**changes: Any) -> Edit:

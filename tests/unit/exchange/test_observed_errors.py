@@ -16,7 +16,9 @@ from edgc.core.exchange.candidate_errors import errors_workload
 from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import plain
-from edgc.core.policies.policy import Context, Observation, Policy
+from edgc.core.policies.policy import Context, Observation
+from tests.fixtures.exchanged import exchange_round, watched
+from tests.fixtures.ranks import every_rank
 
 SHAPES = {"layer.weight": (48, 32), "embedding.weight": (60, 16), "layer.bias": (48,)}
 WINDOW = 4
@@ -33,19 +35,6 @@ METHODS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 every_method = pytest.mark.parametrize("method", METHODS)
-
-
-def watched(policy: Policy) -> list[Observation]:
-    """What a policy is going to see."""
-    seen: list[Observation] = []
-    take = policy.observe
-
-    def observe(observation: Observation) -> None:
-        seen.append(observation)
-        take(observation)
-
-    policy.observe = observe  # type: ignore[method-assign]
-    return seen
 
 
 def exchange_on(comm: LoopbackCommunicator, method: str, **options: Any) -> tuple[GradientExchange, list[Observation]]:
@@ -68,46 +57,43 @@ def gradients(rank: int, step: int) -> list[NamedTensor]:
     ]
 
 
-def step_once(
-    exchange: GradientExchange, step: int, rank: int, first: int = 1
-) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
+def step_once(exchange: GradientExchange, step: int, first: int = 1) -> tuple[list[NamedTensor], list[dict[str, Any]]]:
     """`first`: how many gradients are in the first bucket."""
-    own = gradients(rank, step)
-    exchange.begin_round(step)
-    for bucket in (own[:first], own[first:]):
-        exchange.start(bucket).wait()
-    return own, exchange.end_round()
+    own = gradients(exchange.comm.rank, step)
+    return own, exchange_round(exchange, step, own[:first], own[first:])
+
+
+def decided(exchange: GradientExchange) -> list[dict[str, Any]]:
+    """In three windows."""
+    return [record for step in range(3 * WINDOW) for record in step_once(exchange, step)[1]]
 
 
 @every_method
 def test_ranks_see_and_decide_alike(method: str) -> None:
     def body(comm: LoopbackCommunicator) -> tuple[list[Observation], list[dict[str, Any]]]:
         exchange, seen = exchange_on(comm, method)
-        return seen, [record for step in range(3 * WINDOW) for record in step_once(exchange, step, comm.rank)[1]]
+        return seen, decided(exchange)
 
     first, second, third = run_ranks(3, body)
     assert first == second == third
     assert [observation.step for observation in first[0]] == [3, 7, 11]
     column = {"topk": "ratio", "few_bits": "bits"}.get(METHODS[method][0], "rank")
-    decided = {(record["parameter"], record[column]) for record in first[1]}
-    assert len({amount for _, amount in decided}) > 1, "something changes"
+    assert len({record[column] for record in first[1]}) > 1, "something changes"
 
 
 @every_method
-def test_resumed_inside_a_window_equals_uninterrupted(method: str) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        (whole, seen), (before, _), (after, again) = (exchange_on(comm, method) for _ in range(3))
-        for step in range(12):
-            last, _ = step_once(whole, step, comm.rank)
-        for step in range(6):
-            step_once(before, step, comm.rank)
-        after.load_state_dict(before.state_dict())
-        for step in range(6, 12):
-            resumed, _ = step_once(after, step, comm.rank)
-        assert seen[1:] == again
-        assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_resumed_inside_a_window_equals_uninterrupted(comm: LoopbackCommunicator, method: str) -> None:
+    (whole, seen), (before, _), (after, again) = (exchange_on(comm, method) for _ in range(3))
+    for step in range(12):
+        last, _ = step_once(whole, step)
+    for step in range(6):
+        step_once(before, step)
+    after.load_state_dict(before.state_dict())
+    for step in range(6, 12):
+        resumed, _ = step_once(after, step)
+    assert seen[1:] == again
+    assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(last, resumed, strict=True))
 
 
 @pytest.mark.parametrize("buckets", [(1, 1, 1, 1), (2, 1, 1, 1)], ids=["the same", "others after a step"])
@@ -118,7 +104,7 @@ def test_a_norm_is_the_root_of_its_mean_square_over_the_window(buckets: tuple[in
         exchange, seen = exchange_on(comm, "accordion_topk")
         squares = []
         for step in range(WINDOW):
-            own, _ = step_once(exchange, step, comm.rank, buckets[step])
+            own, _ = step_once(exchange, step, buckets[step])
             squares.append({g.name: float(g.tensor.double().square().sum()) for g in own})
         return seen, squares
 
@@ -142,7 +128,7 @@ def test_shards_show_what_whole_averages_do(method: str) -> None:
             if sharded:
                 exchange.aggregator.layout = layout
             for step in range(WINDOW):
-                step_once(exchange, step, comm.rank)
+                step_once(exchange, step)
             found.append(seen[0])
         return found[0], found[1]
 
@@ -163,12 +149,12 @@ def test_tables_are_of_the_windows_last_step_with_the_bytes_that_amounts_cost() 
     def body(comm: LoopbackCommunicator) -> tuple[Observation, dict[str, float], list[float]]:
         exchange, seen = exchange_on(comm, "lgreco_topk")
         for step in range(WINDOW - 1):
-            step_once(exchange, step, comm.rank)
+            step_once(exchange, step)
         whole = {
             g.name: float((g.tensor + exchange.aggregator.residual(g.name)).double().square().sum())
             for g in gradients(comm.rank, WINDOW - 1)
         }
-        step_once(exchange, WINDOW - 1, comm.rank)
+        step_once(exchange, WINDOW - 1)
         return seen[0], whole, [plain(amount) or 0.0 for amount in exchange.policy.candidates]
 
     (observation, one, ratios), (_, other, _) = run_ranks(2, body)
@@ -181,19 +167,18 @@ def test_tables_are_of_the_windows_last_step_with_the_bytes_that_amounts_cost() 
 
 
 @pytest.mark.parametrize("compresses", [True, False])
-def test_only_its_own_traffic_is_charged_and_only_at_a_windows_end(compresses: bool) -> None:
-    def body(comm: LoopbackCommunicator) -> list[int]:
-        exchange, _ = exchange_on(comm, "lgreco", compresses=compresses)
-        charged = []
-        for step in range(WINDOW):
-            step_once(exchange, step, comm.rank)
-            accounts = comm.ledger.take()
-            assert set(accounts) <= {"gradient", "agree", "observe"}
-            charged.append(accounts["agree"].payload_bytes if "agree" in accounts else 0)
-        return charged
-
-    (*inside, end), _ = run_ranks(2, body)
-    assert inside == [0] * (WINDOW - 1)
+@every_rank(2)
+def test_only_its_own_traffic_is_charged_and_only_at_a_windows_end(
+    comm: LoopbackCommunicator, compresses: bool
+) -> None:
+    exchange, _ = exchange_on(comm, "lgreco", compresses=compresses)
+    for step in range(WINDOW - 1):
+        step_once(exchange, step)
+        assert comm.ledger.take().keys() <= {"gradient", "observe"}
+    step_once(exchange, WINDOW - 1)
+    accounts = comm.ledger.take()
+    assert accounts.keys() <= {"gradient", "agree", "observe"}
+    end = accounts["agree"].payload_bytes
     scalars = 2 * 8 * 2  # loss and backward time, averaged and broadcast
     if not compresses:
         assert end == scalars
@@ -209,10 +194,6 @@ def test_only_its_own_traffic_is_charged_and_only_at_a_windows_end(compresses: b
 
 def test_lgreco_gives_the_small_gradient_less() -> None:
     """The embedding's gradients end up eleven times smaller than the layer's: its rank pays least."""
-
-    def body(comm: LoopbackCommunicator) -> list[dict[str, Any]]:
-        exchange, _ = exchange_on(comm, "lgreco")
-        return [record for step in range(3 * WINDOW) for record in step_once(exchange, step, comm.rank)[1]]
-
-    last = {record["parameter"]: record["rank"] for record in run_ranks(2, body)[0][-2:]}
+    records = run_ranks(2, lambda comm: decided(exchange_on(comm, "lgreco")[0]))[0]
+    last = {record["parameter"]: record["rank"] for record in records[-2:]}
     assert last["embedding.weight"] < 4 <= last["layer.weight"]

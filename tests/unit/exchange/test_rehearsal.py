@@ -7,7 +7,7 @@ import torch
 
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
-from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
+from edgc.core.comm.loopback import LoopbackCommunicator
 from edgc.core.exchange.rehearsal import decisions, ladder, rehearse
 from edgc.core.ops.kernel_launch import padded
 from edgc.core.policies import POLICIES
@@ -15,6 +15,7 @@ from edgc.core.policies.amounts import DENSE, ON, Rank
 from edgc.core.policies.edgc import EdgcSettings
 from edgc.core.policies.fixed import Fixed, FixedSettings
 from edgc.core.policies.policy import Context, Decision
+from tests.fixtures.ranks import every_rank
 
 SHAPES = {"a": (96, 64), "b": (64, 128)}
 CONTEXT = Context(0, 1, 100, SHAPES, SHAPES)
@@ -42,17 +43,13 @@ def test_fixed_decisions_are_those_of_the_known_steps() -> None:
     assert ladder(ON, ON) == [ON, ON]
 
 
-def test_tensors_are_zero_afterwards_and_all_ranks_agree_on_the_order() -> None:
+@every_rank(2)
+def test_tensors_are_zero_afterwards_and_all_ranks_agree_on_the_order(comm: LoopbackCommunicator) -> None:
     settings = EdgcSettings(name="edgc", max_rank=32, min_rank=8, alignment=False, window=10)
     policy = POLICIES["edgc"](settings, CONTEXT)
-
-    def body(comm: LoopbackCommunicator) -> int:
-        bucket = [NamedTensor(name, torch.zeros(shape)) for name, shape in SHAPES.items()]
-        aggregator = LowRank(LowRankSettings(name="lowrank"))
-        rehearse(aggregator, policy, (0,), [bucket], SHAPES, comm)
-        assert not any(tensor.tensor.any() for tensor in bucket)
-        return comm.ledger.take()["gradient"].calls
-
+    bucket = [NamedTensor(name, torch.zeros(shape)) for name, shape in SHAPES.items()]
+    rehearse(LowRank(LowRankSettings(name="lowrank")), policy, (0,), [bucket], SHAPES, comm)
+    assert not any(tensor.tensor.any() for tensor in bucket)
     dense, ranks = 1, ladder(Rank(8), Rank(32))
-    assert run_ranks(2, body) == [dense + 2 * len(ranks)] * 2
+    assert comm.ledger.take()["gradient"].calls == dense + 2 * len(ranks)
     assert policy.decide(0).amount("a") == DENSE

@@ -15,6 +15,7 @@ from edgc.core.exchange.candidate_errors import squared_errors
 from edgc.core.policies.amounts import DENSE, Amount, Bits, Rank, Ratio
 from edgc.core.policies.policy import Decision
 from tests.fixtures.exchanged import exchange_bucket
+from tests.fixtures.ranks import every_rank
 
 SHAPES = {"wide": (24, 60), "square": (40, 40), "vector": (301,), "row": (1, 12)}
 STEPS = 3
@@ -77,16 +78,16 @@ def test_it_is_what_the_next_exchange_loses(name: str, options: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("name", "amount"), [("topk", Ratio(0.1)), ("few_bits", Bits(2)), ("lowrank", Rank(3))])
-def test_what_is_compressed_is_the_gradient_with_its_residual(name: str, amount: Amount) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        aggregator = make(name)
-        residuals = exchange(aggregator, values(0), amount, comm, 0)
-        for n, table in look(aggregator, values(1), [amount], comm, 1).items():
-            whole = float((values(1)[n] + residuals[n]).double().square().sum())
-            alone = float(values(1)[n].double().square().sum())
-            assert abs(float(table[0]) - whole) < 0.3 * abs(float(table[0]) - alone)
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_what_is_compressed_is_the_gradient_with_its_residual(
+    comm: LoopbackCommunicator, name: str, amount: Amount
+) -> None:
+    aggregator = make(name)
+    residuals = exchange(aggregator, values(0), amount, comm, 0)
+    for n, table in look(aggregator, values(1), [amount], comm, 1).items():
+        whole = float((values(1)[n] + residuals[n]).double().square().sum())
+        alone = float(values(1)[n].double().square().sum())
+        assert abs(float(table[0]) - whole) < 0.3 * abs(float(table[0]) - alone)
 
 
 def best_left(mean: Tensor, rank: int) -> float:
@@ -131,17 +132,15 @@ def test_random_matrices_lose_no_less_than_the_best_rank_leaves() -> None:
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_is_not_finite_spoils_its_own_table_only(bad: float) -> None:
-    def body(comm: LoopbackCommunicator) -> None:
-        for name, amounts in (
-            ("lowrank", [Rank(2), Rank(4)]), ("topk", [Ratio(0.1)]), ("few_bits", [Bits(2)])
-        ):  # fmt: skip
-            own = values(0, comm.rank)
-            if comm.rank == 0:
-                own["square"][3, 3] = bad
-            told = look(make(name), own, amounts, comm, 0)
-            assert told["wide"].isfinite().all()
-            if comm.rank == 0 or name == "lowrank":
-                assert not told["square"].isfinite().all()
-
-    run_ranks(2, body)
+@every_rank(2)
+def test_what_is_not_finite_spoils_its_own_table_only(comm: LoopbackCommunicator, bad: float) -> None:
+    for name, amounts in (
+        ("lowrank", [Rank(2), Rank(4)]), ("topk", [Ratio(0.1)]), ("few_bits", [Bits(2)])
+    ):  # fmt: skip
+        own = values(0, comm.rank)
+        if comm.rank == 0:
+            own["square"][3, 3] = bad
+        told = look(make(name), own, amounts, comm, 0)
+        assert told["wide"].isfinite().all()
+        if comm.rank == 0 or name == "lowrank":
+            assert not told["square"].isfinite().all()

@@ -12,6 +12,8 @@ from edgc.core.exchange.gradient_exchange import GradientExchange, compressible
 from edgc.core.policies.amounts import Rank
 from edgc.core.policies.budget import Budget, BudgetSettings
 from edgc.core.policies.policy import Context, Observation
+from tests.fixtures.exchanged import exchange_round, watched
+from tests.fixtures.ranks import every_rank
 
 SHAPES = {"w": (40, 30), "b": (30,), "v": (24, 30)}
 WINDOW = 3
@@ -21,10 +23,7 @@ def made(comm: LoopbackCommunicator) -> tuple[GradientExchange, list[Observation
     aggregator = AGGREGATORS["lowrank"](AGGREGATORS["lowrank"].Settings(name="lowrank"), seed=1)
     shapes = compressible(SHAPES, Rank)
     policy = Budget(BudgetSettings(name="budget", ranks=(1, 2, 8), window=WINDOW), Context(0, 1, 50, shapes))
-    seen: list[Observation] = []
-    observe = policy.observe
-    policy.observe = lambda observation: (seen.append(observation), observe(observation))[0]  # type: ignore[method-assign, return-value]
-    return GradientExchange(aggregator, policy, comm, comm, shapes), seen
+    return GradientExchange(aggregator, policy, comm, comm, shapes), watched(policy)
 
 
 def step(exchange: GradientExchange, number: int, wire: float, rest: float) -> float:
@@ -32,11 +31,8 @@ def step(exchange: GradientExchange, number: int, wire: float, rest: float) -> f
     rank = exchange.comm.rank
     draws = torch.Generator().manual_seed(10 * number + rank)
     tensors = [NamedTensor(name, torch.randn(shape, generator=draws)) for name, shape in SHAPES.items()]
-    exchange.begin_round(number)
-    for bucket in (tensors[:2], tensors[2:]):
-        exchange.start(bucket).wait()
+    exchange_round(exchange, number, tensors[:2], tensors[2:])
     sent = exchange.comm.ledger.take()["gradient"].wire_bytes
-    exchange.end_round()
     exchange.timed(0.0, {"wire": wire, "step": wire + rest})
     return sent
 
@@ -62,20 +58,15 @@ def test_the_fastest_ranks_wire_and_the_slowest_ranks_rest_count() -> None:
         assert observation.rest_seconds == pytest.approx(0.8)
 
 
-def test_a_window_cut_by_a_restart_is_the_same_window() -> None:
-    def body(comm: LoopbackCommunicator) -> tuple[list[Observation], list[Observation]]:
-        whole, expected = made(comm)
-        first, _ = made(comm)
-        for number in range(2):
-            step(whole, number, 0.2 + number, 0.5)
-            step(first, number, 0.2 + number, 0.5)
-        second, seen = made(comm)
-        second.load_state_dict(first.state_dict())
-        for number in range(2, 2 * WINDOW):
-            step(whole, number, 0.4, 0.5)
-            step(second, number, 0.4, 0.5)
-        return expected, seen
-
-    for expected, seen in run_ranks(2, body):
-        assert expected == seen
-        assert len(seen) == 2
+@every_rank(2)
+def test_a_window_cut_by_a_restart_is_the_same_window(comm: LoopbackCommunicator) -> None:
+    (whole, expected), (first, _), (second, seen) = made(comm), made(comm), made(comm)
+    for number in range(2):
+        step(whole, number, 0.2 + number, 0.5)
+        step(first, number, 0.2 + number, 0.5)
+    second.load_state_dict(first.state_dict())
+    for number in range(2, 2 * WINDOW):
+        step(whole, number, 0.4, 0.5)
+        step(second, number, 0.4, 0.5)
+    assert expected == seen
+    assert len(seen) == 2

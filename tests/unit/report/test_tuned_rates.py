@@ -8,7 +8,7 @@ import pytest
 from edgc.suite.config import Experiment, load, load_experiment
 
 TABLE = Path("results/published/quality-rates/tables/learning_rates.csv")
-SAME_RATE = ("_overlap", "_bf16")  # what only changes when bytes are sent, or in which precision
+SAME_RATE = ("_both", "_int8", "_overlap", "_bf16")  # what only changes when bytes are sent, or in which precision
 
 
 @pytest.mark.parametrize("name", ["quality", "time-to-loss"])
@@ -24,6 +24,7 @@ def test_every_method_has_its_best_learning_rate(name: str) -> None:
 
 def tuned_as(method: str) -> str:
     """The method of the grid whose rate it has."""
+    method = method.removeprefix("fsdp_")
     for suffix in SAME_RATE:
         method = method.removesuffix(suffix)
     return method
@@ -36,19 +37,11 @@ def best_of_peers() -> pd.Series:
     return grids.loc[grids.groupby("method")["loss"].idxmin()].set_index("method")["lr"]
 
 
-@pytest.mark.parametrize("name", ["peers-every-step", "peers"])
-def test_so_has_every_peer(name: str) -> None:
+@pytest.mark.parametrize("name", ["peers-every-step", "peers", "sharded-quality"])
+def test_so_has_every_peer_also_in_shards(name: str) -> None:
     best = best_of_peers()
     for spec in load_experiment(name).runs():
         assert spec.training.lr == best[tuned_as(spec.method.name)], spec.method.name
-
-
-def test_so_has_every_sharded_method() -> None:
-    best = best_of_peers()
-    for spec in load_experiment("sharded-quality").runs():
-        name = spec.method.name.removeprefix("fsdp_").removesuffix("_both")
-        name = "int4" if name == "int4_int8" else name  # gradients and parameters
-        assert spec.training.lr == best[tuned_as(name)], spec.method.name
 
 
 def test_so_has_what_comes_late() -> None:

@@ -41,10 +41,11 @@ def test_text_is_split_as_the_setting_says(tmp_path: Path, split_on: str, expect
 
 
 def test_ids_say_where_the_text_stands_and_hold_no_machine_path(tmp_path: Path) -> None:
-    (tmp_path / "b.txt").write_text("x\ny\n")
-    (tmp_path / "a.txt").write_text("z\n")
+    """Order is by name, not by what the disk returns."""
+    for name, text in (("c", "w\n"), ("b", "x\ny\n"), ("a", "z\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
     ids = [document.id for document in documents(files(tmp_path / "*.txt", split_on="line"))]
-    assert ids == ["a.txt#1", "b.txt#1", "b.txt#2"]
+    assert ids == ["a.txt#1", "b.txt#1", "b.txt#2", "c.txt#1"]
 
 
 def test_json_lines_give_one_document_each_whatever_split_on(tmp_path: Path) -> None:
@@ -172,9 +173,3 @@ def test_hub_that_breaks_midway_is_one_screen(monkeypatch: pytest.MonkeyPatch) -
 def test_hub_without_the_field_is_an_error_naming_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"corpus\.text_field 'text' must hold text; the record has 'body'"):
         texts(hub(monkeypatch, _Hub([{"body": "one"}])))
-
-
-def test_order_is_by_name_not_by_what_the_disk_returns(tmp_path: Path) -> None:
-    for name in ("c", "a", "b"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": name}) + "\n")
-    assert texts(files(tmp_path / "*.jsonl")) == ["a", "b", "c"]
