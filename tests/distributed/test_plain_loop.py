@@ -64,6 +64,7 @@ def test_the_loop_trains_every_method_alike_whatever_the_number_of_ranks(pair: d
     assert {case for case, seen in pair.items() if not seen.get("equal", True)} == {"ddp:nocomm"}
     for case in LOSSY:
         assert pair[case]["losses"][-1] < pair[case]["losses"][0], case
+        assert pair[case]["memory"]["method"] > 0, "of residuals and factors, PyTorch's hook's too"
     assert 0 < pair["ddp:powersgd"]["sent"]["gradient"]["payload"] < dense["sent"]["gradient"]["payload"]
 
 

@@ -157,7 +157,7 @@ class PlainEngine(Engine):
             "parameters": self._named.values(),
             "gradients": [p.grad for p in self._named.values() if p.grad is not None],
             "optimizer": inside(dict(self.optimizer.state)),
-            "method": inside((self.hook, vars(self._theirs) if self._theirs else {})),
+            "method": inside((self.hook, [getattr(self._theirs, name, None) for name in PowerSGDState.__slots__])),
             "other": self.model.buffers(),
         }
 

@@ -51,16 +51,11 @@ def spec_of(layout: str, name: str, *options: str) -> RunSpec:
 def whole(engine: Engine, place: Place) -> dict[str, Any]:
     found = steps(engine, place, range(STEPS))
     text = batch(0, place, RANKS)
-    memory = held(engine)
+    memory = sizes(engine.held())
     found["validation"] = engine.evaluate([text, text])
     assert not engine.ledger.take(), "an evaluation's traffic is nobody's"
-    assert held(engine) == memory, "an evaluation leaves nothing"
+    assert sizes(engine.held()) == memory, "an evaluation leaves nothing"
     return found | {"memory": memory, "parameters": engine.num_parameters}
-
-
-def held(engine: Engine) -> dict[str, int]:
-    """The state of PyTorch's own hook has slots, which `held` does not look into."""
-    return {} if engine.spec.method.name == "torch_powersgd" else sizes(engine.held())
 
 
 def resumed(whole: Engine, place: Place) -> dict[str, Any]:
