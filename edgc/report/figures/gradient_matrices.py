@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.core.policies.rank_model import Array
+from edgc.core.policies.rank_model import Array, error_curve
 from edgc.report import vega
 from edgc.report.figure import Figure, over_seeds, thinned
 from edgc.report.figures.shades import LAW, by_time, columns, kind, kind_look, panels
@@ -20,8 +20,8 @@ from edgc.report.low_rank import (
     cosines,
     errors,
     late,
-    law_singular_values,
     moments_of_training,
+    singular_values,
     spectra,
 )
 from edgc.report.study import Study, pooled_lines
@@ -93,14 +93,14 @@ def _spectra(study: Study) -> Iterator[pd.DataFrame]:
         for (stage, name, step), own in rows.groupby(["stage", "kind", "step"], sort=False):
             values = np.mean([_values(row) for row in own.to_dict("records")], axis=0)
             m, n = int(own["rows"].iloc[0]), int(own["columns"].iloc[0])
-            law = law_singular_values(m, n) / np.sqrt(max(m, n))
+            law = singular_values(error_curve(m, n)) / np.sqrt(max(m, n))
             curve = {"share": np.arange(1, len(law) + 1) / len(law), "value": values, "law": law}
             common = {"model": line.model, "stage": stage, "step": step, "kind": name, "n": len(own)}
             yield pd.DataFrame(curve).assign(**common)
 
 
 def _values(row: Mapping[Any, Any]) -> Array:
-    return np.sqrt(-np.diff(row["curve"] ** 2)) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
+    return singular_values(row["curve"]) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
 
 
 def _draw_spectra(data: pd.DataFrame) -> list[View]:
