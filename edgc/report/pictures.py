@@ -156,16 +156,13 @@ def compact(svg: str) -> str:
         return f' class="{classes.setdefault(found[0], f"c{len(classes)}")}"'
 
     svg = re.sub(r'(?: (?:font-\w+|stroke|stroke-width|stroke-dasharray|fill|text-anchor)="[^"]*"){2,}', shared, svg)
-    rules = "".join(f".{name}{{{';'.join(_rules(look))}}}\n" for look, name in classes.items())
+    looks = {name: re.findall(r'([\w-]+)="([^"]*)"', look) for look, name in classes.items()}
+    rules = "".join(f".{name}{{{';'.join(map(':'.join, look))}}}\n" for name, look in looks.items())
     return svg.replace("><rect", f"><style>{rules}</style><rect", 1) + "\n"
 
 
 def _rounded(place: str) -> str:
     return re.sub(r"-?\d+\.\d{2,}", lambda number: f"{round(float(number[0]), PLACES) + 0:.9g}", place)
-
-
-def _rules(look: str) -> list[str]:
-    return [f"{key}:{value}" for key, value in re.findall(r'([\w-]+)="([^"]*)"', look)]
 
 
 def folded(text: str, pixels: float, size: float = 12) -> list[str]:
