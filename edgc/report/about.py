@@ -43,7 +43,8 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         module = Path(inspect.getfile(kind))
         first = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         shown |= {part: f"{kind.__name__}: {first}", f"{part} at": _algorithm(part, kind)}
-        shown[f"{part} files"] = [f"{_shown(path)} ({_lines(path)} lines)" for path in _files(module)]
+        sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in _files(module)}
+        shown[f"{part} files"] = [f"{_shown(path)} ({lines} lines)" for path, lines in sizes.items()]
     gap = published_gaps(published).get(method.name)
     told = gap.words if gap else "none is published; `edgc site` shows what is"
     aggregator = parts["aggregator"]
@@ -52,10 +53,6 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         "state": aggregator.state_size,
         "least favourable published loss gap (nats), decided ones first": told,
     }
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
 
 
 def _algorithm(part: str, kind: type) -> str:

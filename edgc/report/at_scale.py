@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, StringConstraints
 
 from edgc.core.base.settings import Settings
 from edgc.core.settings.reading import CONFIGS, Named, available, load
@@ -154,17 +155,15 @@ class AtScale(Named):
         """That of a training without replicas, to which gaps by laws are gaps."""
         return next((law for law in self.losses if law.method == "dense"), None)
 
-    @model_validator(mode="after")
-    def _numbers_fit(self) -> AtScale:
+    def refusals(self) -> Iterator[str]:
         if not (self.gaps or self.speeds or self.bandwidths or self.laws):
-            raise ValueError("holds no number: give gaps, speeds, bandwidths or laws")
+            yield "holds no number: give gaps, speeds, bandwidths or laws"
         if self.gaps and self.metric is None:
-            raise ValueError("gaps need a metric: say what they are gaps in")
+            yield "gaps need a metric: say what they are gaps in"
         for each in self.gaps:
             known, _ = each.computed(self.perplexity)
             if abs(known - each.gap) > HALF_A_THOUSANDTH:
-                raise ValueError(f"gap {each.gap:g} of {each.words}, {each.where}: its numbers say {known:.4f}")
-        return self
+                yield f"gap {each.gap:g} of {each.words}, {each.where}: its numbers say {known:.4f}"
 
 
 def at_scale(configs: Path = CONFIGS) -> list[AtScale]:

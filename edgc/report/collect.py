@@ -174,11 +174,8 @@ def spectrum_rows(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         return
     for i, (name, (rows, columns)) in enumerate(zip(record["parameters"], record["shapes"], strict=True)):
         row = {"step": record["step"], "stage": record["stage"], "parameter": name, "rows": rows, "columns": columns}
-        yield row | {kind: _as_json(values[i]) for kind, values in spectra.items()}
-
-
-def _as_json(value: Any) -> Any:
-    return files.canonical_json(value) if isinstance(value, list | dict) else value
+        own = {kind: values[i] for kind, values in spectra.items()}
+        yield row | {k: files.canonical_json(v) if isinstance(v, list | dict) else v for k, v in own.items()}
 
 
 def pooled_frames(frames: Frames) -> Frames:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,14 +31,6 @@ CAPTION = [
     "Mark: median of the repeats. Bar: lowest to highest. Solid line: α + η r. Dotted line: the paper's η r.",
     "Fitted to the medians by least squares. Both axes are logarithmic: η r is a straight line.",
 ]
-
-
-class Spread(NamedTuple):
-    """A number of the medians' line, and the lowest and highest of the single repeats' lines."""
-
-    middle: float
-    low: float
-    high: float
 
 
 def costs(rows: pd.DataFrame) -> Iterator[tuple[dict[str, object], list[ExchangeCost]]]:

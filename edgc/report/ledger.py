@@ -74,7 +74,8 @@ def _row(entry: Entry, reference: Reference, published: Path, links: str) -> dic
         raise UserError(f"ledger, {said}: {judged}; say in `settles` what would settle it")
     if absent := [path for path in entry.shown if not (published / path).is_file()]:
         raise UserError(f"ledger, {said}: {', '.join(absent)}: not in {published}")
-    shown = [f"[{_spoken(path)}]({links}{path})" for path in entry.shown]
+    spoken = {path: Path(path).stem.replace("_", " ").replace("README", "dry run") for path in entry.shown}
+    shown = [f"[{name}]({links}{path})" for path, name in spoken.items()]
     regime, seeds = _measured(entry, reference.method, published)
     once = " (one seed)" if seeds == "1" and judged not in (*OPEN, TOO_FEW) else ""
     return {
@@ -118,10 +119,6 @@ def _measured(entry: Entry, method: str, published: Path) -> tuple[str, str]:
     own = rows[rows["method"] == method]
     regime = regime_of(spec).said(("tokens_a_parameter", "steps"))
     return f"{spec.model.name}, {regime}", str((rows if own.empty else own)["seeds"].max())
-
-
-def _spoken(path: str) -> str:
-    return Path(path).stem.replace("_", " ").replace("README", "dry run")
 
 
 def _code(text: str | None) -> str:

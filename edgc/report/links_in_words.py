@@ -69,7 +69,8 @@ def _break_even(methods: pd.DataFrame) -> str:
     saved = judged["step_dense_percent"].where(judged["verdict"] != NOISE, 0.0)
     best = saved.groupby(judged["rate"].map(megabits)).max().sort_index()
     if (best <= 0).all():
-        return f"At none of the limited rates ({_listed(best)}) does a method pay against the fastest dense one."
+        rates = ", ".join(map(spoken, best.index))
+        return f"At none of the limited rates ({rates}) does a method pay against the fastest dense one."
     if best.iloc[-1] > 0:
         return f"A method still pays at {spoken(best.index[-1])}, the highest limited rate: break-even lies above it."
     last = int(np.flatnonzero(best > 0)[-1])
@@ -79,10 +80,6 @@ def _break_even(methods: pd.DataFrame) -> str:
         f"From about {spoken(even)} on nothing pays against the fastest dense method (interpolated between {spoken(a)} "
         f"and {spoken(b)}, in the logarithm of the rate)."
     )
-
-
-def _listed(rates: pd.Series) -> str:
-    return ", ".join(spoken(rate) for rate in rates.index)
 
 
 def _control(methods: pd.DataFrame) -> str:

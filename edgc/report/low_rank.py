@@ -60,14 +60,9 @@ def errors(rows: pd.DataFrame, ranks: Sequence[int] = RANKS) -> pd.DataFrame:
     return pd.DataFrame(found, columns=[*KEY, "parameter", "rank", "error", "relative", "iid"])
 
 
-def largest_value(curve: Array) -> float:
-    """The largest singular value of the matrix that left `curve`."""
-    return float(np.sqrt(curve[0] ** 2 - curve[1] ** 2))
-
-
-def law_singular_values(rows: int, columns: int) -> Array:
-    """Expected singular values of an i.i.d. matrix with unit variance, falling: from the law's error curve."""
-    return np.sqrt(-np.diff(error_curve(rows, columns) ** 2))
+def singular_values(curve: Array) -> Array:
+    """Of the matrix that leaves `curve`, falling; of an i.i.d. one expected, if that is the law's error curve."""
+    return np.sqrt(-np.diff(np.square(curve)))
 
 
 def log_errors(curves: Sequence[Array]) -> Array:
@@ -123,8 +118,9 @@ def randomness(rows: pd.DataFrame) -> dict[str, float]:
     ratios = (left["relative"] / left["iid"]).groupby(left["rank"]).mean()
     pairs = cosines(rows).dropna(subset=["other"])
     edges = [
-        largest_value(row["curve"]) / (row["deviation"] * law_singular_values(row["rows"], row["columns"])[0])
+        singular_values(row["curve"])[0] / (row["deviation"] * singular_values(law)[0])
         for row in rows.to_dict("records")
+        for law in [error_curve(row["rows"], row["columns"])]
     ]
     return {
         **{f"ratio_{rank}": ratio for rank, ratio in ratios.items()},

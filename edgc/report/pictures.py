@@ -17,7 +17,7 @@ import pandas as pd
 
 from edgc.core.base.files import atomic_open
 from edgc.report.style import MARKERS, Look
-from edgc.report.vega import LABEL, Layer, Spec, View, say
+from edgc.report.vega import LABEL, Layer, Spec, View, bare, say
 
 if TYPE_CHECKING:
     from edgc.report.figure import Figure
@@ -108,11 +108,11 @@ def composed(
         rows = _names(views)
         if place % most == 0 or rows != left:
             left = rows
-        else:
-            views = [_unnamed(view) for view in views]
+        elif rows:
+            views = [bare(view, "y") for view in views]
         drawn: list[Spec] = [_view(view, looks, data) | {"width": width} for view in views]
-        bare = any(layer["encoding"].get("x", {}).get("axis", {}).get("labels") is False for layer in drawn[0]["layer"])
-        resolve = {"scale": {"x": "shared"}} if bare else {}
+        along = [layer["encoding"].get("x", {}).get("axis", {}) for layer in drawn[0]["layer"]]
+        resolve = {"scale": {"x": "shared"}} if any(axis.get("labels") is False for axis in along) else {}
         columns.append({"title": {"text": folded(name, width)}, "vconcat": drawn, "spacing": 10, "resolve": resolve})
     legend = {"columns": max(1, int(whole // (36 + EM * 11 * max(map(len, looks), default=1))))}
     rows = [row for line in caption for row in folded(line, whole, SMALL)]
@@ -156,16 +156,13 @@ def compact(svg: str) -> str:
         return f' class="{classes.setdefault(found[0], f"c{len(classes)}")}"'
 
     svg = re.sub(r'(?: (?:font-\w+|stroke|stroke-width|stroke-dasharray|fill|text-anchor)="[^"]*"){2,}', shared, svg)
-    rules = "".join(f".{name}{{{';'.join(_rules(look))}}}\n" for look, name in classes.items())
+    looks = {name: re.findall(r'([\w-]+)="([^"]*)"', look) for look, name in classes.items()}
+    rules = "".join(f".{name}{{{';'.join(map(':'.join, look))}}}\n" for name, look in looks.items())
     return svg.replace("><rect", f"><style>{rules}</style><rect", 1) + "\n"
 
 
 def _rounded(place: str) -> str:
     return re.sub(r"-?\d+\.\d{2,}", lambda number: f"{round(float(number[0]), PLACES) + 0:.9g}", place)
-
-
-def _rules(look: str) -> list[str]:
-    return [f"{key}:{value}" for key, value in re.findall(r'([\w-]+)="([^"]*)"', look)]
 
 
 def folded(text: str, pixels: float, size: float = 12) -> list[str]:
@@ -178,16 +175,6 @@ def _names(views: Sequence[View]) -> list[str]:
     """What stands on the left of rows."""
     layers = [layer for view in views for layer in view.layers if layer.encoding.get("y", {}).get("type") == "nominal"]
     return list(dict.fromkeys(name for layer in layers for name in layer.rows[layer.encoding["y"]["field"]]))
-
-
-def _unnamed(view: View) -> View:
-    """The view without them: those of the panel on its left are its own."""
-    layers = []
-    for layer in view.layers:
-        y = layer.encoding.get("y", {})
-        bare = {"y": y | {"axis": y["axis"] | {"labels": False}}} if y.get("type") == "nominal" else {}
-        layers.append(layer._replace(encoding=layer.encoding | bare))
-    return view._replace(layers=layers)
 
 
 def _looks(shown: Iterable[Sequence[View]]) -> dict[str, Look]:

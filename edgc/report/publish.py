@@ -48,7 +48,8 @@ def publish(experiment: Experiment, results: Path, leave_out: Sequence[str] = ()
         raise UserError(f"{source}: no {', '.join(missing)}; run the experiment to its end before publishing it")
     partial = target.with_name(f".partial-{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    empty = {path.with_suffix("") for path in shown if path.parent.name == "figures" and _is_empty(path)}
+    drawn = [path for path in shown if path.parent.name == "figures" and path.suffix == ".csv"]  # may have no row
+    empty = {path.with_suffix("") for path in drawn if path.read_text(encoding="utf-8").count("\n") == 1}
     for path in shown:
         if path.with_suffix("") not in empty:
             _copy(path, partial / path.relative_to(source))
@@ -77,11 +78,6 @@ def _check_code(record: Path) -> None:
             f"{record}: made from code that is in no commit (git_commit {made['git_commit']}, git_dirty "
             f"{made['git_dirty']}), so nobody can make it again; commit, remove the folder it is in and run it anew"
         )
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a figure's CSV has headings only."""
-    return path.suffix == ".csv" and path.read_text(encoding="utf-8").count("\n") == 1
 
 
 def _copy(source: Path, target: Path) -> None:

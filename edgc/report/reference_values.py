@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from edgc.core.base.settings import Settings
 from edgc.suite.config import CONFIGS, Named, Parallel, load
@@ -70,11 +70,9 @@ class Claim(Settings):
     )
     setups: tuple[str, ...] = Field((), description="Names in setups that the claim was measured on")
 
-    @model_validator(mode="after")
-    def _number_fits_status(self) -> Claim:
+    def refusals(self) -> Iterator[str]:
         if self.status == "not available" and self.value is not None:
-            raise ValueError(f"claim {self.id}: a number that is not available cannot have a value")
-        return self
+            yield f"claim {self.id}: a number that is not available cannot have a value"
 
     @property
     def printed(self) -> str:
@@ -152,17 +150,15 @@ class Reference(Named):
         named = [(claim.id, claim) for claim in self.claims] + [(setting.name, setting) for setting in self.settings]
         return {name: each.printed for name, each in [*named, *self.setups.items()]}
 
-    @model_validator(mode="after")
-    def _names_fit(self) -> Reference:
+    def refusals(self) -> Iterator[str]:
         ids = [claim.id for claim in self.claims]
         if len(set(ids)) != len(ids):
-            raise ValueError(f"claims {ids} name one twice")
+            yield f"claims {ids} name one twice"
         if unknown := {name for claim in self.claims for name in claim.setups} - set(self.setups):
-            raise ValueError(f"claims name setups {sorted(unknown)}; there are {sorted(self.setups)}")
+            yield f"claims name setups {sorted(unknown)}; there are {sorted(self.setups)}"
         told = {entry.of for entry in self.ledger if entry.of}
         if self.ledger and told != set(self.printed):
-            raise ValueError(f"the ledger tells of {sorted(told)}; the file has {sorted(self.printed)}")
-        return self
+            yield f"the ledger tells of {sorted(told)}; the file has {sorted(self.printed)}"
 
 
 def load_reference(name: str = EDGC, configs: Path = CONFIGS) -> Reference:

@@ -39,6 +39,21 @@ class View(NamedTuple):
     height: int = HEIGHT  #: pixels
 
 
+def above(*views: View) -> list[View]:
+    """Views above each other that share what is along: only the last one names it."""
+    return [*(bare(view, "x") for view in views[:-1]), *views[-1:]]
+
+
+def bare(view: View, along: str) -> View:
+    """The view without title and labels along x or y, which a neighbour has."""
+    layers = []
+    for layer in view.layers:
+        of = layer.encoding.get(along)
+        hidden = {along: of | {"title": None, "axis": of["axis"] | {"labels": False}}} if of else {}
+        layers.append(layer._replace(encoding=layer.encoding | hidden))
+    return view._replace(layers=layers)
+
+
 def axis(
     field: str,
     title: str | None,
@@ -49,11 +64,10 @@ def axis(
     form: str = "",
     ends: tuple[float | None, float | None] = (None, None),
     ticks: Iterable[float] | None = None,
-    bare: bool = False,
     **more: Any,
 ) -> Spec:
-    """A quantity. `unit` follows a number with its prefix (10 MB); `form`: d3's format in place of that; `bare`: the
-    view below has the labels. `more` goes to the scale."""
+    """A quantity. `unit` follows a number with its prefix (10 MB); `form`: d3's format in place of that; `more` goes to
+    the scale."""
     scale: Spec = {"type": "log", "nice": False, "padding": 12} if log else {"zero": zero}
     scale |= {key: end for key, end in zip(("domainMin", "domainMax"), ends, strict=True) if end is not None}
     shown: Spec = {"tickCount": 6, "labelOverlap": True}
@@ -65,11 +79,7 @@ def axis(
         shown["format"] = form
     if ticks is not None:
         shown |= {"values": list(ticks), "labelOverlap": False, "tickCount": None}  # of more, a count leaves some out
-    if bare:
-        shown["labels"] = False
-    return {
-        "field": field, "type": "quantitative", "title": None if bare else title, "scale": scale | more, "axis": shown,
-    }  # fmt: skip
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale | more, "axis": shown}
 
 
 def names(field: str = "title") -> Spec:

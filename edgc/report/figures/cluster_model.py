@@ -170,9 +170,7 @@ def _draw_predicted(data: pd.DataFrame) -> list[View]:
     for layers, values in ((above, y), (below, error)):
         layers += vega.points(rows[~known], looks, x, values, OF_POINT, size=45)
         layers += vega.points(rows[known], looks, x, values, OF_POINT, size=45, fill="white")
-    bare = x | {"title": None, "axis": x["axis"] | {"labels": False}}
-    above = [layer._replace(encoding=layer.encoding | {"x": bare}) for layer in above]
-    return [View(above), View(below, 140)]
+    return vega.above(View(above), View(below, 140))
 
 
 SAVING_BY_LINK = Figure(

@@ -85,16 +85,15 @@ def _draw(data: pd.DataFrame) -> list[View]:
     """One panel: percent above, milliseconds below."""
     data = data.assign(ms=1e3 * data["exposed_s"])
     x = rate_axis(data)
-    bare = x | {"title": None, "axis": x["axis"] | {"labels": False}}
     hover = {"Method": "title", "Rate": "Rate", "Saved (%)": "saved_percent", "Exposed (ms)": "ms"}
     hover |= {"Verdict": "verdict", "n (steps)": "steps", "Hardware": "device"}
     saved = vega.axis("saved_percent", "step time saved (%)", zero=True, ends=(1.05 * LOWEST, None), nice=False)
-    above = answer(data, bare, saved, LOWEST, hover)
+    above = View(answer(data, x, saved, LOWEST, hover), 190)
     if data["ms"].isna().all():
-        return [View(above, 190), View(vega.say("no method without exchange was measured"), 60)]
+        return vega.above(above, View(vega.say("no method without exchange was measured"), 60))
     lowest = lower_edge(data["ms"])
     time = vega.axis("ms", "exposed communication (ms)", log=True, ends=(0.9 * lowest, None))
-    return [View(above, 190), View(answer(data, x, time, lowest, hover), 170)]
+    return vega.above(above, View(answer(data, x, time, lowest, hover), 170))
 
 
 def answer(data: pd.DataFrame, x: Spec, y: Spec, edge: float, hover: Mapping[str, str]) -> list[Layer]:

@@ -67,23 +67,21 @@ def _draw_decided(data: pd.DataFrame) -> list[View]:
     rows = data.assign(label=[f"stage {stage}" for stage in data["stage"]]).sort_values("step", kind="stable")
     looks = {name: stage_look(number) for number, name in enumerate(sorted(rows["label"].unique()))}
     x = vega.axis("step", "optimizer step", nice=False)
-    bare = vega.axis("step", None, nice=False, bare=True)
     nats = vega.axis("entropy", "entropy (nats)")
     unit = str(data["unit"].iloc[0]) if "unit" in data else UNITS["rank"]  # older data has ranks only
     highest = data["high_rank"].max()
     y = vega.axis("rank", unit, zero=True, ends=(0, None if pd.isna(highest) else 1.1 * highest), nice=False)
     grey, hover = _warm_up(data), {"Stage": "stage", "Step": "step", "Entropy (nats)": "entropy", unit: "rank"}
     seen, decided = rows[rows["entropy"].notna()], rows[rows["rank"].notna()]
-    above = vega.lines(seen, looks, bare, nats, hover) if len(seen) else vega.say("observes no entropy")
+    above = vega.lines(seen, looks, x, nats, hover) if len(seen) else vega.say("observes no entropy")
     if decided.empty:
-        return [View(above, 130), View(vega.say("sends everything, to its last step"), 150)]
+        return vega.above(View(above, 130), View(vega.say("sends everything, to its last step"), 150))
     below = vega.lines(decided, looks, x, y, hover, band=("low_rank", "high_rank"), marks=False, step=True)
     held = decided["clamped"] > 0.5
     below += vega.points(decided[~held], looks, x, y, hover, size=36)
     below += vega.points(decided[held], looks, x, y, hover, size=36, fill="white")
     shaded: list[Layer] = [layer for ends in grey for layer in vega.shade("x", x, *ends)]
-    bare_shade = [layer._replace(encoding=layer.encoding | {"x": bare}) for layer in shaded] if len(seen) else []
-    return [View([*bare_shade, *above], 130), View([*shaded, *below], 150)]
+    return vega.above(View([*(shaded if len(seen) else []), *above], 130), View([*shaded, *below], 150))
 
 
 def _warm_up(data: pd.DataFrame) -> list[tuple[float, float]]:
@@ -119,19 +117,16 @@ def _draw_observed(data: pd.DataFrame) -> list[View]:
     hover = {"Of": "label", "Step": "step", "Entropy (nats)": "entropy", "Window's mean (nats)": "window_mean"}
     by = f", {of[0]}" if len(of) == 1 else ""
     kinds = [(rows[scaled], f"entropy{by} (nats)"), (rows[~scaled], "histogram's entropy, blind to scale (nats)")]
-    kinds = [(own, title) for own, title in kinds if len(own)]
     views = []
-    for place, (own, title) in enumerate(kinds):
-        bare = place + 1 < len(kinds)
-        x = vega.axis("step", "optimizer step", ends=(0, None), nice=False, bare=bare)
-        y = vega.axis("entropy", title)
+    for own, title in ((own, title) for own, title in kinds if len(own)):
+        x, y = vega.axis("step", "optimizer step", ends=(0, None), nice=False), vega.axis("entropy", title)
         known = {label: look for label, look in looks.items() if label in set(own["label"])}
         means = own.dropna(subset=["window_mean"])
         thin = vega.lines(own, dict.fromkeys(known, GREY), x, y, {}, marks=False, width=0.5)
         thin = [layer._replace(mark=layer.mark | {"opacity": 0.5}, looks=known) for layer in thin]
         bold = vega.lines(means, known, x, y | {"field": "window_mean"}, hover, marks=False)
         views.append(View([*vega.shade("x", x, 0, float(data["late"].max())), *thin, *bold], 180))
-    return views
+    return vega.above(*views)
 
 
 def _windows(study: Study) -> pd.DataFrame:
@@ -148,15 +143,13 @@ def _printed(paper: Reference, claim: str) -> float | None:
 
 def _draw_windows(data: pd.DataFrame) -> list[View]:
     """One model and stage: correlations above, errors below."""
-    ticks = vega.ticks(data["window"])
-    x = vega.axis("window", "steps of a window", log=True, ticks=ticks)
-    bare = vega.axis("window", None, log=True, ticks=ticks, bare=True)
+    x = vega.axis("window", "steps of a window", log=True, ticks=vega.ticks(data["window"]))
     rows, looks = columns(data, CURVES)
     y = vega.axis("value", "correlation", ends=(min(0.0, rows["value"].min()), 1.02))
     distance = vega.axis("value", "mean distance (nats)", zero=True)
     hover = {"Curve": "label", "Steps of a window": "window", "Value": "value"}
-    above = [*vega.lines(rows, looks, bare, y, hover), *_said(data, y)]
-    return [View(above, 190), View(vega.lines(*columns(data, ERRORS), x, distance, hover), 140)]
+    above = [*vega.lines(rows, looks, x, y, hover), *_said(data, y)]
+    return vega.above(View(above, 190), View(vega.lines(*columns(data, ERRORS), x, distance, hover), 140))
 
 
 def _said(data: pd.DataFrame, y: Spec) -> list[Layer]:
@@ -187,16 +180,16 @@ def _draw_times(data: pd.DataFrame) -> list[View]:
     rows = data.assign(label=data["estimator"].map(TITLES)).sort_values("share")
     hover = {"Estimator": "label", "β": "rate", "Median (ms)": "ms"}
     hover |= {"Shortest 20 %": "ms_p20", "Longest 20 %": "ms_p80"}
-    y = vega.axis("ms", "time of a sample (ms)", log=True)
-    above = vega.spread(rows, estimator_looks(), _shares(data, bare=True), y, "y", "ms_p20", "ms_p80")
-    above += vega.lines(rows, estimator_looks(), _shares(data, bare=True), y, hover)
-    x, gaussian = _shares(data), rows[rows["estimator"] == "gaussian"]
+    x, y = _shares(data), vega.axis("ms", "time of a sample (ms)", log=True)
+    above = vega.spread(rows, estimator_looks(), x, y, "y", "ms_p20", "ms_p80")
+    above += vega.lines(rows, estimator_looks(), x, y, hover)
+    gaussian = rows[rows["estimator"] == "gaussian"]
     saved = vega.axis("value", "time saved", form=".0%")
     below = vega.lines(*columns(gaussian, _by_alpha("saved")), x, saved, {"Alpha": "label", "Saved": "value"})
     chosen = gaussian[gaussian["rate"] == BETA].assign(value=lambda own: own[f"saved_{ALPHA:g}"])
     ring = {"type": "point", "size": 220, "color": "black"}
     below += [Layer(chosen, ring, {"x": x, "y": saved}), *_said(data, saved)]
-    return [View(above, 180), View(below, 160)]
+    return vega.above(View(above, 180), View(below, 160))
 
 
 def _by_alpha(what: str) -> dict[str, tuple[str, Look]]:
@@ -205,12 +198,12 @@ def _by_alpha(what: str) -> dict[str, tuple[str, Look]]:
     return {f"{what}_{alpha:g}": pair for alpha, pair in zip(ALPHAS, looks.items(), strict=True)}
 
 
-def _shares(data: pd.DataFrame, bare: bool = False) -> Spec:
+def _shares(data: pd.DataFrame) -> Spec:
     """Logarithmic shares, with a tick at every one that was measured, and its rates: one stride may serve two."""
     rates = (
         data.drop_duplicates("rate").groupby("share")["rate"].agg(lambda own: ", ".join(f"{r:g}" for r in sorted(own)))
     )
-    x = vega.axis("share", "elements read, for each rate β", log=True, ticks=rates.index, bare=bare)
+    x = vega.axis("share", "elements read, for each rate β", log=True, ticks=rates.index)
     said = {f"{share:.5g}": [f"{100 * float(str(share)):.3g} %", f"β = {names}"] for share, names in rates.items()}
     x["axis"] |= {"values": [float(share) for share in said], "labelExpr": f"{json.dumps(said)}[datum.value]"}
     return x
@@ -238,18 +231,17 @@ def _draw_errors(data: pd.DataFrame) -> list[View]:
     """One model: a matrix's error above, a window's below. The full rate has none above."""
     rows = data.assign(label=data["estimator"].map(TITLES)).sort_values("share")
     hover = {"Estimator": "label", "β": "rate", "Error (nats)": "error", "20 %": "error_p20", "80 %": "error_p80"}
-    x, bare = _shares(data), _shares(data, bare=True)
-    y = vega.axis("error", "error of a matrix (nats)", log=True)
+    x, y = _shares(data), vega.axis("error", "error of a matrix (nats)", log=True)
     mean = vega.axis("value", f"error of a mean of {data['window'].iloc[0]} steps (nats)", log=True)
     sampled = rows[(rows["rate"] < FULL) & (rows["error"] > 0)]
     above = vega.at("y", y, ERROR_LIMIT, "black", "dotted")
-    above += vega.spread(sampled, estimator_looks(), bare, y, "y", "error_p20", "error_p80")
-    above += vega.lines(sampled, estimator_looks(), bare, y, hover)
+    above += vega.spread(sampled, estimator_looks(), x, y, "y", "error_p20", "error_p80")
+    above += vega.lines(sampled, estimator_looks(), x, y, hover)
     errors, looks = columns(rows[rows["estimator"] == "gaussian"], _by_alpha("window_error"))
     below = vega.at("y", mean, ERROR_LIMIT, "black", "dotted")
     hover = {"Alpha": "label", "β": "rate", "Error (nats)": "value"}
     below += vega.lines(errors[errors["value"] > 0], looks, x, mean, hover)  # 0 against itself
-    return [View(above, 180), View(below, 160)]
+    return vega.above(View(above, 180), View(below, 160))
 
 
 ENTROPY_RANK = Figure(

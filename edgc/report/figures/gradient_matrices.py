@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from edgc.core.policies.rank_model import Array
+from edgc.core.policies.rank_model import Array, error_curve
 from edgc.report import vega
 from edgc.report.figure import Figure, over_seeds, thinned
 from edgc.report.figures.shades import LAW, by_time, columns, kind, kind_look, panels
@@ -20,8 +20,8 @@ from edgc.report.low_rank import (
     cosines,
     errors,
     late,
-    law_singular_values,
     moments_of_training,
+    singular_values,
     spectra,
 )
 from edgc.report.study import Study, pooled_lines
@@ -72,7 +72,7 @@ def _draw_histograms(data: pd.DataFrame) -> list[View]:
     normal = pd.DataFrame({"deviations": unit, "density": np.exp(-(unit**2) / 2) / np.sqrt(2 * np.pi)})
     views = []
     for embedding, name in ((False, "matrices of layers"), (True, "embeddings")):
-        x = vega.axis("deviations", "standard deviations from the mean", nice=False, bare=not embedding)
+        x = vega.axis("deviations", "standard deviations from the mean", nice=False)
         y = vega.axis("density", f"{name}: density", log=True, ends=(1e-5, 10))
         rows = data[(data["embedding"] == embedding) & (data["density"] > 0)]
         rows = rows.assign(label="step " + rows["step"].astype(str))
@@ -80,7 +80,7 @@ def _draw_histograms(data: pd.DataFrame) -> list[View]:
         layers = vega.lines(rows, looks, x, y, hover, marks=False)
         layers += vega.lines(normal.assign(label="normal"), {"normal": RANDOM}, x, y, {}, marks=False, width=1)
         views.append(View(layers, 170))
-    return views
+    return vega.above(*views)
 
 
 def _spectra(study: Study) -> Iterator[pd.DataFrame]:
@@ -93,33 +93,30 @@ def _spectra(study: Study) -> Iterator[pd.DataFrame]:
         for (stage, name, step), own in rows.groupby(["stage", "kind", "step"], sort=False):
             values = np.mean([_values(row) for row in own.to_dict("records")], axis=0)
             m, n = int(own["rows"].iloc[0]), int(own["columns"].iloc[0])
-            law = law_singular_values(m, n) / np.sqrt(max(m, n))
+            law = singular_values(error_curve(m, n)) / np.sqrt(max(m, n))
             curve = {"share": np.arange(1, len(law) + 1) / len(law), "value": values, "law": law}
             common = {"model": line.model, "stage": stage, "step": step, "kind": name, "n": len(own)}
             yield pd.DataFrame(curve).assign(**common)
 
 
 def _values(row: Mapping[Any, Any]) -> Array:
-    return np.sqrt(-np.diff(row["curve"] ** 2)) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
+    return singular_values(row["curve"]) / (row["deviation"] * np.sqrt(max(row["rows"], row["columns"])))
 
 
 def _draw_spectra(data: pd.DataFrame) -> list[View]:
     """One model and stage: two looks above each other."""
-    views, steps = [], sorted(data["step"].unique())
-    for step in steps:
+    views = []
+    for step in sorted(data["step"].unique()):
         rows = data[data["step"] == step]
         rows = rows.assign(label=rows["kind"])
         looks = {name: kind_look(name) for name in rows["kind"].unique()}
-        bare = step != steps[-1]
-        x = vega.axis(
-            "share", "number of the singular value, divided by their count", ends=(0, 1), nice=False, bare=bare
-        )
+        x = vega.axis("share", "number of the singular value, divided by their count", ends=(0, 1), nice=False)
         y = vega.axis("value", f"singular value, step {step}", log=True, ends=(2e-3, 20))
         hover = {"Kind": "kind", "Share": "share", "Measured": "value", "Random matrix": "law", "n (matrices)": "n"}
         law = {name: look._replace(dash="dotted") for name, look in looks.items()}
         layers = vega.lines(rows, looks, x, y, hover, marks=False)
         views.append(View([*layers, *vega.lines(rows, law, x, y | {"field": "law"}, {}, marks=False, width=1)], 180))
-    return views
+    return vega.above(*views)
 
 
 def _errors(study: Study) -> Iterator[pd.DataFrame]:
@@ -174,11 +171,11 @@ def _predictions(study: Study) -> pd.DataFrame:
 
 def _draw_predictions(data: pd.DataFrame) -> list[View]:
     """One model and stage: nats above, ranks below."""
-    x, bare = vega.axis("step", "optimizer step"), vega.axis("step", None, bare=True)
-    nats, ranks = vega.axis("value", "change since the first window (nats)"), vega.axis("value", "rank", zero=True)
+    x, ranks = vega.axis("step", "optimizer step"), vega.axis("value", "rank", zero=True)
+    nats = vega.axis("value", "change since the first window (nats)")
     hover = {"Curve": "label", "Step": "step", "Value": "value", "n (seeds)": "n"}
-    above = [*vega.at("y", nats, 0), *vega.lines(*columns(data, OF_ENTROPY), bare, nats, hover)]
-    return [View(above, 190), View(vega.lines(*columns(data, OF_RANK), x, ranks, hover), 150)]
+    above = [*vega.at("y", nats, 0), *vega.lines(*columns(data, OF_ENTROPY), x, nats, hover)]
+    return vega.above(View(above, 190), View(vega.lines(*columns(data, OF_RANK), x, ranks, hover), 150))
 
 
 def _cosines(study: Study) -> Iterator[pd.DataFrame]:
@@ -205,20 +202,19 @@ def _cosines(study: Study) -> Iterator[pd.DataFrame]:
 
 def _draw_cosines(data: pd.DataFrame) -> list[View]:
     """One model and stage: between layers above, between times below."""
-    x, bare = vega.axis("step", "optimizer step"), vega.axis("step", None, bare=True)
     hover = {"Kind": "kind", "Step": "step", "Mean |cosine|": "cosine", "n (cosines)": "n"}
-    views = []
-    for pair, title, along in (("layers", "|cosine|, two layers", bare), ("times", "|cosine|, two times", x)):
-        y = vega.axis("cosine", title, log=True, ends=(1e-3, 1))
+    x, views = vega.axis("step", "optimizer step"), []
+    for pair in ("layers", "times"):
+        y = vega.axis("cosine", f"|cosine|, two {pair}", log=True, ends=(1e-3, 1))
         rows = data[data["pair"] == pair].assign(label=lambda same: same["kind"])
         looks = {name: kind_look(name) for name in rows["kind"].unique()}
-        layers = vega.lines(rows, looks, along, y, hover)
+        layers = vega.lines(rows, looks, x, y, hover)
         if len(rows):
             chance = rows.groupby("step", as_index=False).first()
             chance = chance.assign(label="random matrices", cosine=rows["chance"].max())
-            layers += vega.lines(chance, {"random matrices": RANDOM}, along, y, {}, marks=False, width=1)
+            layers += vega.lines(chance, {"random matrices": RANDOM}, x, y, {}, marks=False, width=1)
         views.append(View(layers, 170))
-    return views
+    return vega.above(*views)
 
 
 def _normality(study: Study) -> pd.DataFrame:
@@ -234,12 +230,10 @@ def _draw_normality(data: pd.DataFrame) -> list[View]:
     shades = {name: kind_look(name) for name in rows["kind"].unique()}
     hover = {"Kind": "kind", "Step": "step", "n (matrices)": "n"}
     for column, (title, law, scale) in OF_NORMALITY.items():
-        last = column == [*OF_NORMALITY][-1]
-        x = vega.axis("step", "optimizer step" if last else None, log=True, bare=not last)
-        y = vega.axis(column, title, **scale)
+        x, y = vega.axis("step", "optimizer step", log=True), vega.axis(column, title, **scale)
         layers = vega.lines(rows.dropna(subset=[column]), shades, x, y, hover | {title: column})
         views.append(View([*vega.at("y", y, law, LAW, "dashed"), *layers], 150))
-    return views
+    return vega.above(*views)
 
 
 GRADIENT_HISTOGRAMS = Figure(

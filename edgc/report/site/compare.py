@@ -125,11 +125,6 @@ def _accuracy(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
         yield _row("Quality", pair, lambda row: f"{row['verdict']} (n = {row['pairs']})", NOTHING)
 
 
-def _time(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
-    if pair := _pairs(table, one, other):
-        yield _row("Step (median)", pair, _milliseconds, _less(pair[0]["step_s"], pair[1]["step_s"], "time"))
-
-
 def _forecast(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
     for (_, assumption), rows in table.groupby(["model", "assumption"], sort=False):
         if pair := _pairs(rows, one, other):
@@ -141,11 +136,10 @@ def _saving(row: pd.Series) -> str:
     return f"{cell(row['iteration_s'])} s, saves {percent(row['saving_percent'])}"
 
 
-def _amount(column: str, what: str, unit: str, of: str) -> Callable[..., Iterator[Row]]:
+def _amount(column: str, what: str, tell: Callable[[pd.Series], str], of: str) -> Callable[..., Iterator[Row]]:
     def make(table: pd.DataFrame, one: str, other: str) -> Iterator[Row]:
         if pair := _pairs(table, one, other):
-            less = _less(pair[0][column], pair[1][column], of)
-            yield _row(what, pair, lambda row: f"{cell(row[column])} {unit}", less)
+            yield _row(what, pair, tell, _less(pair[0][column], pair[1][column], of))
 
     return make
 
@@ -155,7 +149,7 @@ MAKERS: dict[str, Callable[..., Iterator[Row]]] = {
     "links": _links,
     "accuracy": _accuracy,
     "forecast": _forecast,
-    "time_to_loss": _amount("seconds", "To the baseline's loss", "s", "time"),
-    "time": _time,
-    "latency": _amount("wire_mb", "Bytes on the wire", "MB a step", "bytes"),
+    "time_to_loss": _amount("seconds", "To the baseline's loss", lambda row: f"{cell(row['seconds'])} s", "time"),
+    "time": _amount("step_s", "Step (median)", _milliseconds, "time"),
+    "latency": _amount("wire_mb", "Bytes on the wire", lambda row: f"{cell(row['wire_mb'])} MB a step", "bytes"),
 }

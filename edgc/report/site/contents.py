@@ -106,7 +106,8 @@ class Kept:
     def pictures(self) -> tuple[Picture, ...]:
         """Figures, in the order of the files' names."""
         drawn = sorted((self.folder / "figures").glob("*.csv"))
-        return tuple(_picture(path) for path in drawn if path.with_suffix(".svg").is_file())
+        own = (path for path in drawn if path.with_suffix(".svg").is_file())
+        return tuple(Picture(path.stem, pd.read_csv(path), figure_named(path.stem)) for path in own)
 
     @property
     def manifests(self) -> list[dict[str, Any]]:
@@ -190,13 +191,9 @@ def _told(links: pd.DataFrame, experiment: Experiment | None) -> pd.DataFrame:
 
 def _plain(numbers: pd.DataFrame) -> pd.DataFrame:
     """Every column of a file, its numbers rounded."""
-    shown = {
-        str(column).replace("_", " "): numbers[column].map(cell)
-        if pd.api.types.is_float_dtype(numbers[column])
-        else numbers[column]
-        for column in numbers
-    }
-    return pd.DataFrame(shown)
+    floats = dict.fromkeys(numbers.select_dtypes("float"), cell)
+    shown = {name: values.map(floats[name]) if name in floats else values for name, values in numbers.items()}
+    return pd.DataFrame(shown).rename(columns=lambda name: str(name).replace("_", " "))
 
 
 def _informative(shown: pd.DataFrame) -> pd.DataFrame:
@@ -205,7 +202,3 @@ def _informative(shown: pd.DataFrame) -> pd.DataFrame:
     same = [name for name in ("Model", "Hardware", "Status") if name in text and text[name].nunique() <= 1]
     empty = [name for name in text if text[name].isin((NOTHING, "nan", "")).all()]
     return text.drop(columns=[*dict.fromkeys([*same, *empty])])
-
-
-def _picture(path: Path) -> Picture:
-    return Picture(path.stem, pd.read_csv(path), figure_named(path.stem))

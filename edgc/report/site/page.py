@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
 
 def _box(name: str, title: str, shown: pd.DataFrame, methods: Sequence[str] = ()) -> dict[str, Any]:
     """A table for the template: which columns stay, and which belong to which group."""
-    fixed = _fixed(list(shown.columns))
+    fixed = max(1, len([*takewhile(IDENTITY.__contains__, shown.columns)]))  # that say what a row is
     size = max(1, COLUMNS - fixed)
     groups = [None if i < fixed else (i - fixed) // size for i in range(shown.shape[1])]
     last = max((group for group in groups if group is not None), default=0)
@@ -160,14 +161,6 @@ def _box(name: str, title: str, shown: pd.DataFrame, methods: Sequence[str] = ()
         "long": [column for column in shown if shown[column].astype(str).str.len().max() > LONG],
         "filter": len(shown) >= TO_FILTER,
     }
-
-
-def _fixed(columns: list[str]) -> int:
-    """How many columns at the beginning say what a row is."""
-    for count, column in enumerate(columns):
-        if column not in IDENTITY:
-            return max(1, count)
-    return len(columns)
 
 
 def _span(columns: Iterable[str], groups: Sequence[int | None], group: int) -> str:

@@ -128,7 +128,7 @@ class LiveLine(logging.Handler):
             if self._stop.is_set():
                 return
             if self._stream.isatty():
-                columns = _columns()
+                columns = shutil.get_terminal_size().columns - 1  # a full line would begin a new one
                 self._stream.write(f"\r{set_cell_size(line, min(columns, max(len(line), self._width)))}")
                 self._width = min(columns, len(line))
                 self._stream.flush()
@@ -142,10 +142,6 @@ class LiveLine(logging.Handler):
             self._width = 0
         for line in lines:
             print(line, file=self._stream, flush=True)
-
-
-def _columns() -> int:
-    return shutil.get_terminal_size().columns - 1  # a full line would begin a new one
 
 
 def _failure(rule: str, run: str, logs: Sequence[str]) -> list[str]:

@@ -31,7 +31,9 @@ def build(study: Study) -> pd.DataFrame:
     table = pd.DataFrame([_row(*each, study) for each in _lines(study)])
     columns = ["trace", *OF_LINE, "seconds", "wire_bytes", "loss", "low_amount", "high_amount", "unit", "control"]
     columns += ["pairs", *interval_names("saved_percent", "gap")]
-    levels = sorted((c for c in table.columns if c.startswith((STEP, STEPS))), key=lambda c: (-_level(c), c))
+    levels = sorted(
+        (c for c in table.columns if c.startswith((STEP, STEPS))), key=lambda c: (-float(c.rsplit("_", 1)[1]), c)
+    )
     return table.reindex(columns=[*columns[:7], *levels, *columns[7:]])
 
 
@@ -133,10 +135,6 @@ def _amount(row: pd.Series) -> str:
         return NOTHING
     unit = {UNITS["ratio"]: "%", UNITS["bits"]: "bits"}.get(row["unit"], row["unit"])
     return f"{unit} {row['low_amount']:g}–{row['high_amount']:g}"
-
-
-def _level(column: str) -> float:
-    return float(column.rsplit("_", 1)[1])
 
 
 ADAPTATION = Table(

@@ -8,7 +8,7 @@ import pandas as pd
 from edgc.core.policies.by_kind import kind_of
 from edgc.core.policies.rank_model import Array, error_curve
 from edgc.report import verdicts
-from edgc.report.low_rank import spectra
+from edgc.report.low_rank import singular_values, spectra
 from edgc.report.render import cell, percent, with_ends
 from edgc.report.study import OF_LINE, Line, Study, framed, pooled_lines
 from edgc.report.table import PROBED, Column, Table
@@ -64,7 +64,7 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
 def of_look(curve: Array, rows: int, columns: int) -> dict[str, float]:
     """effective, lost and random of a matrix whose ranks leave `curve`."""
     law, rank = error_curve(rows, columns), max(1, round(SHARE * min(rows, columns)))
-    values = np.sqrt(-np.diff(np.square(curve)))
+    values = singular_values(curve)
     shares = values[values > 0] / values.sum()
     lost = float(curve[rank] / curve[0])
     effective = float(np.exp(-(shares * np.log(shares)).sum()) / min(rows, columns))

@@ -78,14 +78,12 @@ def _by_method(table: pd.DataFrame) -> pd.DataFrame:
     for _, own in table.groupby(["model", "title", "device"], sort=False, dropna=False):
         best = own[own["best"]]
         row = {name: own[name].iloc[0] for name in ("model", "title", "device")}
-        row |= {f"lr {rate['lr']:g}": _loss(rate) for _, rate in own.sort_values("lr").iterrows()}
+        for _, rate in own.sort_values("lr").iterrows():
+            done = rate["status"] == "done"
+            row[f"lr {rate['lr']:g}"] = with_deviation(rate, "loss") if done else str(rate["status"])
         at = NOTHING if best.empty else best["edge"].iloc[0]
         rows.append(row | {"best": NOTHING if best.empty else f"{best['lr'].iloc[0]:g}", "edge": at})
     return pd.DataFrame(rows)
-
-
-def _loss(row: pd.Series) -> str:
-    return with_deviation(row, "loss") if row["status"] == "done" else str(row["status"])
 
 
 LEARNING_RATES = Table(

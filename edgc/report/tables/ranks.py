@@ -172,12 +172,9 @@ def by_seed(line: Line, study: Study) -> pd.DataFrame:
 
 def fixed_ranks(line: Line, study: Study) -> list[Line]:
     """PowerSGD at a fixed rank on the line's model and hardware, in the experiment's order."""
-    return [other for other in line.beside(study.frames.runs) if _has_fixed_rank(other.runs.iloc[0])]
-
-
-def _has_fixed_rank(run: pd.Series) -> bool:
-    mechanism, rule = run.get("spec.method.aggregator.name"), run.get("spec.method.policy.name")
-    return mechanism == "lowrank" and rule == "fixed"
+    made_of = {"spec.method.aggregator.name": "lowrank", "spec.method.policy.name": "fixed"}
+    beside = ((other, other.runs.iloc[0]) for other in line.beside(study.frames.runs))
+    return [other for other, run in beside if all(run.get(part) == name for part, name in made_of.items())]
 
 
 def relative_gap(own: pd.DataFrame, fixed: Sequence[pd.DataFrame]) -> dict[str, float]:

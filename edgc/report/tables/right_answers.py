@@ -32,9 +32,8 @@ def build(study: Study) -> pd.DataFrame:
             both = sorted(own.keys() & theirs.keys())
             row = {"task": task, "seeds": len(own), "examples": len(next(iter(own.values()))), "chance": 100 * chance}
             row |= _interval("accuracy", np.mean([*own.values()], axis=0))
-            row |= _interval(
-                "difference", np.mean([own[seed] - theirs[seed] for seed in both], axis=0) if both else None
-            )
+            if both:
+                row |= _interval("difference", np.mean([own[seed] - theirs[seed] for seed in both], axis=0))
             found.append({**line.identity, **row, "pairs": len(both)})
     ends = interval_names("accuracy", "difference")
     return framed(found, "task", "seeds", "examples", "chance", *ends, "pairs")
@@ -53,10 +52,8 @@ def answers(line: Line, task: str, study: Study) -> tuple[dict[int, np.ndarray],
     return right, rows["chance"].mean()
 
 
-def _interval(name: str, values: np.ndarray | None) -> dict[str, float]:
+def _interval(name: str, values: np.ndarray) -> dict[str, float]:
     """Mean over examples in percent, and its bootstrap interval over them."""
-    if values is None:
-        return {}
     mean = low = high = 100 * values.mean()
     if values.std():  # else every resample is the same
         found = bootstrap((values,), np.mean, n_resamples=RESAMPLES, method="percentile", batch=50, rng=0)
@@ -70,10 +67,8 @@ def words(table: pd.DataFrame) -> str:
     for task, rows in table.groupby("task", sort=False):
         above = rows[rows["accuracy_low"] > rows["chance"]]
         chance = f"(chance {rows['chance'].mean():.1f} %)"
-        if above.empty:
-            said.append(f"No model is above chance on {task} {chance}.")
-        else:
-            said.append(f"{len(above)} of {len(rows)} methods are above chance on {task} {chance}.")
+        who = "No model is" if above.empty else f"{len(above)} of {len(rows)} methods are"
+        said.append(f"{who} above chance on {task} {chance}.")
     compared = table[table["difference_low"].notna()]
     if len(compared):
         apart = compared[(compared["difference_low"] > 0) | (compared["difference_high"] < 0)]

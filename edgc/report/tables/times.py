@@ -123,7 +123,9 @@ def _training(line: Line, study: Study) -> dict[str, object]:
     row: dict[str, object] = {"runs": len(line.measured), "steps": len(steps)}
     row |= banded("step_s", steps["t_step"])
     row |= {f"{part.removeprefix('t_')}_s": parts[part] for part in STEP_SECONDS}
-    row["tokens_per_s"] = _tokens_per_step(line) / steps["t_step"].median()
+    run = line.runs.iloc[0]
+    batch = run["spec.training.global_batch"] * run["spec.model.seq_length"]  # tokens
+    row["tokens_per_s"] = float(batch) / steps["t_step"].median()
     row["training_s"] = line.done["training_seconds"].mean()
     row["saving_percent"] = saving_percent(line, baseline)
     row["to_target_s"] = times.median() if len(times) else np.nan
@@ -131,12 +133,6 @@ def _training(line: Line, study: Study) -> dict[str, object]:
     for aside in ("startup", "evaluation", "checkpoint"):
         row[f"{aside}_s"] = line.done[f"{aside}_seconds"].mean()
     return row
-
-
-def _tokens_per_step(line: Line) -> float:
-    """Tokens of a global batch."""
-    run = line.runs.iloc[0]
-    return float(run["spec.training.global_batch"] * run["spec.model.seq_length"])
 
 
 def saving_percent(line: Line, baseline: Line | None) -> float:
@@ -157,12 +153,8 @@ def time_to_target(line: Line, baseline: Line | None, study: Study, spent: str =
     targets = baseline.done.set_index("seed")["validation_loss"] + study.experiment.judgement.margin_nats
     seeds = [seed for seed in line.measured["seed"] if seed in targets.index]
     evals = line.done_of(study.frames.evals)
-    return pd.Series({seed: _first(evals[evals["seed"] == seed], targets[seed], spent) for seed in seeds}, dtype=float)
-
-
-def _first(evals: pd.DataFrame, target: float, spent: str) -> float:
-    met = evals[evals["loss"] <= target]
-    return float(met[spent].min()) if len(met) else np.inf
+    met = evals[evals["loss"] <= evals["seed"].map(targets)]
+    return met.groupby("seed")[spent].min().astype(float).reindex(seeds, fill_value=np.inf)
 
 
 TIME = Table(

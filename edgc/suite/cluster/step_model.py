@@ -109,20 +109,13 @@ class StepModel:
             middle = steps * self.floor + odd * (self.floor - ends[stage] + forward)
             whole = synchronisation.in_flight * self.floor
             exchange_beside(timeline, [workload for _, workload in buckets], middle, whole - middle)
-        elif after_all:
-            self._in_turn(timeline, [workload for _, workload in buckets])
+        elif after_all:  # parts of different steps of a period, in turn, as if all were at one step's end
+            beside = synchronisation.late * self.floor  # later messages leave in the middle of that
+            for _, workload in buckets:
+                exchange_beside(timeline, [workload], beside / 2, beside / 2)
         else:
             exchange(timeline, buckets)
         return timeline
-
-    def _in_turn(self, timeline: Timeline, parts: Sequence[Workload]) -> None:
-        """What is exchanged at different steps of a period, one after the other, as if all were at one step's end.
-
-        Each is under way beside `late` steps, and later messages leave in the middle of them.
-        """
-        beside = self.spec.method.synchronisation.late * self.floor
-        for workload in parts:
-            exchange_beside(timeline, [workload], beside / 2, beside / 2)
 
     def _prepare(self, timeline: Timeline, stage: int, sampled: float, look: float) -> None:
         """What a stage's device does before its first bucket is encoded."""

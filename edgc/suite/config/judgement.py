@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, NonNegativeFloat, Tag
 
@@ -60,11 +60,7 @@ class UntilDecided(Settings):
             yield f"most {self.most} must be at least first {self.first}"
 
 
-def _form(value: Any) -> str:
-    return "by need" if isinstance(value, Mapping | UntilDecided) else "given"
-
-
 Seeds = Annotated[
     Annotated[tuple[int, ...], Field(min_length=1), Tag("given")] | Annotated[UntilDecided, Tag("by need")],
-    Discriminator(_form),
+    Discriminator(lambda value: "by need" if isinstance(value, Mapping | UntilDecided) else "given"),
 ]

@@ -82,7 +82,8 @@ class Launches:
         if (name, key) not in self._compiled:
             self._compiled.add((name, key))
             source = Source.of(kernel, target, arguments, options)
-        moved = traffic(name, Launched(math.prod(grid), dict(bound), self._tables(tensors), _sizes(tensors)))
+        numels = {parameter: tensor.numel() for parameter, tensor in tensors.items()}
+        moved = traffic(name, Launched(math.prod(grid), dict(bound), self._tables(tensors), numels))
         self._notes.launches.append(Launch(name, grid, key, source is not None, self._notes.now(), moved, source))
 
     def _tables(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, list[list[int]]]:
@@ -106,7 +107,3 @@ class Launches:
                 raise self._notes.refuse(
                     f"{what}: its table holds an address whose tensor is gone, or that nothing has"
                 )
-
-
-def _sizes(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    return {name: tensor.numel() for name, tensor in tensors.items()}

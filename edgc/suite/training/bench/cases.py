@@ -75,7 +75,8 @@ def exchange_case(shapes: Shapes, device: str, kernels: bool, rank: int) -> Case
     work |= {rival.__name__: partial(rival, grads, errors, starts) for rival in (rivals.loop, rivals.eager)}
 
     def pairs(name: str, _: Any, before: list[Tensor]) -> Pairs:
-        for found, left, grad, lost, start in zip(grads, errors, *_thirds(before), strict=True):
+        thirds = (before[i * len(grads) : (i + 1) * len(grads)] for i in range(3))
+        for found, left, grad, lost, start in zip(grads, errors, *thirds, strict=True):
             whole = spanned = grad.double() + lost.double()
             if name == "torch-hook":  # it starts from random numbers of its own, without an error: take its own span
                 whole, spanned = grad.double(), found.double()
@@ -175,11 +176,6 @@ def _factors(shapes: Shapes, device: str, rank: int) -> tuple[list[Tensor], list
     """Normal numbers (m×r and n×r) for each matrix."""
     lefts, rights = [(m, rank) for m, _ in shapes], [(n, rank) for _, n in shapes]
     return adjacent(lefts, device, 0)[1], adjacent(rights, device, 0)[1]
-
-
-def _thirds(tensors: list[Tensor]) -> list[list[Tensor]]:
-    each = len(tensors) // 3
-    return [tensors[i * each : (i + 1) * each] for i in range(3)]
 
 
 def _numel(shapes: Shapes) -> int:

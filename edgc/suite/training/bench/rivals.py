@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,10 +94,4 @@ def adjacent(shapes: Sequence[tuple[int, int]], device: str, seed: int) -> tuple
     """Normal numbers in one memory, and its parts as matrices."""
     numel = sum(m * n for m, n in shapes)
     memory = torch.randn(numel, generator=torch.Generator(device).manual_seed(seed), device=device)
-    return memory, parts(memory, shapes)
-
-
-def parts(memory: Tensor, shapes: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """Matrices that lie one behind the other in `memory`."""
-    ends = [0, *accumulate(m * n for m, n in shapes)]
-    return [memory[a:b].view(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)]
+    return memory, [part.view(s) for part, s in zip(memory.split([m * n for m, n in shapes]), shapes, strict=True)]

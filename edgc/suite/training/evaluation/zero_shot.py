@@ -132,6 +132,7 @@ def _run(task: Task, lm_task: ConfigurableTask, scorer: Scorer, limit: int | Non
     found, n = results["results"][task.name], results["n-samples"][task.name]["effective"]
     stderr = found[f"{task.metric}_stderr,none"]
     samples = sorted(results["samples"][task.name], key=lambda sample: sample["doc_id"])
+    scores = [sample[task.metric] for sample in samples]
     return {
         "status": "done",
         "metric": task.metric,
@@ -140,14 +141,10 @@ def _run(task: Task, lm_task: ConfigurableTask, scorer: Scorer, limit: int | Non
         "n": n,
         "reason": None,
         "version": lm_task.VERSION,
-        "right": _right([sample[task.metric] for sample in samples]),
+        "right": "".join(f"{score:.0f}" for score in scores) if {*scores} <= {0, 1} else None,
         "chance": _chance(task, lm_task, n),
         "truncated": (scorer.truncated - truncated) / (scorer.requests - requests),
     }
-
-
-def _right(scores: Sequence[float]) -> str | None:
-    return "".join(f"{score:.0f}" for score in scores) if {*scores} <= {0, 1} else None
 
 
 def _chance(task: Task, lm_task: ConfigurableTask, n: int) -> float | None:
