@@ -96,7 +96,7 @@ STREAMING = {"method": {"synchronisation": {"every": 16, "fragments": 2, "delay"
         ("streaming_diloco", STREAMING, {"iterations": 40}),
     ],
 )
-def test_so_do_runs_with_copies_and_parts(
+def test_so_do_runs_whose_owners_keep_copies_or_with_parts_on_their_way(
     workspace: Workspace, method: str, changes: dict, training: dict[str, Any]
 ) -> None:
     """ZeRO-1 in bf16, gradients in four bits to owners with fp32 copies, exact parameters and errors, parameters back

@@ -87,9 +87,7 @@ def form(published: Path) -> dict[str, Any] | None:
             "cluster": [(name, _device(name)) for name in table["cluster"].unique()],
             "nodes": [(str(n), str(n)) for n in sorted(table["nodes"].unique())],
             "link": [(name, spoken(name)) for name in sorted(table["link"].unique(), key=bits_per_second)],
-            "latency_ms": [
-                (_plain(ms), "inside a data centre" if pd.isna(ms) else f"{ms:g} ms one way") for ms in latencies
-            ],
+            "latency_ms": [(_plain(ms), _far(ms)) for ms in latencies],
             "precision": [(name, name) for name in sorted(table["precision"].unique())],
         },
         "margins": MARGINS,
@@ -157,6 +155,10 @@ def _short(value: float) -> float | str | None:
 
 def _plain(ms: float) -> str:
     return "" if pd.isna(ms) else f"{ms:g}"
+
+
+def _far(ms: float) -> str:
+    return "inside a data centre" if pd.isna(ms) else f"{ms:g} ms one way"
 
 
 def _device(cluster: str) -> str:

@@ -112,11 +112,9 @@ def read_run(experiment: str, spec: RunSpec, folder: Path, now: float) -> RunPro
     records = _records(files["steps.jsonl"].data)
     signs = [file.time for name, file in files.items() if name != "stop" and file.time is not None]
     silent = max(0.0, now - max(signs)) if signs else None  # a file server's clock may be ahead
-    if not signs and (refused := _read(folder / "launch.log").data.decode(errors="replace").strip()):  # never began
+    if not signs and (refused := _read(_log(folder)).data.decode(errors="replace").strip()):  # before it began
         status |= {"status": "failed", "message": refused}
-    state = status.get("status") or (
-        "waiting" if silent is None else "running" if silent < SILENCE_LIMIT else "stopped"
-    )
+    state = status.get("status") or _state_without_status(silent)
     step = status.get("step") or (records[-1]["step"] if records else 0)
     return RunProgress(
         experiment=experiment,
@@ -142,6 +140,13 @@ def ended(experiments: Iterable[Watched]) -> bool:
     A stopped one may go on: SLURM requeues what a node's failure stopped.
     """
     return all(not one.grows and all(run.state in ENDED for run in one.runs) for one in experiments)
+
+
+def _state_without_status(silent: float | None) -> str:
+    """What a run is that has not said how it ended. `silent`: seconds since its last sign of life."""
+    if silent is None:
+        return "waiting"
+    return "running" if silent < SILENCE_LIMIT else "stopped"
 
 
 def _seconds_left(records: Iterable[dict[str, Any]], steps: int) -> float | None:

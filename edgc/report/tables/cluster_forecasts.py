@@ -33,6 +33,15 @@ def _verdicts(table: pd.DataFrame) -> str:
     )
 
 
+def _amounts(text: str) -> str:
+    """Ranks or ratios by stage; one where all are the same."""
+    return by_stage(json.loads(text))
+
+
+def _off(row: pd.Series) -> str:
+    return f"{number(row['low_percent'], '.1f')} to {percent(row['high_percent'])}"
+
+
 def _latency(kind: str) -> Column:
     """Seconds, and how much less than dense fp32's."""
 
@@ -58,15 +67,14 @@ FORECAST = Table(
     _forecasts,
     {
         **SIMULATED,
-        Column("Rank by stage", "amounts", lambda text: by_stage(json.loads(text))): "mean rank, ratio or bits of each "
-        "pipeline stage once the policy has settled; one where all agree",
+        Column("Rank by stage", "amounts", _amounts): "mean rank, ratio or bits of each pipeline stage once the policy "
+        "has settled; one where all agree",
         Column("Step", "iteration_s", cell, "s"): "mean over the run, with the policy's warm-up",
         Column("Saved", "saving_percent", percent): "of the run's time, against the fastest method that compresses "
         "nothing",
-        Column(
-            "± 20 %", lambda row: f"{number(row['low_percent'], '.1f')} to {percent(row['high_percent'])}"
-        ): "lowest and highest saving when the links' efficiency and the rates of the model's and of the exchange's "
-        "arithmetic are each 20 % higher or lower",
+        Column("± 20 %", _off): "lowest and highest "
+        "saving when the links' efficiency and the rates of the model's and of the exchange's arithmetic are each "
+        "20 % higher or lower",
         Column("Of fp32", "saving_fp32_percent", percent): "saved against dense in fp32 without overlap",
         Column("Pays below", "break_even_gbit", cell, "Gbit/s"): "the link on which the method takes as long as the "
         "fastest that compresses nothing; it pays on slower ones",

@@ -153,11 +153,12 @@ class PlainEngine(Engine):
         return float(total[0] / total[1])
 
     def held(self) -> Held:
+        theirs = [getattr(self._theirs, name, None) for name in PowerSGDState.__slots__]  # it has no dict
         return {
             "parameters": self._named.values(),
             "gradients": [p.grad for p in self._named.values() if p.grad is not None],
             "optimizer": inside(dict(self.optimizer.state)),
-            "method": inside((self.hook, [getattr(self._theirs, name, None) for name in PowerSGDState.__slots__])),
+            "method": inside((self.hook, theirs)),
             "other": self.model.buffers(),
         }
 

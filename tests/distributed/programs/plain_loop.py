@@ -8,6 +8,7 @@ another engine)
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,7 @@ def steps(engine: Engine, place: Place, which: range) -> dict[str, Any]:
     for step in which:
         engine.clock.start()
         loss, norm = engine.train_step(step, batch(step, place, RANKS), 1e-2)
+        assert math.isfinite(norm)
         engine.end_step(loss)
         seconds = engine.clock.stop()
         charges = engine.ledger.take()

@@ -173,6 +173,7 @@ def test_what_does_not_fit_is_told_by_category() -> None:
         (["--shard", "optimizer", "--parameter-wire", "fp8"], "Input should be 'exact', 'bf16' or 'int8'"),
         (["--parameter-wire", "int8"], "parameters travel only where they are sharded; set training.shard"),
         (["--shard", "optimizer", "--method", "diloco"], "method diloco has synchronisation outer"),
+        (["--shard", "optimizer", "--method", "delayed"], "and a rank updates a part of them only; use every_step"),
         (["--shard", "full", "--memory", "--method", "delayed"], "method delayed has synchronisation delayed"),
     ],
 )
