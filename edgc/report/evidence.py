@@ -31,8 +31,7 @@ def _plain(value: int | None) -> str:
 
 def _ours_in_words(row: pd.Series) -> str:
     span = f"95 %: {number(row['low'], '+.3f')} to {number(row['high'], '+.3f')}"
-    trained = f"trained with {row['optimizer']}" if row["optimizer"] else ""
-    return _listed(row["method"], span, f"n = {row['pairs']}", row["experiment"], row["settings"], trained)
+    return _listed(row["method"], span, f"n = {row['pairs']}", row["experiment"], row["settings"], row["trained"])
 
 
 def _theirs_in_words(row: pd.Series) -> str:
@@ -113,7 +112,8 @@ def _size(row: Row) -> tuple[Any, ...]:
 
 
 def _own(gap: Gap) -> Row:
-    return {key: value for key, value in asdict(gap).items() if key != "regime"} | asdict(gap.regime)
+    own = {key: value for key, value in asdict(gap).items() if key != "regime"}
+    return own | {"trained": gap.trained} | asdict(gap.regime)
 
 
 def _gap(gap: PublishedGap, file: AtScale) -> Row:

@@ -16,6 +16,8 @@ from edgc.report.regime import Regime, regime_of
 from edgc.suite.config import CONFIGS, Experiment, Method, available, load, shared_variants
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from edgc.report.site.contents import Kept
 
 WHOLE = "[!.]*/"  #: folders; what `edgc publish` has not brought to its end begins with a dot
@@ -26,7 +28,7 @@ TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
 
 @dataclass(frozen=True)
 class Gap:
-    """A method's loss gap to its baseline (nats), with its 95 % confidence interval."""
+    """A method's loss gap to dense training (nats), with its 95 % confidence interval."""
 
     method: str
     model: str
@@ -36,7 +38,8 @@ class Gap:
     high: float
     pairs: int
     settings: str  #: with which it was measured, where the method's file has others, such as "every 30"
-    optimizer: str  #: what it trains with, if not as dense does: its gap is that optimizer's, too
+    optimizer: str  #: what it trains with, if not with AdamW
+    baseline: str  #: title of the dense training that its gap is to, if that is not the experiment's baseline
     family: str  #: the method that it is a variant of; empty: none
     resized: bool  #: whether it is that method but for its rank or period
     regime: Regime  #: what it was measured on; nothing is known of an experiment without a file
@@ -45,10 +48,16 @@ class Gap:
     def words(self) -> str:
         """As it is read: what it was measured on, the gap, its interval, where it is published."""
         settings = f", with {self.settings}" if self.settings else ""
-        trained = f"; trained with {self.optimizer}, and dense with adamw" if self.optimizer else ""
+        trained = f"; {self.trained}" if self.trained else ""
         resized = f"{self.method}, " if self.resized else ""
         span = f"{signed(self.low)} to {signed(self.high)}, n = {self.pairs}; {self.experiment}{settings}{trained}"
         return f"{resized}{self.regime.words or self.model}: {signed(self.gap)} ({span})"
+
+    @property
+    def trained(self) -> str:
+        """What dense trained with, where the method does not train with AdamW; else empty."""
+        dense = f"to {self.baseline}" if self.baseline else "and dense with adamw"
+        return f"trained with {self.optimizer}, {dense}" if self.optimizer else ""
 
 
 def signed(nats: float, digits: int = 4) -> str:
@@ -146,7 +155,9 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
     """Every gap that counts.
 
     Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
-    dense, and a method of which a run diverged or failed: the others' gap flatters it.
+    dense, and a method of which a run diverged or failed: the others' gap flatters it. So does another optimizer: what
+    an experiment holds against dense training with that (`judgement.controls`) has this gap, of table `credit`, and what
+    trains with Muon without such a control has none.
     """
     from edgc.report.verdicts import DECIDED, MIN_SEEDS, OPEN, TOO_FEW
 
@@ -165,15 +176,37 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
         for _, row in table[counts].iterrows():
             file = load(Method, row["method"], configs) if row["method"] in names else None
             spec, changes = runs.get((row["model"], row["method"])), variants.get(row["method"], {})
+            decided, optimizer, baseline = row["verdict"] in DECIDED, _optimizer(file) if file else "", ""
+            control = own.judgement.controls.get(row["method"], "") if own and optimizer else ""
+            if control or (file and file.optimizer):
+                dense = runs.get((row["model"], control))
+                row = _credited(each, row)
+                if row is None or dense is None or not _is_dense(dense.method):
+                    continue
+                baseline, decided = dense.method.title, not row["gap_low"] <= each.margin < row["gap_high"]
             gap = Gap(
                 str(row["method"]), str(row["model"]), each.name,
                 float(row["gap"]), float(row["gap_low"]), float(row["gap_high"]), int(row["pairs"]),
-                _settings(own, file) if own and file else "",
-                _optimizer(file) if file else "",
+                _settings(own, file) if own and file else "", optimizer, baseline,
                 changes.get("of", ""), _resizes(changes),
                 regime_of(spec) if spec else Regime(),
             )  # fmt: skip
-            yield gap, row["verdict"] in DECIDED
+            yield gap, decided
+
+
+def _is_dense(method: Method) -> bool:
+    """Whether it averages every gradient as it is, and leaves the update to an optimizer."""
+    return (method.aggregator.name, method.synchronisation.name) == ("dense", "every_step")
+
+
+def _credited(each: Kept, row: pd.Series) -> pd.Series | None:
+    """Of the same method, what table `credit` says; None if too few seeds have its control, too."""
+    from edgc.report.verdicts import MIN_SEEDS
+
+    if (credit := each.numbers("credit")).empty:
+        return None
+    same = credit[(credit["method"] == row["method"]) & (credit["model"] == row["model"])]
+    return next((one for _, one in same.iterrows() if one["pairs"] >= MIN_SEEDS), None)
 
 
 def _resizes(variant: Mapping[str, Any]) -> bool:

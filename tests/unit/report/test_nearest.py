@@ -91,7 +91,7 @@ def test_third_party_notes_and_other_baselines_judge_nothing() -> None:
 
 
 def _own(gap: float, low: float, high: float, regime: Regime = NANO, method: str = "diloco", of: str = "") -> Gap:
-    return Gap(method, "gpt2-nano", "peers", gap, low, high, 3, "", "", of, bool(of), regime)
+    return Gap(method, "gpt2-nano", "peers", gap, low, high, 3, "", "", "", of, bool(of), regime)
 
 
 def _theirs(gap: float, regime: Regime = LARGE, controlled: bool = True, law: str = "") -> Cited:
@@ -149,7 +149,7 @@ def test_of_ours_one_that_decides_the_margin_that_is_asked_goes_first(
     margin: float, judged: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = Question("gpt2-345m", "h100x64").scenario()
-    near = Gap("topk", "m", "near", 0.03, 0.01, 0.05, 3, "", "", "", False, Regime(345_000_000, 20.0, 20_000))
+    near = Gap("topk", "m", "near", 0.03, 0.01, 0.05, 3, "", "", "", "", False, Regime(345_000_000, 20.0, 20_000))
     far = replace(near, experiment="far", gap=0.5, low=0.4, high=0.6, regime=Regime(1_071_872, 0.57, 600))
     monkeypatch.setattr("edgc.report.nearest.published_measured", lambda *_: [(near, False), (far, True)])
     ours = nearest(scenario, ["topk"], ROOT, margin)["topk"].ours

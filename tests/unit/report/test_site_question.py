@@ -125,7 +125,7 @@ def test_the_least_favourable_gap_counts_of_those_that_decide_and_one_of_few_see
 
 def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_gap(tmp_path: Path) -> None:
     rows = {"diloco": (0.5, 0.4, 0.6, 3), "dense_bf16": (0.0, -0.01, 0.01, 3)}
-    rows |= dict.fromkeys(("muloco", "dion"), (-0.4, -0.5, -0.3, 3))
+    rows["demo"] = (0.4, 0.3, 0.5, 3)
     own = load_experiment("peers")
     assert own.overrides["diloco"]["method"] == {"synchronisation": {"every": 30}}
     gaps = measured_gaps([replace(accuracy(tmp_path, "peers", **rows), experiment=own)])
@@ -134,10 +134,26 @@ def test_other_settings_than_the_methods_own_are_told_and_overlap_has_the_same_g
         "peers, with every 30)"
     )
     assert gaps["dense_bf16"].settings == ""
-    assert gaps["muloco"].words.endswith("peers; trained with muon, and dense with adamw)")
-    assert gaps["dion"].words.endswith("peers; trained with dion, and dense with adamw)")
+    assert gaps["demo"].words.endswith("peers; trained with demo, and dense with adamw)")
     assert gaps["diloco"].optimizer == ""
     assert gaps["dense_bf16_overlap"] == replace(gaps["dense_bf16"], method="dense_bf16_overlap")
+
+
+def test_what_trains_with_muon_is_held_against_dense_muon_and_has_no_gap_without_it(tmp_path: Path) -> None:
+    names = {"peers": ("muloco", "muloco_topk", "dion", "orth_dion"), "peers-2-replicas": ("muloco",)}
+    better = {name: dict.fromkeys(methods, (-0.4, -0.5, -0.3, 3)) for name, methods in names.items()}
+    peers, fewer = (
+        replace(accuracy(tmp_path, name, **rows), experiment=load_experiment(name)) for name, rows in better.items()
+    )
+    credit = pd.DataFrame(
+        [("muloco", 3, 0.2, 0.1, 0.3), ("muloco_topk", 3, 0.1, 0.0, 0.2), ("dion", 2, 0.3, 0.2, 0.4)],
+        columns=["method", "pairs", "gap", "gap_low", "gap_high"],
+    )
+    credit.assign(model="gpt2-nano").to_csv(peers.folder / "tables/credit.csv", index=False)
+    gaps = measured_gaps([peers, fewer])
+    assert set(gaps) == {"muloco"}, "Top-K's control is MuLoCo, OrthDion's Dion, Dion's has two seeds, two replicas have none"
+    assert (gaps["muloco"].gap, gaps["muloco"].experiment) == (0.2, "peers")
+    assert gaps["muloco"].words.endswith("n = 3; peers; trained with muon, to Dense (Muon))")
 
 
 def test_local_steps_have_the_gap_of_the_nearest_number_of_replicas(tmp_path: Path) -> None:
@@ -278,12 +294,12 @@ def test_gaps_from_the_index_are_those_of_the_tables(tmp_path: Path) -> None:
     write_index(tmp_path)
     assert published_gaps(tmp_path) == measured_gaps(published(tmp_path))
     path = tmp_path / "peers/tables/accuracy.csv"
-    pd.read_csv(path).assign(gap_high=0.5).to_csv(path, index=False)
+    pd.read_csv(path).assign(gap_high=0.5).to_csv(path, index=False)  # but of those that `credit` has
     shutil.rmtree(tmp_path / "quality")
     accuracy(tmp_path, "young", edgc=(0.6, 0.59, 0.61, 3))
     found = published_gaps(tmp_path)
     assert found == measured_gaps(published(tmp_path))
-    assert {gap.high for gap in found.values() if gap.experiment == "peers"} == {0.5}
+    assert {gap.high for gap in found.values() if gap.experiment == "peers" and not gap.baseline} == {0.5}
     assert found["edgc"].experiment == "young"
 
 
