@@ -121,6 +121,10 @@ LOOKS = {
     "tagc_released": Look("#66A8B0", "pentagon", "dashed"),
     "powersgd_r32_8_4": Look("#0072B2", "diamond", "dotted"),
     "powersgd_r32_8_4_overlap": Look("#0072B2", "diamond", "solid"),
+    "edgc_sixth": Look("#F0A070", "triangle-left", "dashed"),
+    "edgc_sixteenth": Look("#8C3D00", "triangle-right", "dotted"),
+    "edgc_step_2": Look("#009E73", "square", "dashed"),
+    "edgc_step_32": Look("#56B4E9", "hexagon", "dotted"),
 }
 
 #: Marker and dash of a method whose parameters are sharded, by the beginning of its name; the colour is the method's.
