@@ -156,8 +156,8 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
 
     Grids of learning rates are left out: their methods are not tuned. So is what is held against another baseline than
     dense, and a method of which a run diverged or failed: the others' gap flatters it. So does another optimizer: what
-    an experiment holds against dense training with that (`judgement.controls`) has this gap, of table `credit`, and what
-    trains with Muon without such a control has none.
+    has dense training with that as its control (`judgement.controls`) has the gap to this, by table `credit`; what
+    trains with Muon and has no such control has none.
     """
     from edgc.report.verdicts import DECIDED, MIN_SEEDS, OPEN, TOO_FEW
 

@@ -151,7 +151,7 @@ def test_what_trains_with_muon_is_held_against_dense_muon_and_has_no_gap_without
     )
     credit.assign(model="gpt2-nano").to_csv(peers.folder / "tables/credit.csv", index=False)
     gaps = measured_gaps([peers, fewer])
-    assert set(gaps) == {"muloco"}, "Top-K's control is MuLoCo, OrthDion's Dion, Dion's has two seeds, two replicas have none"
+    assert set(gaps) == {"muloco"}, "others' control is no dense training, has two seeds, or is missing"
     assert (gaps["muloco"].gap, gaps["muloco"].experiment) == (0.2, "peers")
     assert gaps["muloco"].words.endswith("n = 3; peers; trained with muon, to Dense (Muon))")
 
