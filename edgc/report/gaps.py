@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WHOLE = "[!.]*/"  #: folders; what `edgc publish` has not brought to its end begins with a dot
 OWN = {"site"}  #: folders under the published results that hold no experiment
 INDEX = "gaps.json"  #: under the published results: every gap that counts, by experiment
-TABLE = Path("tables") / "accuracy.csv"  #: of an experiment, that says its gaps
+TABLES = ("accuracy", "credit")  #: of an experiment, that say its gaps; there is no credit without controls
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Gap:
 
     @property
     def trained(self) -> str:
-        """What dense trained with, where the method does not train with AdamW; else empty."""
-        dense = f"to {self.baseline}" if self.baseline else "and dense with adamw"
+        """What it and dense trained with, where that is not AdamW for both; else empty."""
+        dense = f"gap to {self.baseline}" if self.baseline else "and dense with adamw"
         return f"trained with {self.optimizer}, {dense}" if self.optimizer else ""
 
 
@@ -105,15 +105,16 @@ def write_index(root: Path) -> Path:
 
 
 def index_of(root: Path, configs: Path = CONFIGS, known: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """By experiment that published losses: its gaps, and the hash of the table that says them.
+    """By experiment that published losses: its gaps, and the hashes of the tables that say them.
 
-    What `known`, an older index, has of the same table is taken from there, without reading the experiment.
+    What `known`, an older index, has of the same tables is taken from there, without reading the experiment.
     """
     index = {}
     for name, folder in folders(root).items():
-        if not (folder / TABLE).is_file():
+        paths = [folder / "tables" / f"{table}.csv" for table in TABLES]
+        if not paths[0].is_file():
             continue
-        index[name] = {"sha256": files.sha256(folder / TABLE)}
+        index[name] = {"sha256": [files.sha256(path) for path in paths if path.is_file()]}
         if index[name]["sha256"] == known.get(name, {}).get("sha256"):
             index[name] = known[name]
         else:
@@ -179,8 +180,7 @@ def measured(kept: Iterable[Kept], configs: Path = CONFIGS) -> Iterator[Measured
             decided, optimizer, baseline = row["verdict"] in DECIDED, _optimizer(file) if file else "", ""
             control = own.judgement.controls.get(row["method"], "") if own and optimizer else ""
             if control or (file and file.optimizer):
-                dense = runs.get((row["model"], control))
-                row = _credited(each, row)
+                dense, row = runs.get((row["model"], control)), _credited(each, row)
                 if row is None or dense is None or not _is_dense(dense.method):
                     continue
                 baseline, decided = dense.method.title, not row["gap_low"] <= each.margin < row["gap_high"]
