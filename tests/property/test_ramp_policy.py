@@ -39,9 +39,9 @@ def policy(**options: Any) -> Ramp:
     return Ramp(chosen, Context(0, 1, 1000, SHAPES))
 
 
-def observe(target: Ramp, exponents: dict[str, float], windows: int = 6) -> dict[str, Any]:
-    """What exchanges of singular energies i^-p show, until amounts stay as they are."""
-    for _ in range(windows):
+def observe(target: Ramp, exponents: dict[str, float], windows: int = 6, first: int = 0) -> dict[str, Any]:
+    """What exchanges of singular energies i^-p show, from window `first` on, until amounts stay as they are."""
+    for window in range(first, first + windows):
         spectra, errors = {}, {}
         for name, chosen in target.decide(999).by_parameter.items():
             energies = np.arange(1, 65.0) ** -exponents[name]
@@ -49,7 +49,7 @@ def observe(target: Ramp, exponents: dict[str, float], windows: int = 6) -> dict
             kept = (1 - rounding(chosen.short)) * (1 - rounding(chosen.long))  # type: ignore[union-attr]
             sent = energies[: int(chosen)]  # type: ignore[arg-type]
             spectra[name], errors[name] = np.sqrt(sent), np.sqrt(1 - kept * sent.sum())
-        target.observe(Observation(9, relative_error=errors, spectrum=spectra))
+        target.observe(Observation(10 * window + 9, relative_error=errors, spectrum=spectra))
     return dict(target.decide(999).by_parameter)
 
 
@@ -82,6 +82,19 @@ def test_a_budget_is_kept_and_no_uniform_choice_within_it_loses_less(exponents: 
     ]
     within = [lost(each, exponents) for each in uniform if spent(each) <= 0.9 * share]  # .9: a last step's granularity
     assert lost(found, exponents) <= min(within, default=np.inf) * 1.01 + 1e-3
+
+
+@settings(max_examples=20)
+@given(EXPONENTS, st.floats(0.02, 0.06), st.floats(2, 20))
+def test_a_falling_share_is_spent_over_the_run(exponents: dict[str, float], share: float, fall: float) -> None:
+    target = policy(share=share, fall=fall)
+    spends = [spent(observe(target, exponents, 1, window)) for window in range(99)]  # of 100: what each leads to
+    least = spent({name: CodedRank(1, 4, 4) for name in SHAPES})
+    last = share / np.mean(fall ** np.linspace(0, 1, 1000))
+    assert max(spends) <= fall * last
+    assert spends[-1] <= max(1.1 * last, least)
+    assert all(later <= 1.05 * earlier for earlier, later in zip(spends[10:], spends[30:], strict=False))
+    assert 0.8 * share < np.mean(spends) <= 1.05 * max(share, least)
 
 
 @settings(max_examples=20)
@@ -134,6 +147,7 @@ def test_an_amount_is_copied_with_its_bits_and_only_equal_to_one_with_the_same()
     ("changes", "why"),
     [
         ({"policy": {"share": None}}, "give target_error, share, or both"),
+        ({"policy": {"share": None, "target_error": 0.5, "fall": 4}}, "fall 4: it is the share's"),
         ({"policy": {"min_rank": 9, "max_rank": 8}}, "min_rank 9 must not exceed max_rank 8"),
         ({"aggregator": {"right_wire": None}}, "set left_wire and right_wire"),
         ({"aggregator": {"left_wire": None, "right_wire": None, "rotation": False}}, "dense_wire int8"),
@@ -225,7 +239,7 @@ def test_what_does_not_change_is_not_spent_again(monkeypatch: pytest.MonkeyPatch
     """A forecast has thousands of windows. One that was saved and goes on decides as if it had not been."""
     calls: list[str] = []
     spend = Ramp._spend
-    monkeypatch.setattr(Ramp, "_spend", lambda self: calls.append("") or spend(self))
+    monkeypatch.setattr(Ramp, "_spend", lambda self, share: calls.append("") or spend(self, share))
     target = policy(share=0.05)
     exponents = {"embedding": 0.5, "qkv": 1.0, "mlp": 2.0}
     settled = observe(target, exponents, windows=200)

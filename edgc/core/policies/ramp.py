@@ -12,7 +12,9 @@ The same equation gives T at the rank that was sent, from the e that was measure
 What is to be low is Σ w φ, φ = (1 − δ)/δ² with the share δ = 1 − e² that is sent (arXiv 1901.09847, lemma 3) and w a
 matrix's share of all elements: docs/ramp.md says why. From their cheapest amounts on matrices go along the lower convex
 hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
-into `share` any more; with both given, what comes first. But for the last step no other choice on hulls is better.
+into the share any more; with both given, what comes first. But for the last step no other choice on hulls is better.
+
+With a `fall` f the share of exchange t of T is proportional to f^(−t/T): what is lost early is not made up for later.
 
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
@@ -24,13 +26,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
-from math import nan, prod
+from math import log, nan, prod
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from edgc.core.base.errors import UserError
+from edgc.core.base.settings import younger
 from edgc.core.ops.block_code import lloyd_levels
 from edgc.core.policies.amounts import AmountKind, CodedRank, Rank
 from edgc.core.policies.edgc_measured import energy_left
@@ -40,6 +43,7 @@ from edgc.core.policies.rank_model import Array
 BLOCK = 128  #: elements that share a scale of two bytes, unless the aggregator has it otherwise
 LEAST = 1e-3  #: δ, so that φ is finite
 FIRST_BITS = 4  #: of an element, or as near as there are: with two, first steps are rough
+STEPS = 50  #: in which a share falls
 FIRST_SHARE = 0.05  #: what is spent until something was measured, where only an error is given
 
 
@@ -53,6 +57,12 @@ class RampSettings(PolicySettings):
     share: float | None = Field(
         None, gt=0, le=1, description="Least error with at most this share of the matrices' bytes in fp32"
     )
+    fall: float = younger(
+        1.0,
+        ge=1,
+        description="How many times as large the share is at the run's begin as at its end; it falls geometrically, "
+        "and `share` is its mean",
+    )
     bits: tuple[Literal[2, 4, 8], ...] = Field((4, 8), min_length=1, description="Bits that elements of a factor have")
     min_rank: PositiveInt = Field(1, description="r_min: lowest rank")
     max_rank: PositiveInt = Field(128, description="r_max: highest rank")
@@ -65,6 +75,8 @@ class RampSettings(PolicySettings):
     def refusals(self) -> Iterator[str]:
         if self.target_error is None and self.share is None:
             yield "give target_error, share, or both"
+        if self.fall > 1 and self.share is None:
+            yield f"fall {self.fall:g}: it is the share's; give share, too, or leave it out"
         if self.min_rank > self.max_rank:
             yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
 
@@ -90,20 +102,28 @@ class Ramp(Policy):
                 f"method.policy.window = {settings.window}: with start_step {settings.start_step} the run's "
                 f"{context.iterations} exchanges end before anything is decided; make it shorter, or the run longer"
             )
-        self._settings, self._shapes = settings, {name: context.shapes[name] for name in sorted(context.shapes)}
+        self._settings, self._exchanges = settings, context.iterations
+        self._shapes = {name: context.shapes[name] for name in sorted(context.shapes)}
         self.window = settings.window
         self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
         self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
-        self._settled = False  # spending these curves again would change nothing
+        self._settled: float | None = nan  # spending this share on these curves again would change nothing
 
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""
         low, high = self._limits(name)
         bits = min((b for b in self._settings.bits if b >= FIRST_BITS), default=max(self._settings.bits))
-        share = self._settings.share
         m, n = self._shapes[name]
-        fitting = (share or FIRST_SHARE) * 4 * m * n / ((m + n) * element_bytes(bits))
+        fitting = (self._share(0) or FIRST_SHARE) * 4 * m * n / ((m + n) * element_bytes(bits))
         return [min(max(low, int(fitting)), high), bits, bits]
+
+    def _share(self, begin: int) -> float | None:
+        """Of the window that begins with this exchange: of `STEPS` ones over the run, so that choices last."""
+        share, fall = self._settings.share, self._settings.fall
+        if share is None or fall == 1:
+            return share
+        middle = min(STEPS - 1, STEPS * (begin + self._settings.window // 2) // self._exchanges) + 0.5
+        return share * log(fall) / (1 - 1 / fall) * fall ** (-middle / STEPS)
 
     def _limits(self, name: str) -> tuple[int, int]:
         """(r_min, r_max) of a matrix, below where it would travel dense."""
@@ -138,11 +158,13 @@ class Ramp(Policy):
             if known not in made:
                 made[known] = self._measured(name, spectrum, error)
             if curve := made[known]:
-                self._settled &= curve == curves.get(name)
+                if curve != curves.get(name):
+                    self._settled = nan
                 self._curves[name] = curve
-        if any(made.values()) and not self._settled:
-            before, self._chosen = self._chosen, self._chosen | self._spend()
-            self._settled = before == self._chosen
+        share = self._share(observation.step + 1)
+        if any(made.values()) and self._settled != share:
+            before, self._chosen = self._chosen, self._chosen | self._spend(share)
+            self._settled = share if before == self._chosen else nan
 
     def _measured(self, name: str, spectrum: Sequence[float], error: float) -> list[float] | None:
         """T of a matrix, smoothed; the last one if it is the same; None: what was measured is not finite."""
@@ -156,8 +178,8 @@ class Ramp(Policy):
         smoothed = (curve if last is None else past * np.array(last) + (1 - past) * curve).tolist()
         return last if smoothed == last else smoothed
 
-    def _spend(self) -> dict[str, list[int]]:
-        """Amounts of all matrices with a curve; those without keep theirs, and what they cost."""
+    def _spend(self, share: float | None) -> dict[str, list[int]]:
+        """Amounts within a share, of all matrices with a curve; those without keep theirs, and what they cost."""
         s = self._settings
         alike = {n: (self._shapes[n], id(curve), self._chosen[n][0]) for n, curve in sorted(self._curves.items())}
         one = {key: name for name, key in alike.items()}  # of all matrices that are alike
@@ -165,7 +187,7 @@ class Ramp(Policy):
         hulls = {name: made[key] for name, key in alike.items()}
         elements = sum(m * n for m, n in self._shapes.values())
         weights = {name: self._shapes[name][0] * self._shapes[name][1] / elements for name in hulls}
-        budget = np.inf if s.share is None else 4 * s.share * elements
+        budget = np.inf if share is None else 4 * share * elements
         spent = sum(hulls[n][0][0] if n in hulls else self._bytes(n, *self._chosen[n]) for n in self._shapes)
         error = sum(weights[name] * hull[0][1] for name, hull in hulls.items())
         goal = -np.inf if s.target_error is None else float(residual(s.target_error**2)) * sum(weights.values())
