@@ -126,14 +126,18 @@ def _experiment(kept: Kept) -> dict[str, Any]:
 
 def _picture(picture: Picture) -> dict[str, Any]:
     charts = pictures.charts(pictures.panels(picture.figure, picture.data))
-    csv = picture.data.to_csv(index=False, float_format="%.6g")  # more digits would make the page larger only
+    csv = _csv(picture.data)
     return {"name": picture.name, "title": picture.figure.title, "csv": csv, "charts": charts}
+
+
+def _csv(data: pd.DataFrame) -> str:
+    return data.to_csv(index=False, float_format="%.5g")  # more digits would make the page larger only
 
 
 def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
     box = _box(f"{kept.slug}-{table.name}", table.title, table.shown.head(table.rows), table.methods)
     missing = max(0, len(table.shown) - table.rows)
-    csv = table.csv.read_text(encoding="utf-8")
+    csv = _csv(pd.read_csv(table.csv))
     return box | {
         "words": table.words,
         "caption": table.caption,
