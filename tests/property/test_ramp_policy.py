@@ -85,11 +85,13 @@ def test_a_budget_is_kept_and_no_uniform_choice_within_it_loses_less(exponents: 
 
 
 @settings(max_examples=20)
-@given(EXPONENTS, st.floats(0.02, 0.06), st.floats(2, 20))
-def test_a_falling_share_is_spent_over_the_run(exponents: dict[str, float], share: float, fall: float) -> None:
-    target = policy(share=share, fall=fall)
+@given(EXPONENTS, st.floats(0.02, 0.06), st.floats(2, 20), st.booleans())
+def test_a_falling_or_rising_share_is_spent_over_the_run(
+    exponents: dict[str, float], share: float, fall: float, rising: bool
+) -> None:
+    target = policy(share=share, fall=1 / fall if rising else fall)
     spends = [spent(observe(target, exponents, 1, window)) for window in range(99)]  # of 100: what each leads to
-    least = spent({name: CodedRank(1, 4, 4) for name in SHAPES})
+    least, spends = spent({name: CodedRank(1, 4, 4) for name in SHAPES}), spends[::-1] if rising else spends
     last = share / np.mean(fall ** np.linspace(0, 1, 1000))
     assert max(spends) <= fall * last
     assert spends[-1] <= max(1.1 * last, least)

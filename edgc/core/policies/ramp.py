@@ -59,9 +59,9 @@ class RampSettings(PolicySettings):
     )
     fall: float = younger(
         1.0,
-        ge=1,
+        gt=0,
         description="How many times as large the share is at the run's begin as at its end; it falls geometrically, "
-        "and `share` is its mean",
+        "and `share` is its mean; below 1 it rises",
     )
     bits: tuple[Literal[2, 4, 8], ...] = Field((4, 8), min_length=1, description="Bits that elements of a factor have")
     min_rank: PositiveInt = Field(1, description="r_min: lowest rank")
@@ -75,7 +75,7 @@ class RampSettings(PolicySettings):
     def refusals(self) -> Iterator[str]:
         if self.target_error is None and self.share is None:
             yield "give target_error, share, or both"
-        if self.fall > 1 and self.share is None:
+        if self.fall != 1 and self.share is None:
             yield f"fall {self.fall:g}: it is the share's; give share, too, or leave it out"
         if self.min_rank > self.max_rank:
             yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
