@@ -14,7 +14,7 @@ matrix's share of all elements: docs/ramp.md says why. From their cheapest amoun
 hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
 into the share any more; with both given, what comes first. But for the last step no other choice on hulls is better.
 
-With a `fall` f the share of exchange t of T is proportional to f^(−t/T): what is lost early is not made up for later.
+With a `fall` f the share of exchange t of T is proportional to f^(−t/T): bytes early in a run are worth more than late.
 
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
@@ -107,7 +107,7 @@ class Ramp(Policy):
         self.window = settings.window
         self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
         self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
-        self._settled: float | None = nan  # spending this share on these curves again would change nothing
+        self._settled: float | None = nan  # the share that, spent on these curves again, changes nothing
 
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""
@@ -118,7 +118,8 @@ class Ramp(Policy):
         return [min(max(low, int(fitting)), high), bits, bits]
 
     def _share(self, begin: int) -> float | None:
-        """Of the window that begins with this exchange: of `STEPS` ones over the run, so that choices last."""
+        """What may be spent in the window that begins with this exchange; None: no limit. It falls in `STEPS` steps, so
+        that choices last."""
         share, fall = self._settings.share, self._settings.fall
         if share is None or fall == 1:
             return share
