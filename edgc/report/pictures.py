@@ -255,14 +255,15 @@ def _fields(part: Any) -> set[str]:
 
 def _columns(rows: pd.DataFrame) -> dict[str, list[Any]]:
     """Rows by column as JSON can hold them: no NaN, no more digits than a reader or a screen can use."""
-    return {str(name): [_short(value) for value in rows[name].tolist()] for name in rows}
+    return {str(name): [short(value) for value in rows[name].tolist()] for name in rows}
 
 
 def _records(columns: dict[str, list[Any]]) -> list[Spec]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
+    """Five significant digits of a fraction, all of a whole number; None for NaN and infinities."""
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
+        return None if not math.isfinite(value) else value if value.is_integer() else float(f"{value:.5g}")
     return None if pd.isna(value) else value

@@ -131,7 +131,8 @@ def _picture(picture: Picture) -> dict[str, Any]:
 
 
 def _csv(data: pd.DataFrame) -> str:
-    return data.to_csv(index=False, float_format="%.5g")  # more digits would make the page larger only
+    """Five digits of fractions: the published files have them all, the page would be larger only."""
+    return data.map(pictures.short).to_csv(index=False)
 
 
 def _table(table: ShownTable, kept: Kept) -> dict[str, Any]:
