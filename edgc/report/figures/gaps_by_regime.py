@@ -65,8 +65,9 @@ def _by_size(study: Study) -> Iterator[pd.DataFrame]:
 
 
 def _by_steps(study: Study) -> pd.DataFrame:
-    """Every row, a panel a size; a line's batch is the one that most of its method's rows have."""
+    """A panel for every size that has several numbers of steps; a line's batch is that of most of its method's rows."""
     rows = _ours(study)
+    rows = rows[rows.groupby("model")["steps"].transform("nunique") > 1]
     usual = rows.groupby(["model", "method"])["batch"].transform(lambda batch: batch.mode().iloc[0])
     return rows.assign(panel=rows["model"], kind=np.where(rows["batch"] == usual, OURS, "another batch"))
 
@@ -120,7 +121,7 @@ GAP_BY_SIZE = Figure(
 )
 GAP_BY_STEPS = Figure(
     "Loss gap by steps",
-    "What compression costs in loss after few steps and many, at every size.",
+    "What compression costs in loss after few steps and many, at every size that was trained for several numbers.",
     MARKS | {"Hollow": "another batch, so that as many tokens take other steps"},
     _by_steps,
     lambda data: _draw("steps", "optimizer steps", data),
