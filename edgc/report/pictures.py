@@ -254,16 +254,18 @@ def _fields(part: Any) -> set[str]:
 
 
 def _columns(rows: pd.DataFrame) -> dict[str, list[Any]]:
-    """Rows by column as JSON can hold them: no NaN, no more digits than a reader or a screen can use."""
-    return {str(name): [short(value) for value in rows[name].tolist()] for name in rows}
+    """Rows by column as JSON can hold them: no NaN, no infinity, no more digits than a reader or a screen can use."""
+    return {str(name): [_known(value) for value in rows[name].tolist()] for name in rows}
 
 
 def _records(columns: dict[str, list[Any]]) -> list[Spec]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
+def _known(value: Any) -> Any:
+    return None if pd.isna(value) or value in (math.inf, -math.inf) else short(value)
+
+
 def short(value: Any) -> Any:
-    """Five significant digits of a fraction, all of a whole number; None for NaN and infinities."""
-    if isinstance(value, float):
-        return None if not math.isfinite(value) else value if value.is_integer() else float(f"{value:.5g}")
-    return None if pd.isna(value) else value
+    """Five significant digits of a fraction; whole numbers and all else as they are."""
+    return float(f"{value:.5g}") if isinstance(value, float) and not value.is_integer() else value
