@@ -102,7 +102,8 @@ def _draw(along: str, title: str, data: pd.DataFrame) -> list[View]:
 
 MARKS = {
     "Point": "mean over seeds of the loss less dense's of the same rung, with its 95 % confidence interval where there "
-    "are several seeds; each method at its own best learning rate",
+    "are several seeds",
+    "Rate": "each method's best learning rate in a grid of fewer steps, or dense's (docs/evidence.md)",
     "Replicas": "as many as most rungs have; table ladder has the others",
     "Scale": "linear about 0, logarithmic from a few hundredths on",
 }
@@ -121,7 +122,7 @@ GAP_BY_SIZE = Figure(
 )
 GAP_BY_STEPS = Figure(
     "Loss gap by steps",
-    "What compression costs in loss after few steps and many, at every size that was trained for several numbers.",
+    "What compression costs in loss after few steps and many, at sizes that were trained for both.",
     MARKS | {"Hollow": "another batch, so that as many tokens take other steps"},
     _by_steps,
     lambda data: _draw("steps", "optimizer steps", data),

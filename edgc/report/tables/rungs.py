@@ -1,4 +1,4 @@
-"""Loss gaps at every rung: sizes, tokens a parameter, steps and replicas, each method at its own best rate there."""
+"""Loss gaps at every rung: sizes, tokens a parameter, steps and replicas; each with its learning rate."""
 
 from __future__ import annotations
 
