@@ -110,5 +110,7 @@ def _show(rows: list[dict[str, Any]], as_json: bool, columns: Sequence[str] = ()
 
 
 def _words(value: Any) -> str:
-    """A list with commas, a number without needless digits."""
-    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+    """A list of names with commas, of longer texts with a line each; a number without needless digits."""
+    if isinstance(value, list):
+        return ("\n" if any(" " in each for each in value) else ", ").join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

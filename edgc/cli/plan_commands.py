@@ -108,6 +108,8 @@ def plan(
         typer.echo(json.dumps(told.plain(found, known), indent=1, ensure_ascii=False))
         return
     told.show(found, known)
+    if not method:
+        typer.echo("Not compared: all other methods. Name one with --method; `edgc recommend` weighs more of them.")
     if not folders(published):
         typer.echo(f"Note: no published results under {published}: our own loss gaps are missing; give --results")
 

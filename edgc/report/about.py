@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ CONTRACTS = {"aggregator", "amounts", "policy", "synchronisation", "workload"}  
 
 
 def about(method: Method, published: Path) -> dict[str, Any]:
-    """Source, parts and the least favourable published loss gap (nats) of a method, as `edgc methods NAME` shows them.
+    """Source, settings, parts and highest published loss gap (nats) of a method, as `edgc methods NAME` shows them.
 
-    Of each part its class and its module's first line; `… at`: FILE:LINE of its algorithm; `… files`: its own and those
+    The gap is the one whose interval ends highest; one that decided whether the loss is kept goes before others. Of
+    each part its class and its module's first line; `… at`: FILE:LINE of its algorithm; `… files`: its own and those
     of the exchange that it imports, with their lines. `published`: the folder of published results.
     """
     parts = {
@@ -38,6 +40,7 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         "title": method.title,
         "source": method.source,
         "summary": method.summary,
+        "settings": [*_settings(method.model_dump(mode="json", exclude_unset=True))],
     }
     for part, kind in parts.items():
         module = Path(inspect.getfile(kind))
@@ -46,13 +49,22 @@ def about(method: Method, published: Path) -> dict[str, Any]:
         sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in _files(module)}
         shown[f"{part} files"] = [f"{_shown(path)} ({lines} lines)" for path, lines in sizes.items()]
     gap = published_gaps(published).get(method.name)
-    told = gap.words if gap else "none is published; `edgc site` shows what is"
+    told = f"{gap.words}; all: edgc evidence {method.name}" if gap else "none is published"
     aggregator = parts["aggregator"]
     return shown | {
         "payload": aggregator.payload_formula,
         "state": aggregator.state_size,
-        "least favourable published loss gap (nats), decided ones first": told,
+        "highest gap (nats)": told,
     }
+
+
+def _settings(of: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """What its file sets of its parts, as `compress(…, policy={"rank": 8})` changes it."""
+    for key, value in of.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{within}{key}.")
+        elif within:
+            yield f"{within}{key}: {value}"
 
 
 def _algorithm(part: str, kind: type) -> str:

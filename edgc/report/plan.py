@@ -107,11 +107,11 @@ def show(found: Forecasts, evidence: Evidence) -> None:
         console.print(f"Left out: {why}.", markup=False)
     console.print(f"[bold]{found.sentence}[/bold] ({rates.source})")
     if kept := fastest(found, evidence, MARGIN):
-        saves = f" {stay(found)}" if kept.verdict == "does not pay" else ""
+        saved = f"{rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} of {found.baseline.title}'s time"
         console.print(
-            f"Of those whose nearest controlled loss gap is below {MARGIN:g} nats, {kept.title} is fastest: "
-            f"{rounded(kept.low_percent, 1)} to {percent(kept.high_percent)} less time. It "
-            f"{evidence[kept.method].verdict(MARGIN)}.{saves}"
+            *([stay(found)] if kept.verdict == "does not pay" else []),
+            f"Fastest of those whose nearest loss gap is below {MARGIN:g} nats: {kept.title}. It saves {saved}, and "
+            f"{evidence[kept.method].verdict(MARGIN)}.",
         )
 
 

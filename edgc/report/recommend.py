@@ -71,7 +71,7 @@ class Recommendation:
         else:
             faster = [each for each in faster if each.iteration_s < keeps.iteration_s]
             reached = self.evidence[keeps.method].reaches(self.margin)
-            known = "None is known to keep the loss at this size and length. Fastest that keeps it nearest to it:"
+            known = "No loss was measured at this size and length. Fastest of those that kept it in the nearest measurement:"
             lines += wrap("Fastest that keeps the loss:" if reached else known, WIDTH)
             lines += self._told(keeps, evidence=True)
             lines += wrap(stay(self.found), WIDTH) if keeps.verdict == "does not pay" else []
@@ -86,10 +86,10 @@ class Recommendation:
         saved = f"{rounded(each.low_percent, 1)} to {rounded(each.high_percent, 1)} %"
         link, known = each.break_even_gbit, self.evidence[each.method]
         if link is None:
-            pays = "pays on no link"
+            faster = "faster on no link"
         else:
-            pays = "pays on every link" if math.isinf(link) else f"pays on links below {number(link)} Gbit/s"
-        first = f"{each.title}: {each.verdict}; saves {saved} of {self.found.baseline.title}'s time and {pays}"
+            faster = "faster on every link" if math.isinf(link) else f"faster on links below {number(link)} Gbit/s"
+        first = f"{each.title}: {each.verdict}; saves {saved} of {self.found.baseline.title}'s time; {faster}"
         yield from wrap(first, WIDTH, initial_indent="  ", subsequent_indent="    ")
         for text in (f"loss: {known.verdict(self.margin)}", *(known.evidence if evidence else ())):
             yield from wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")

@@ -22,6 +22,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
 AXES = tuple(WORDS)  #: that are compared
 UNKNOWN = 6.0  #: doublings between a value and one that a source does not say
 REACH = 2.0  #: doublings of an axis up to which a number speaks for another regime
+REPLICAS_REACH = 1.0  #: of replicas, of which twice as many lose clearly more (arXiv 2503.09799, Table 4)
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,14 @@ class Regime:
         return sum(UNKNOWN if far is None else far for far in found if far != 0)
 
     def beyond(self, other: Regime) -> list[str]:
-        """Axes on which a number of the other does not speak for this one: they are more than a factor of four apart.
+        """Axes on which a number of the other does not speak for this one: they are more than a factor of four apart,
+        replicas more than two.
 
         What is not known does not count.
         """
+        reach = dict.fromkeys(AXES, REACH) | {"replicas": REPLICAS_REACH}
         found = {axis: self._doublings(other, axis) for axis in AXES}
-        return [axis for axis, far in found.items() if far is not None and far > REACH]
+        return [axis for axis, far in found.items() if far is not None and far > reach[axis]]
 
     def _doublings(self, other: Regime, axis: str) -> float | None:
         """None: the other does not say it."""

@@ -141,8 +141,8 @@ class LowRank(Ranked):
         "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric; numel with dense_wire"
     )
     payload_formula: ClassVar[str] = (
-        "4·r·(m+n) per matrix, 4·numel for what travels dense; half in bf16; in integers (1 + 1/N)·(bits/8 + 2/block) "
-        "for 4, of two ranks without 1/N"
+        "4·r·(m+n) bytes per matrix, 4·numel for what travels dense; in bf16 half; in integers (1 + 1/N)·(bits/8 + "
+        "2/block) bytes an element in place of 4 (two ranks: without 1/N)"
     )
 
     def __init__(self, settings: LowRankSettings, seed: int = 0) -> None:

@@ -143,5 +143,5 @@ def check_memory(spec: RunSpec, calibration: Calibration, precision: str) -> Non
         raise UserError(
             f"{spec.model.name} does not fit: a {calibration.device_model} has {calibration.memory_gbyte:g} GB; with "
             f"tensor {p.tensor} × pipeline {p.pipeline} and micro_batch {spec.training.micro_batch} it needs about "
-            f"{needed.total / GB:.0f} GB ({parts}); use {degrees}, a smaller micro-batch, or recompute"
+            f"{needed.total / GB:.0f} GB ({parts}); use {degrees} or a smaller micro-batch"
         )

@@ -27,11 +27,11 @@ from edgc.suite.config import (
 )
 from edgc.suite.config.rate import bits_per_second
 
-METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "edgc")
-PAGE_METHODS = (*METHODS, "edgc_measured", "topk", "int8", "int4", "onebit", "diloco")  #: the published page's
+METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "powersgd_8_4", "int4", "edgc")
+PAGE_METHODS = (*METHODS, "edgc_measured", "topk", "int8", "onebit", "diloco")  #: the published page's
 #: What users weigh where replicas are far from each other: less often, later, from neighbours only, or fewer bytes.
 SITE_METHODS = (
-    *METHODS[:3], "powersgd", "int4", "onebit", "dion", "demo", "localsgd", "diloco", "diloco_int4", "diloco_powersgd",
+    *METHODS[:3], "powersgd", "powersgd_8_4", "int4", "onebit", "dion", "demo", "localsgd", "diloco", "diloco_int4", "diloco_powersgd",
     "streaming_diloco", "muloco", "sparseloco", "delayed", "delayed_powersgd", "powergossip",
 )  # fmt: skip
 SITE_CLUSTER, SITE_MODEL = "internet-a100x32", "gpt2-2.5b"  #: where `edgc plan --sites` is told neither

@@ -27,12 +27,17 @@ def test_every_part_begins_where_it_says_and_has_its_files(name: str, tmp_path: 
 
 
 def test_what_is_published_is_told_with_its_regime_and_what_is_not_is_said() -> None:
-    told = about(load(Method, "powersgd"), PUBLISHED)["least favourable published loss gap (nats), decided ones first"]
-    assert "n = " in told
-    assert "1.07M parameters, 0.57 tokens a parameter, 600 steps" in told
-    assert (
-        "none is published"
-        in about(load(Method, "powersgd"), PUBLISHED / "nothing")[
-            "least favourable published loss gap (nats), decided ones first"
-        ]
-    )
+    told, untold = (about(load(Method, "powersgd"), folder) for folder in (PUBLISHED, PUBLISHED / "nothing"))
+    assert "n = " in told["highest gap (nats)"]
+    assert "1.07M parameters, 0.57 tokens a parameter, 600 steps" in told["highest gap (nats)"]
+    assert "none is published" in untold["highest gap (nats)"]
+
+
+def test_it_says_what_the_methods_file_sets(tmp_path: Path) -> None:
+    assert about(load(Method, "powersgd_8_4"), tmp_path)["settings"] == [
+        "aggregator.name: lowrank",
+        "aggregator.left_wire: int8",
+        "aggregator.right_wire: int4",
+        "policy.name: fixed",
+        "policy.rank: 32",
+    ]

@@ -17,7 +17,7 @@ if (form) {
   const kept = (each, margin) => each.known.kept[margin];
   const verdict = (each) => (each.high < data.clear ? "does not pay" : each.low >= data.clear ? "pays" : "undecided");
   const kinds = { pays: "good", "does not pay": "bad", undecided: "open" };
-  const below = (each) => (each.below === null ? "pays on no link" : each.below === "inf" ? "pays on every link" : `pays on links below ${digits(each.below)} Gbit/s`);
+  const below = (each) => (each.below === null ? "is faster on no link" : each.below === "inf" ? "is faster on every link" : `is faster on links below ${digits(each.below)} Gbit/s`);
 
   // As `edgc recommend` chooses.
   function choose(choices, margin) {
