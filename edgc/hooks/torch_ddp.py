@@ -29,7 +29,7 @@ from edgc.hooks.belief import Beliefs, Believed, Guard, Trained, alike, believed
 
 def compress(
     model: DistributedDataParallel,
-    method: MethodLike = "edgc",
+    method: MethodLike,
     *,
     iterations: int,
     seed: int = 0,

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from edgc.core.aggregators import AGGREGATORS
 from edgc.core.aggregators.aggregator import NamedTensor
 from edgc.core.aggregators.alternating import AlternatingSettings
+from edgc.core.aggregators.factor_means import factor_code
 from edgc.core.base.errors import UserError
 from edgc.core.base.settings import validate
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.exchange.gradient_exchange import GradientExchange
-from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies import POLICIES
 from edgc.core.policies.amounts import CodedRank, Rank
 from edgc.core.policies.policy import Context, Observation
@@ -29,6 +29,7 @@ from edgc.core.policies.ramp import Ramp, RampSettings, element_bytes, residual,
 from edgc.core.settings.method import Method
 from edgc.core.settings.reading import load
 from edgc.tools.laws.toy_replica import STEPS, ToyReplica, parameters, same
+from tests.fixtures.exchanged import exchange_round
 
 SHAPES = {"embedding": (1024, 64), "qkv": (192, 64), "mlp": (64, 256)}
 EXPONENTS = st.fixed_dictionaries({name: st.floats(0.1, 3) for name in SHAPES})
@@ -99,6 +100,29 @@ def test_a_falling_or_rising_share_is_spent_over_the_run(
     assert 0.8 * share < np.mean(spends) <= 1.05 * max(share, least)
 
 
+@pytest.mark.parametrize(("start", "window"), [(0, 300), (300, 100), (450, 100), (250, 500)])
+@pytest.mark.parametrize("fall", [0.25, 4, 10])
+def test_a_falling_share_is_the_mean_of_what_is_compressed(start: int, window: int, fall: float) -> None:
+    target = policy(share=0.2, fall=fall, start_step=start, window=window)
+    shares = [target._share(exchange) for exchange in range(start, 1000)]
+    assert np.mean(shares) == pytest.approx(0.2, rel=0.03)
+    assert (np.diff(shares) < 0).any() == (fall > 1), "it falls, or rises"
+
+
+def test_a_share_that_ranks_cannot_spend_is_told_with_what_they_can() -> None:
+    assert policy(share=0.05).note == ""
+    assert "with max_rank 4 it spends" in policy(share=0.05, max_rank=4).note
+    assert "with min_rank 8 it spends" in policy(share=0.01, min_rank=8).note
+
+
+def test_shorter_blocks_are_paid_for() -> None:
+    chosen = RampSettings.model_validate({"name": "ramp", "window": 10, "share": 0.05})
+    short, long = (
+        dict(Ramp(chosen, Context(0, 1, 1000, SHAPES, block=block)).decide(0).by_parameter) for block in (16, 128)
+    )
+    assert all(int(short[name]) < int(long[name]) for name in SHAPES)  # type: ignore[arg-type]
+
+
 @settings(max_examples=20)
 @given(EXPONENTS, st.floats(0.4, 0.9))
 def test_an_error_is_held_with_few_bytes(exponents: dict[str, float], target: float) -> None:
@@ -130,7 +154,7 @@ def test_what_is_known_exactly_is_told_more_precisely() -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_rounding_is_that_of_the_code(bits: int) -> None:
     values = torch.randn(1, 512 * 128, generator=torch.Generator().manual_seed(1))
-    code = BlockCode(bits, 128, "lloyd" if bits == 2 else "int")
+    code = factor_code(bits, 128)
     error = values - code.decode(code.encode(values), values.numel(), torch.float32)
     assert float(error.square().sum() / values.square().sum()) == pytest.approx(rounding(bits), rel=0.1)
 
@@ -166,6 +190,9 @@ def test_what_does_not_fit_is_refused(changes: dict[str, dict[str, Any]], why: s
 def test_a_run_that_ends_before_anything_is_decided_is_refused() -> None:
     with pytest.raises(UserError, match="end before anything is decided"):
         policy(share=0.1, window=1000)
+    with pytest.raises(UserError, match="end before anything is decided"):
+        policy(share=0.1, window=500, start_step=500)
+    policy(share=0.1, window=800, start_step=750)  # its first window has fifty compressed exchanges
 
 
 @pytest.mark.parametrize("name", ["ramp", "ramp_local"])
@@ -250,3 +277,21 @@ def test_what_does_not_change_is_not_spent_again(monkeypatch: pytest.MonkeyPatch
     resumed.load_state_dict(copy.deepcopy(target.state_dict()))
     changed = {"embedding": 2.0, "qkv": 0.5, "mlp": 0.5}
     assert observe(resumed, exponents, windows=3) == settled != observe(resumed, changed) == observe(target, changed)
+
+
+@pytest.mark.parametrize("empty", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_a_matrix_without_elements_goes_through_windows(empty: tuple[int, int]) -> None:
+    method = load(Method, "ramp")
+    shapes = {"empty": empty, "mlp": (32, 24), "one": (1, 1)}
+    chosen = method.policy.model_copy(update={"window": 2})
+
+    def body(comm: LoopbackCommunicator) -> Any:
+        aggregator = AGGREGATORS["lowrank"](method.aggregator, seed=1)
+        exchange = GradientExchange(aggregator, Ramp(chosen, Context(0, 1, 6, shapes)), comm, comm, shapes)
+        values = {name: torch.ones(shape) * (comm.rank + 1) for name, shape in shapes.items()}
+        for step in range(6):
+            found = [NamedTensor(name, value.clone()) for name, value in values.items()]
+            exchange_round(exchange, step, found)
+        return {each.name: tuple(each.tensor.shape) for each in found}
+
+    assert run_ranks(2, body) == [shapes] * 2

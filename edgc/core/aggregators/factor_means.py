@@ -38,7 +38,8 @@ class FactorMean:
     """How the left or the right factors travel.
 
     Integers are rounded to the nearest, with a bf16 scale a block. Blocks run along columns: a factor's columns are as
-    different in size as its matrix's singular values, and a scale for several would round the small ones to zero.
+    different in size as its matrix's singular values, and a scale for several would round the small ones to zero. Where
+    the block does not divide a column, it holds the end of one and the begin of the next.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class FactorMean:
         """
         self._wire_dtype: WireDtype = wire_dtype
         self._block, self._rotation = block, Rotation(block) if rotation else None
-        self._code = None if integers is None else _code(_bits(integers), block, rotation)
+        self._code = None if integers is None else factor_code(_bits(integers), block)
         self._beside = None if beside is None else BlockCode(_bits(beside), BESIDE)
 
     @property
@@ -141,8 +142,7 @@ class FactorMean:
         self, factors: Sequence[tuple[int, ...]], beside: Sequence[int], ranks: int, bits: Sequence[int | None]
     ) -> list[_Layout]:
         """What is coded alike."""
-        turned = self._rotation is not None
-        return _layouts(self._code, self._beside, tuple(factors), tuple(beside), tuple(bits), ranks, turned)
+        return _layouts(self._code, self._beside, tuple(factors), tuple(beside), tuple(bits), ranks)
 
     def _rotation_of(self, group: Group) -> Rotation | None:
         return self._rotation if group.code.block == self._block else None
@@ -184,7 +184,7 @@ class _Layout(NamedTuple):
         ]
 
 
-@lru_cache(maxsize=256)  # asked of every bucket in every step
+@lru_cache(maxsize=4096)  # asked twice of every bucket in every step, always in one order: there must be room for all
 def _layouts(
     code: BlockCode | None,
     beside: BlockCode | None,
@@ -192,10 +192,9 @@ def _layouts(
     lengths: tuple[int, ...],
     bits: tuple[int | None, ...],
     ranks: int,
-    turned: bool,
 ) -> list[_Layout]:
     assert code is not None
-    codes = [_code(b, code.block, turned) if b else code for b in bits or [None] * len(factors)]
+    codes = [factor_code(b, code.block) if b else code for b in bits or [None] * len(factors)]
     shapes = [*factors, *((length, 1) for length in lengths)]
     starts = [*accumulate(map(prod, factors), initial=0)][:-1] + [*accumulate(lengths, initial=0)][:-1]
     by_code: dict[BlockCode, dict[str, tuple[int, int]]] = defaultdict(dict)
@@ -295,10 +294,10 @@ def _at_once(ranks: int) -> bool:
     return ranks == 2
 
 
-def _code(bits: int, block: int, turned: bool) -> BlockCode:
-    """Of factors. What was rotated is nearly normal: with two bits its levels are Lloyd's. Even steps to the largest
-    element would round most of the others to zero."""
-    return BlockCode(bits, block, "lloyd" if turned and bits == 2 else "int")
+def factor_code(bits: int, block: int) -> BlockCode:
+    """Of factors. With two bits levels are Lloyd's: even steps to the largest element would round most of the others to
+    zero, rotated or not."""
+    return BlockCode(bits, block, "lloyd" if bits == 2 else "int")
 
 
 def _bits(integers: FactorWire) -> int:

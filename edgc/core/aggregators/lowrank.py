@@ -220,11 +220,15 @@ class LowRank(Ranked):
 
     def _take(self, tensors: Sequence[NamedTensor], means: Sequence[Tensor], told: Sequence[Tensor]) -> None:
         """Their means, and E ← M − what this rank told of its own."""
-        shapes = [each.tensor.shape for each in tensors]
-        copy_all([each.tensor for each in tensors], [mean.view(s) for mean, s in zip(means, shapes, strict=True)])
+        averages = [each.tensor for each in tensors]
+        means, told = ([m.view_as(a) for m, a in zip(each, averages, strict=True)] for each in (means, told))
+        copy_all(averages, means)
         if self.settings.error_feedback and tensors:
             errors = [self.residuals.memory(each) for each in tensors]
-            torch._foreach_sub_(errors, [own.view(s) for own, s in zip(told, shapes, strict=True)])  # type: ignore[attr-defined]
+            torch._foreach_sub_(errors, told)  # type: ignore[attr-defined]
+            if averages[0].dtype != means[0].dtype:  # nor what the average loses in the gradient's precision
+                torch._foreach_add_(errors, means)  # type: ignore[attr-defined]
+                torch._foreach_sub_(errors, averages)  # type: ignore[attr-defined]
 
     def turned(self, shape: Shape) -> bool:
         return self.settings.first_factor == "smaller" and shape[0] > shape[1]

@@ -98,7 +98,7 @@ def squared_singular_values(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Falling, float64, NaN where not finite; of those of one width together, as a GPU's host waits for each call."""
     found: dict[int, Tensor] = {}
     for places in of_equal_rank(matrices):
-        grams = torch.stack([(matrices[i].mT @ matrices[i]).double() for i in places])
+        grams = torch.stack([matrices[i].double().mT @ matrices[i].double() for i in places])
         values = torch.linalg.eigvalsh(torch.nan_to_num(grams)).flip(1).clamp(min=0)
         finite = grams.isfinite().all(dim=(1, 2))
         found |= dict(zip(places, torch.where(finite[:, None], values, torch.nan), strict=True))

@@ -116,7 +116,7 @@ class WindowObserver(Resumable):
         with self._comm.ledger.clock.region(self._region):
             for gradient in compressible:
                 residual = self._aggregator.residual(gradient.name)
-                if residual is None or residual.dim() < 2:
+                if residual is None or residual.dim() < 2 or not residual.numel():
                     continue
                 self._errors.add(gradient.name, residual, self._defined(gradient), round)
                 if self._policy.spectrum and (spectrum := self._aggregator.spectrum(gradient.name)) is not None:

@@ -90,6 +90,7 @@ class Context:
     shapes: Mapping[str, tuple[int, ...]]
     lead_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  #: stage 0's compressible matrices
     costs: Sequence[ExchangeCost | None] = ()  #: measured cost of the exchange by stage; empty: not measured
+    block: int = 128  #: elements of a factor in few bits that share a scale
 
 
 @dataclass(frozen=True)

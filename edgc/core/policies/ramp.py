@@ -7,7 +7,7 @@ c bits of its two factors would lose is
 
     e²(k, b, c) = 1 − (1 − T(k)) (1 − ε(b)) (1 − ε(c)).
 
-The same equation gives T at the rank that was sent, from the e that was measured. Elements cost b/8 + 2/128 bytes.
+The same equation gives T at the rank that was sent, from the e that was measured. Elements cost b/8 + 2/block bytes.
 
 What is to be low is Σ w φ, φ = (1 − δ)/δ² with the share δ = 1 − e² that is sent (arXiv 1901.09847, lemma 3) and w a
 matrix's share of all elements: docs/ramp.md says why. From their cheapest amounts on matrices go along the lower convex
@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
-from math import log, nan, prod
+from math import nan, prod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -40,7 +40,7 @@ from edgc.core.policies.edgc_measured import energy_left
 from edgc.core.policies.policy import Context, Decision, Observation, Policy, PolicySettings
 from edgc.core.policies.rank_model import Array
 
-BLOCK = 128  #: elements that share a scale of two bytes, unless the aggregator has it otherwise
+BLOCK = 128  #: elements that share a scale of two bytes, where ε is measured
 LEAST = 1e-3  #: δ, so that φ is finite
 FIRST_BITS = 4  #: of an element, or as near as there are: with two, first steps are rough
 STEPS = 50  #: in which a share falls
@@ -90,41 +90,66 @@ class RampSettings(PolicySettings):
 
 
 class Ramp(Policy):
-    """One rank and four bits for all until spectra are known. What is not finite is left out."""
+    """Ranks in proportion to the share, and four bits, until spectra are known. What is not finite is left out."""
 
     Settings = RampSettings
     spectrum = True
     kept = ("curves", "chosen")
 
     def __init__(self, settings: RampSettings, context: Context) -> None:
-        if settings.start_step + settings.window >= context.iterations:
+        if self._window_end(settings.start_step, settings.window) >= context.iterations:
             raise UserError(
-                f"method.policy.window = {settings.window}: with start_step {settings.start_step} the run's "
-                f"{context.iterations} exchanges end before anything is decided; make it shorter, or the run longer"
+                f"method.policy.window = {settings.window} exchanges, start_step = {settings.start_step}: the run has "
+                f"{context.iterations} exchanges (local steps: one a period), which end before anything is decided; set "
+                "policy: {window: …} lower, or make the run longer"
             )
-        self._settings, self._exchanges = settings, context.iterations
+        self._settings, self._exchanges, self._block = settings, context.iterations, context.block
         self._shapes = {name: context.shapes[name] for name in sorted(context.shapes)}
         self.window = settings.window
         self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
         self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
         self._settled: float | None = nan  # the share that, spent on these curves again, changes nothing
+        self.note = self._out_of_reach()
+
+    @staticmethod
+    def _window_end(exchange: int, window: int) -> int:
+        """Of the window that this exchange is in: the next one's first."""
+        return (exchange // window + 1) * window
+
+    def _out_of_reach(self) -> str:
+        """What to tell where no choice within the ranks and bits spends the share."""
+        s = self._settings
+        if s.share is None or not (elements := sum(m * n for m, n in self._shapes.values())):
+            return ""
+        ends = {name: self._limits(name) for name in self._shapes}
+        least, most = (
+            sum(self._bytes(name, ends[name][i], bits, bits) for name in ends) / (4 * elements)
+            for i, bits in enumerate((min(s.bits), max(s.bits)))
+        )
+        if least <= s.share <= most:
+            return ""
+        rank = f"max_rank {s.max_rank}" if most < s.share else f"min_rank {s.min_rank}"
+        return f"policy ramp: with {rank} it spends {least:.2%} to {most:.2%} of the matrices' bytes, not {s.share:.2%}"
 
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""
         low, high = self._limits(name)
         bits = min((b for b in self._settings.bits if b >= FIRST_BITS), default=max(self._settings.bits))
         m, n = self._shapes[name]
-        fitting = (self._share(0) or FIRST_SHARE) * 4 * m * n / ((m + n) * element_bytes(bits))
+        fitting = (self._share(self._settings.start_step) or FIRST_SHARE) * 4 * m * n / max(1, self._bytes(name, 1, bits, bits))
         return [min(max(low, int(fitting)), high), bits, bits]
 
-    def _share(self, begin: int) -> float | None:
-        """What may be spent in the window that begins with this exchange; None: no limit. It falls in `STEPS` steps, so
-        that choices last."""
-        share, fall = self._settings.share, self._settings.fall
+    def _share(self, exchange: int) -> float | None:
+        """What may be spent in the window of this exchange, in the mean; None: no limit. It falls from `start_step` to the
+        run's end, in `STEPS` steps, so that choices last."""
+        share, fall, start = self._settings.share, self._settings.fall, self._settings.start_step
         if share is None or fall == 1:
             return share
-        middle = min(STEPS - 1, STEPS * (begin + self._settings.window // 2) // self._exchanges) + 0.5
-        return share * log(fall) / (1 - 1 / fall) * fall ** (-middle / STEPS)
+        end = self._window_end(min(exchange, self._exchanges - 1), self._settings.window)
+        ends = max(start, end - self._settings.window), min(end, self._exchanges)
+        first, last = (STEPS * (each - start) // (self._exchanges - start) for each in ends)
+        last = max(last, first + 1)
+        return share * (fall ** (-first / STEPS) - fall ** (-last / STEPS)) / (1 - 1 / fall) * STEPS / (last - first)
 
     def _limits(self, name: str) -> tuple[int, int]:
         """(r_min, r_max) of a matrix, below where it would travel dense."""
@@ -211,7 +236,7 @@ class Ramp(Policy):
 
     def _bytes(self, name: str, rank: float, short: int, long: int) -> float:
         low, high = sorted(self._shapes[name])
-        return rank * (low * element_bytes(short) + high * element_bytes(long))
+        return rank * (low * element_bytes(short, self._block) + high * element_bytes(long, self._block))
 
     def _hull(self, name: str) -> list[tuple[float, float, tuple[int, int, int]]]:
         """(bytes, φ, amount) on the lower convex hull, dearer and dearer, from the cheapest amount there is."""
@@ -245,17 +270,15 @@ def residual(error: Array | float) -> Array:
     return (1 - sent) / sent**2
 
 
-def element_bytes(bits: int) -> float:
+def element_bytes(bits: int, block: int = BLOCK) -> float:
     """Of an element of a factor, with its share of the scale."""
-    return bits / 8 + 2 / BLOCK
+    return bits / 8 + 2 / block
 
 
 @cache
 def rounding(bits: int) -> float:
     """ε: share of its energy that a block of normal elements loses, rounded to the nearest of 2^bits − 1 equal steps;
-    with two bits, of Lloyd's levels.
-
-    Of what was rotated, whose elements are nearly normal. Without rotation heavy tails lose more.
+    with two bits, of Lloyd's levels. Rotated elements are nearly normal; others may have heavy tails, and lose more.
     """
     blocks = np.random.default_rng(0).standard_normal((4096, BLOCK))
     if bits == 2:

@@ -56,7 +56,7 @@ def assemble(
     known = [cost for _, cost in by_stage] if timed else list(costs or ())
     settings = method.synchronisation
     rounds = settings.exchanges(iterations)
-    context = Context(stage, len(by_stage), rounds, may, by_stage[0][0], known)
+    context = Context(stage, len(by_stage), rounds, may, by_stage[0][0], known, method.block)
     policy = POLICIES[method.policy.name](method.policy, context)
     compresses = stage in (method.placement.stages or (stage,))
     aggregator = kind(method.aggregator, seed=seed)

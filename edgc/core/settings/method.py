@@ -93,6 +93,11 @@ class Method(Named):
         return MECHANISMS[self.aggregator.name].role == "floor"
 
     @property
+    def block(self) -> int:
+        """Elements that share a scale, where the aggregator has few bits."""
+        return getattr(self.aggregator, "block", 128)
+
+    @property
     def adapts(self) -> bool:
         """Whether how much it sends, or when, depends on what it observes: nobody knows it beforehand."""
         return self.policy.adapts or self.synchronisation.paced

@@ -54,7 +54,8 @@ class WholeRun:
         costs = [exchange_cost(model, stage) for stage in range(count)] if settings.needs_costs else []  # type: ignore[attr-defined]
         kind = POLICIES[settings.name]  # type: ignore[attr-defined]
         policies: list[Policy] = [
-            kind(settings, Context(stage, count, exchanges, shapes[stage], shapes[0], costs)) for stage in range(count)
+            kind(settings, Context(stage, count, exchanges, shapes[stage], shapes[0], costs, spec.method.block))
+            for stage in range(count)
         ]
         length = policies[0].window or exchanges
         begins = sorted({*range(0, exchanges, length), *(step for step in settings.changes if step < exchanges)})

@@ -13,8 +13,10 @@ from edgc.core.aggregators.factor_means import Rotation
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
 from edgc.core.ops.block_code import BlockCode
-from edgc.core.policies.amounts import Rank
-from tests.fixtures.exchanged import exchange_one
+from edgc.core.policies.amounts import DENSE, Amount, CodedRank, Rank
+from edgc.core.settings.method import Method
+from edgc.core.settings.reading import load
+from tests.fixtures.exchanged import exchange_bucket, exchange_one
 
 RANKS, STEPS, RANK, BLOCK, M, N = 3, 12, 4, 8, 36, 24
 WIRES = [("int8", "int8"), ("int8", "int4"), ("int4", "int8"), ("int4", "int4"), ("int2", "int2"), (None, "int4"),
@@ -43,13 +45,19 @@ def exchanged(steps: int = STEPS, **options: Any) -> list[tuple[list[Tensor], Te
 
 
 def rounded(values: Tensor, wire: str) -> Tensor:
-    """Blocks of a column, each in 2^bits − 1 equal steps up to its largest magnitude; bf16 scales are rounded up."""
+    """Blocks of a column, each in 2^bits − 1 equal steps up to its largest magnitude, with two bits at Lloyd's levels
+    (Max 1960, table I) of its root mean square; bf16 scales are rounded up."""
     most = 2 ** (int(wire[3:]) - 1) - 1
     blocks = values.reshape(-1, BLOCK)
-    exact = (blocks.abs().amax(1, keepdim=True) / most).float()
+    unit = blocks.abs().amax(1, keepdim=True) / most if most > 1 else blocks.square().mean(1, keepdim=True).sqrt()
+    exact = unit.float()
     near = exact.bfloat16().float()
     scale = torch.where(near < exact, (near.view(torch.int32) + 0x10000).view(torch.float32), near).double()
-    return ((blocks / scale).round().clamp(-most, most) * scale).view(values.shape)
+    shares = blocks / scale
+    if most > 1:
+        return (shares.round().clamp(-most, most) * scale).view(values.shape)
+    levels = torch.tensor([-1.5104176, -0.4527800, 0.4527800, 1.5104176], dtype=torch.float64)
+    return (levels[(shares[..., None] - levels).abs().argmin(-1)] * scale).view(values.shape)
 
 
 def mean_and_errors(factors: list[Tensor], wire: str | None) -> tuple[Tensor, list[Tensor]]:
@@ -155,6 +163,49 @@ def test_a_tall_matrix_with_the_smaller_factor_first_is_its_transpose(monkeypatc
     for (outputs, residual), (turned, other) in zip(tall, wide, strict=True):
         assert torch.equal(torch.stack(outputs), torch.stack(turned).mT)
         assert torch.equal(residual, other.mT)
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e-12, 1e12, 1e15])
+@pytest.mark.parametrize("amount", [CodedRank(4, 2, 2), CodedRank(4, 4, 4)], ids=str)
+def test_tiny_and_huge_gradients_are_told_as_well_as_others(scale: float, amount: CodedRank) -> None:
+    """In fp32, where a first factor has squares of singular values."""
+
+    def lost(factor: float) -> float:
+        def body(comm: LoopbackCommunicator) -> float:
+            aggregator, name = LowRank(load(Method, "ramp").aggregator, seed=3), "w"  # type: ignore[arg-type]
+            for step in range(8):
+                given = (factor * gradient(comm.rank, step)).float()
+                exchange_one(aggregator, comm, given, amount, step)
+            residual = aggregator.residual(name)
+            assert residual is not None
+            return float(residual.double().norm() / factor)
+
+        return run_ranks(2, body)[0]
+
+    assert lost(scale) == pytest.approx(lost(1.0), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("amount", [CodedRank(4, 2, 4), DENSE], ids=str)
+def test_what_an_average_loses_in_the_gradients_precision_is_kept_too(kind: torch.dtype, amount: Amount) -> None:
+    """Of matrices and of vectors, which travel beside them, or of both in a dense warm-up."""
+
+    def body(comm: LoopbackCommunicator) -> Tensor:
+        aggregator = LowRank(load(Method, "ramp").aggregator, seed=3)  # type: ignore[arg-type]
+        went, came = torch.zeros(2, M, N, dtype=torch.float64)
+        for step in range(6):
+            values = {"w": gradient(comm.rank, step).to(kind), "v": gradient(comm.rank + 9, step).flatten().to(kind)}
+            averages = exchange_bucket(aggregator, comm, values, amount, step)
+            for value, average in zip(values.values(), averages.values(), strict=True):
+                went += value.double().view(M, N)
+                came += average.double().view(M, N)
+        for name in ("w", "v"):
+            residual = aggregator.residual(name)
+            assert residual is not None
+            came += residual.double().view(M, N)
+        return went - came
+
+    assert float(sum(run_ranks(3, body)).abs().max()) < 1e-5  # type: ignore[union-attr]
 
 
 def test_a_rotation_keeps_what_one_large_element_would_round_away() -> None:

@@ -110,7 +110,9 @@ class BlockCode:
     def _scales(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Scales as bytes (…, bytes) and as decoded, (…, 1): what a share of 1 stands for."""
         if self.format == "lloyd":
-            found = blocks.square().mean(-1, keepdim=True).sqrt()
+            # in fp64: a factor's elements are products, whose squares leave the range of fp32
+            norms = torch.linalg.vector_norm(blocks, dim=-1, keepdim=True, dtype=torch.float64)
+            found = norms / self.block**0.5
         elif self.format == "int" and self.bits == 1:
             found = blocks.abs().mean(-1, keepdim=True)
         elif self.format == "int" and self.norm == "l2":
