@@ -24,7 +24,7 @@ TABLES: Names = {
     "times": {"latency": TRAIN, "time": TRAIN, "time_to_loss": NAMED},
     "accuracy": {"accuracy": TRAIN},
     "right_answers": {"zero_shot": NAMED},
-    "paper": {"paper": TRAIN},
+    "paper": {"paper": NAMED},
     "parts": {"parts": NAMED},
     "samples": {"sampling": NAMED, "window": NAMED},
     "observations": {"observations": NAMED},

@@ -34,9 +34,9 @@ TO_FILTER = 6  #: rows from which on a table has a filter
 LONG = 60  #: characters of a cell from which on its column gets room for sentences
 MOST_BYTES = 3_000_000  #: of a page
 #: The figure that carries an experiment's answer: the first that it has.
-LEADS = ("predicted_measured", "exposed", "time_to_loss", "gap_by_size", "gap_bytes", "parts", "pareto_bytes")
+LEADS = ("predicted_measured", "exposed", "gap_by_size", "gap_bytes", "parts", "pareto_bytes")
 LEADS += ("who_wins_where", "saving_by_link", "error_prediction", "sampling_error", "window_correlation")
-LEADS += ("loss_bytes", "ops")
+LEADS += ("loss_bytes",)
 
 
 #: Cell by cell, as the page reads them, texts are twice as fast in Python's memory as in Arrow's.
