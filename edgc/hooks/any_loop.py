@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from edgc.core.aggregators.aggregator import NamedTensor, compute_dtype, forget
 from edgc.core.aggregators.controls import TorchPowerSGDSettings
@@ -48,8 +49,8 @@ class AllRanks:
         self._exchange = exchange
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all ranks, on every rank. Collective."""
-        found = self._exchange.state_dict()
+        """The states of all ranks, on every rank and its CPU. Collective."""
+        found = {name: RankState(_on_cpu(own.state)) for name, own in self._exchange.state_dict().items()}
         for group in self._exchange._groups:
             found = {
                 name: state for each in gathered(found, group, self._exchange._device) for name, state in each.items()
@@ -59,6 +60,11 @@ class AllRanks:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As the exchange's own."""
         self._exchange.load_state_dict(state)
+
+
+def _on_cpu(state: Any) -> Any:
+    """Where an unpickled tensor may lie on any rank."""
+    return tree_map(lambda value: value.cpu() if isinstance(value, Tensor) else value, state)
 
 
 @contextmanager
@@ -117,12 +123,12 @@ class LoopExchange:
             "call compress on the new model"
         )
 
-    def loss(self, loss: Tensor) -> None:
+    def loss(self, loss: Tensor | float) -> None:
         """Tell this rank's training loss (scalar, nats a token) before its backward, for policies that follow it.
 
         With accumulation, of every micro-batch and not divided by their number.
         """
-        self._losses.append(loss.detach())
+        self._losses.append(torch.as_tensor(loss, device=self._device).detach())
 
     def _need_loss(self) -> None:
         if self._method.policy.reads_loss and not self._losses:
@@ -295,8 +301,8 @@ def check_method(method: Method, iterations: int, loop: str) -> None:
 
 def check_parts(method: Method, iterations: int, what: str) -> None:
     """Raise `UserError` if a part of the method needs more than `what` gives: a hook, or a wrapped optimizer."""
-    if iterations < 1:
-        raise UserError(f"iterations = {iterations}: must be at least 1, the steps of the whole run")
+    if iterations < 1 or iterations != int(iterations):
+        raise UserError(f"iterations = {iterations}: must be a whole number of at least 1, the steps of the whole run")
     if method.policy.reads_seconds:
         raise UserError(
             f"method {method.name}: policy {method.policy.name} reads how long a step takes, which {what} "

@@ -105,6 +105,18 @@ class DDPExchange(LoopExchange):
         self._underway: list[_Bucket] = []
         self._seen = False  # whether DDP's order of elements is what `known` says
 
+    def own_state(self) -> dict[str, Any]:
+        return super().own_state() | {"scaler": self._scaler is not None}
+
+    def _refuse_foreign(self, state: Mapping[str, Any]) -> None:
+        super()._refuse_foreign(state)
+        scaled = self._scaler is not None
+        if state.get("scaler", scaled) != scaled:
+            raise UserError(
+                f"exchange state: saved {'without' if scaled else 'with'} a scaler, but this exchange has "
+                f"{'one' if scaled else 'none'}: its error feedback has another unit; give compress the same scaler="
+            )
+
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # pyright: ignore[reportPrivateImportUsage]
         """The hook: start this bucket; with the step's last one, finish all."""
         buffer = bucket.buffer()

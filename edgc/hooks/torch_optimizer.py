@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from edgc.core.base.errors import UserError
 from edgc.core.settings.assembly import Costs
@@ -31,6 +33,8 @@ from edgc.hooks.any_loop import LoopExchange, MethodLike, as_ever, check_parts, 
 from edgc.hooks.belief import Beliefs, Guard, Trained, agree, alike, in_order, layout, listed, plain_name
 from edgc.hooks.torch_replica import TorchReplica, local
 
+#: The forward pre-hook that a module has of its last `wrap`.
+GUARDS: WeakKeyDictionary[nn.Module, RemovableHandle] = WeakKeyDictionary()
 GROUP = "give as group the ranks that hold the same of all islands"
 
 
@@ -70,6 +74,8 @@ def wrap(
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"model: {type(model).__name__} is no torch.nn.Module")
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        raise UserError("model: is a compiled DistributedDataParallel; wrap that itself, and compile what is inside it")
     islands, replicas = _islands(model), _members(group)
     bare = model.module if isinstance(model, DistributedDataParallel) else model
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else [*optimizer]
@@ -102,8 +108,16 @@ def wrap(
     )
     of_loop = built, chosen, costs, beliefs, shapes, groups, device
     exchange = ReplicaExchange(replica, bare, iterations, clip_norm, *of_loop)
-    bare.register_forward_pre_hook(Guard(lambda: exchange.begin() if bare.training else None), prepend=True)
+    _leave(bare)
+    guard = Guard(lambda: exchange.begin() if bare.training else None)
+    GUARDS[bare] = bare.register_forward_pre_hook(guard, prepend=True)
     return LocalSteps(exchange, replica)
+
+
+def _leave(bare: nn.Module) -> None:
+    """Let the module's forward be as it was before it was wrapped."""
+    if bare in GUARDS:
+        GUARDS.pop(bare).remove()
 
 
 class LocalSteps(Optimizer):
@@ -158,6 +172,10 @@ class LocalSteps(Optimizer):
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none)
 
+    def close(self) -> None:
+        """Let the model be trained by other means from now on. Between two steps; wrapping it anew does so, too."""
+        self.exchange.close()
+
     def synchronised(self) -> AbstractContextManager[None]:
         """Inside, the model has the parameters to evaluate and to export: equal on all replicas. Collective.
 
@@ -167,9 +185,9 @@ class LocalSteps(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
         """All that a resumed run needs, bit for bit: of this replica the parameters, the persistent buffers, the
-        optimizers, and the method.
+        optimizers, and the method. Not what is frozen: load that yourself.
 
-        Between two steps. It differs from rank to rank, and its key has the rank. Collective.
+        Between two steps, not inside `synchronised`. It differs from rank to rank: its key has the rank. Collective.
         """
         return self.exchange.state_dict()
 
@@ -205,6 +223,12 @@ class ReplicaExchange(LoopExchange):
         self._replica, self._bare = replica, bare
         self._iterations, self._clip_norm = iterations, clip_norm
         self._begun = False  # since the last step's end
+        self._shown = False  # whether parameters are those of `synchronised`
+
+    def close(self) -> None:
+        """Leave the model's forward alone."""
+        self._between_steps("close")
+        _leave(self._bare)
 
     def begin(self) -> None:
         """Before a step's first forward, or at the latest when it ends."""
@@ -213,7 +237,7 @@ class ReplicaExchange(LoopExchange):
         if self.step >= self._iterations:
             raise UserError(
                 f"iterations = {self._iterations}: all are done, and the last one ended the exchange; give wrap the "
-                "steps of the whole run"
+                "steps of the whole run, or call close() to train on without exchange"
             )
         with self._together():
             self._prepare_step()
@@ -223,12 +247,13 @@ class ReplicaExchange(LoopExchange):
     def optimize(self) -> None:
         """All of a step that follows backward."""
         s = self._method.synchronisation
+        self._refuse_shown("step")
         if not self._begun and (s.paced or (s.reads_adam and not s.updates)):
             does = "times a step from" if s.paced else "changes parameters before"
             raise UserError(
                 f"step {self.step}: method {self._method.name} {does} the forward, but got none of "
                 "the wrapped model in training mode; call the model itself, after model.train(), and if it is "
-                "compiled, call torch.compile before wrap"
+                "compiled, use torch.compile(model), not model.compile(), before wrap"
             )
         self.begin()
         self._need_loss()
@@ -295,7 +320,9 @@ class ReplicaExchange(LoopExchange):
         if self.step:
             return
         bits = {name: p.reshape(-1).view(torch.int32).sum() for name, p in self._replica.parameters.items()}
+        frozen = [local(p).contiguous().view(-1) for p in self._bare.parameters() if not p.requires_grad]
         values = {f"sum of bits of {name}": int(each) for name, each in bits.items()}
+        values["sum of bytes of what is frozen"] = sum(int(p.view(torch.uint8).sum()) for p in frozen)
         agree(values, self._groups[:1], self._device, "let replicas begin alike: use one seed, or broadcast parameters")
 
     @contextmanager
@@ -303,9 +330,18 @@ class ReplicaExchange(LoopExchange):
         """Inside, parameters are those that evaluation and export mean. Collective."""
         self._between_steps("synchronised")
         with self.synchronisation.synchronised(self._replica):
-            yield
+            self._shown = True
+            try:
+                yield
+            finally:
+                self._shown = False
+
+    def _refuse_shown(self, what: str) -> None:
+        if self._shown:
+            raise UserError(f"{what}: called inside synchronised(), where parameters are not this replica's own")
 
     def _between_steps(self, what: str) -> None:
+        self._refuse_shown(what)
         if self._begun:
             raise UserError(
                 f"{what}: called in the middle of step {self.step}; call it after the optimizer's step, before the "
@@ -324,6 +360,7 @@ class ReplicaExchange(LoopExchange):
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._refuse_shown("load_state_dict")
         optimizers = self._replica.optimizers
         of_here = {"place": _place(self._replica.named), "kinds": [type(each).__name__ for each in optimizers]}
         for what, here in of_here.items():
@@ -449,6 +486,11 @@ def _check_optimizers(method: Method, optimizers: Sequence[Any], named: Mapping[
         plain = isinstance(optimizer, torch.optim.Adam) and not any(
             g["amsgrad"] or g["maximize"] or (g["weight_decay"] and not g.get("decoupled_weight_decay")) for g in groups
         )
+        if s.reads_adam and any(optimizer.state.values()):
+            raise UserError(
+                f"optimizer: has made steps already, and method {method.name} counts those of its moments from wrap "
+                "on; give it a new one"
+            )
         if s.reads_adam and not plain:
             raise UserError(
                 f"optimizer: method {method.name} reads AdamW's moments, which {type(optimizer).__name__} with these "

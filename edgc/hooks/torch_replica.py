@@ -62,6 +62,9 @@ class TorchReplica:
         update = synchronisation.before_optimizer(step, self)
         norm = self._clip(synchronisation.own, clip_norm)
         if math.isfinite(norm) and update is Update.OPTIMIZER:
+            for p in self.named.values():  # fused kernels pair elements as they lie in memory
+                if p.grad is not None and p.grad.stride() != p.stride():
+                    p.grad = torch.empty_like(p).copy_(p.grad)
             for optimizer in self.optimizers:
                 optimizer.step()
             synchronisation.update(step, self)

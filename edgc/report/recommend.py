@@ -71,8 +71,8 @@ class Recommendation:
         else:
             faster = [each for each in faster if each.iteration_s < keeps.iteration_s]
             reached = self.evidence[keeps.method].reaches(self.margin)
-            known = "No loss was measured at this size and length. Fastest of those that kept it in the nearest measurement:"
-            lines += wrap("Fastest that keeps the loss:" if reached else known, WIDTH)
+            far = "No loss was measured at this size and length. Fastest of those that kept it in the nearest one:"
+            lines += wrap("Fastest that keeps the loss:" if reached else far, WIDTH)
             lines += self._told(keeps, evidence=True)
             lines += wrap(stay(self.found), WIDTH) if keeps.verdict == "does not pay" else []
         lines += ["Faster:"] if faster and keeps else []

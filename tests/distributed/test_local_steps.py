@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from edgc.core.base.errors import UserError
 from edgc.local_steps import wrap
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readme_scripts import bytes_of_script
@@ -86,7 +88,12 @@ REFUSED = {
     "a_hook": "use edgc.torch_ddp.compress or edgc.fsdp.compress",
     "settings_differ": r"synchronisation\.every is 2 on rank 0, but 3 on rank 1",
     "clip_differs": r"clip_norm is 1\.0 on rank 0, but 2\.0 on rank 1",
-    "one_rank_is_wrong": "iterations = 0: must be at least 1",
+    "one_rank_is_wrong": "iterations = 0: must be a whole number of at least 1",
+    "a_part_of_a_step": r"iterations = 10\.5: must be a whole number",
+    "a_compiled_island": "is a compiled DistributedDataParallel; wrap that itself",
+    "moments_of_before": "has made steps already, and method onebit_adam counts",
+    "what_is_frozen_differs": "sum of bytes of what is frozen is .+ let replicas begin alike",
+    "saved_as_shown": r"state_dict: called inside synchronised\(\)",
     "parameters_differ": r"sum of bits of 0\.bias is .+ let replicas begin alike",
     "other_model": r"0\.weight .+ \(8, 6\) on rank 0, but 0\.weight .+ \(9, 6\) on rank 1",
     "nothing_trained": "model: has no parameter that is trained",
@@ -110,7 +117,7 @@ REFUSED = {
     "past_the_end": "iterations = 2: all are done",
     "in_the_middle": "state_dict: called in the middle of step 0",
     "no_forward": "changes parameters before the forward, but got none",
-    "compiled_later": "changes parameters before the forward, .+ call torch.compile before wrap",
+    "compiled_later": r"changes parameters before .+ use torch.compile\(model\), not model.compile\(\), before wrap",
     "paced_without_a_forward": "times a step from the forward, but got none",
     "negative_clip": r"clip_norm = -1\.0: must be at least 0",
     "no_loss": "follows the training loss, but got none in step 0",
@@ -153,16 +160,67 @@ class Assigns(nn.Module):
         return x
 
 
-def test_a_resumed_model_has_its_buffers(tmp_path: Path) -> None:
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        models = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), Assigns()) for _ in range(2)]
-        first, second = (wrap(model, torch.optim.AdamW(model.parameters()), iterations=4) for model in models)
-        models[0](torch.randn(5, 3)).square().mean().backward()
-        first.step()
-        second.load_state_dict(first.state_dict())
-    finally:
-        dist.destroy_process_group()
+    yield
+    dist.destroy_process_group()
+
+
+def stepped(model: nn.Module, optimizer: Any, steps: int, given: torch.Tensor) -> None:
+    for _ in range(steps):
+        model(given).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_parameters_that_lie_otherwise_in_memory_are_updated_as_ever(alone: None, fused: bool) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last))
+    plain, inner = (torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused) for model in models)
+    given = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    stepped(models[0], plain, 3, given)
+    stepped(models[1], wrap(models[1], inner, "localsgd", iterations=50), 3, given)
+    torch.testing.assert_close(models[1].weight, models[0].weight, rtol=0, atol=1e-7)
+
+
+def test_a_model_is_wrapped_anew_or_left_alone(alone: None) -> None:
+    model, given = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.ones(5, 3)
+    model[0].requires_grad_(False)
+    first = wrap(model, torch.optim.SGD(model[1].parameters(), 0.1), iterations=2)
+    stepped(model, first, 2, given)
+    with pytest.raises(UserError, match=r"all are done.+ call close\(\)"):
+        model(given)
+    model.requires_grad_(True)
+    second = wrap(model, torch.optim.SGD(model.parameters(), 0.1), iterations=9)
+    stepped(model, second, 3, given)
+    second.close()
+    before = [p.clone() for p in model.parameters()]
+    stepped(model, torch.optim.SGD(model.parameters(), 0.1), 20, given)
+    assert all(not torch.equal(p, was) for p, was in zip(model.parameters(), before, strict=True))
+
+
+def test_gossip_that_goes_on_shows_the_mean_again(alone: None) -> None:
+    model, given = nn.Linear(3, 2), torch.ones(5, 3)
+    short = wrap(model, torch.optim.SGD(model.parameters(), 0.1), "gossip", iterations=2)
+    stepped(model, short, 2, given)
+    assert short.exchange.synchronisation._met
+    longer = wrap(model, torch.optim.SGD(model.parameters(), 0.1), "gossip", iterations=9)
+    longer.load_state_dict(short.state_dict())
+    stepped(model, longer, 1, given)
+    assert not longer.exchange.synchronisation._met
+
+
+def test_a_resumed_model_has_its_buffers(alone: None) -> None:
+    models = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), Assigns()) for _ in range(2)]
+    first, second = (wrap(model, torch.optim.AdamW(model.parameters()), iterations=4) for model in models)
+    models[0](torch.randn(5, 3)).square().mean().backward()
+    first.step()
+    second.load_state_dict(first.state_dict())
     kept, restored = (model.state_dict() for model in models)
     assert kept["1.running_mean"].any()
     assert kept["2.mean"].any()

@@ -100,8 +100,8 @@ class Ramp(Policy):
         if self._window_end(settings.start_step, settings.window) >= context.iterations:
             raise UserError(
                 f"method.policy.window = {settings.window} exchanges, start_step = {settings.start_step}: the run has "
-                f"{context.iterations} exchanges (local steps: one a period), which end before anything is decided; set "
-                "policy: {window: …} lower, or make the run longer"
+                f"{context.iterations} exchanges (local steps: one a period), which end before anything is decided; "
+                "set policy: {window: …} lower, or make the run longer"
             )
         self._settings, self._exchanges, self._block = settings, context.iterations, context.block
         self._shapes = {name: context.shapes[name] for name in sorted(context.shapes)}
@@ -135,13 +135,13 @@ class Ramp(Policy):
         """Rank and bits before anything is measured, within the share."""
         low, high = self._limits(name)
         bits = min((b for b in self._settings.bits if b >= FIRST_BITS), default=max(self._settings.bits))
-        m, n = self._shapes[name]
-        fitting = (self._share(self._settings.start_step) or FIRST_SHARE) * 4 * m * n / max(1, self._bytes(name, 1, bits, bits))
+        budget = 4 * prod(self._shapes[name]) * (self._share(self._settings.start_step) or FIRST_SHARE)
+        fitting = budget / max(1, self._bytes(name, 1, bits, bits))
         return [min(max(low, int(fitting)), high), bits, bits]
 
     def _share(self, exchange: int) -> float | None:
-        """What may be spent in the window of this exchange, in the mean; None: no limit. It falls from `start_step` to the
-        run's end, in `STEPS` steps, so that choices last."""
+        """What may be spent in the window of this exchange, in the mean; None: no limit. It falls from `start_step` to
+        the run's end, in `STEPS` steps, so that choices last."""
         share, fall, start = self._settings.share, self._settings.fall, self._settings.start_step
         if share is None or fall == 1:
             return share

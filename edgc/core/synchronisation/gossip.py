@@ -121,6 +121,7 @@ class Gossip(Synchronisation):
     def begin_step(self, step: int, replica: Replica) -> None:
         super().begin_step(step, replica)
         self._device = replica.buckets[0][0].tensor.device
+        self._met = False  # a run that was made longer goes on
 
     def agreed_norm(self, step: int, norm: float) -> float:
         """This rank's own, until a rank's that was not finite has been told to all, from neighbour to neighbour.

@@ -31,7 +31,7 @@ METHODS = ("dense", "dense_bf16", "dense_bf16_overlap", "powersgd", "powersgd_8_
 PAGE_METHODS = (*METHODS, "edgc_measured", "topk", "int8", "onebit", "diloco")  #: the published page's
 #: What users weigh where replicas are far from each other: less often, later, from neighbours only, or fewer bytes.
 SITE_METHODS = (
-    *METHODS[:3], "powersgd", "powersgd_8_4", "int4", "onebit", "dion", "demo", "localsgd", "diloco", "diloco_int4", "diloco_powersgd",
+    *METHODS[:6], "onebit", "dion", "demo", "localsgd", "diloco", "diloco_int4", "diloco_powersgd",
     "streaming_diloco", "muloco", "sparseloco", "delayed", "delayed_powersgd", "powergossip",
 )  # fmt: skip
 SITE_CLUSTER, SITE_MODEL = "internet-a100x32", "gpt2-2.5b"  #: where `edgc plan --sites` is told neither

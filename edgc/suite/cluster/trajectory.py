@@ -33,8 +33,8 @@ class Parametric:
     @property
     def origin(self) -> str:
         return (
-            f"assumed to fall by {self.fall:g} nat, with a scale of {self.scale:g} of the run, as EDGC's paper says; in "
-            "our runs it rose (docs/edgc.md). It changes EDGC's forecasts only; --entropy RUN takes a recorded one"
+            f"assumed to fall by {self.fall:g} nat, with a scale of {self.scale:g} of the run, as EDGC's paper says; "
+            "in our runs it rose (docs/edgc.md). It changes EDGC's forecasts only; --entropy RUN takes a recorded one"
         )
 
     def entropy(self, share: float, stage: int, stages: int) -> float:

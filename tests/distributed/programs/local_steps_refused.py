@@ -59,6 +59,8 @@ CASES: dict[str, Callable[[int], Any]] = {
     "too_few_layers": lambda _: wrap(nn.Linear(6, 4), method="streaming_diloco"),
     "bf16": lambda _: wrap(build().bfloat16()),
     "island_is_the_group": lambda _: wrap(DistributedDataParallel(build())),
+    "a_part_of_a_step": lambda _: wrap(iterations=10.5),
+    "a_compiled_island": lambda _: wrap(torch.compile(DistributedDataParallel(build()), backend="eager")),
     "not_a_member": lambda _: wrap(group=dist.new_group([0])),
     "another_group": lambda _: wrap().add_param_group({"params": [nn.Parameter(torch.zeros(2))]}),
     "negative_clip": lambda _: wrap(clip_norm=-1.0),
@@ -105,6 +107,30 @@ def held_twice(rank: int) -> None:
 def wrapped_twice(rank: int) -> None:
     once = wrap()
     wrap(once.model, once)
+
+
+@case
+def moments_of_before(rank: int) -> None:
+    model, optimizer = inner(torch.optim.AdamW)
+    model(torch.ones(3, 6)).sum().backward()
+    optimizer.step()
+    wrap(model, optimizer, "onebit_adam")
+
+
+@case
+def what_is_frozen_differs(rank: int) -> None:
+    model = build()
+    model[0].weight.data[0, 0] += rank
+    model[0].requires_grad_(False)
+    step(wrap(model, torch.optim.AdamW(model[2].parameters())))
+
+
+@case
+def saved_as_shown(rank: int) -> None:
+    wrapped = wrap()
+    step(wrapped)
+    with wrapped.synchronised():
+        wrapped.state_dict()
 
 
 @case
