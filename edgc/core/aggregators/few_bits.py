@@ -48,9 +48,9 @@ class FewBitsSettings(AggregatorSettings):
     name: Literal["few_bits"]
     format: Format = Field(
         "int",
-        description="int: equal steps up to the block's largest magnitude (one bit: sign and mean magnitude); lloyd: "
-        "levels of least squared error for normal data; float: e2m1 (4 bits), e4m3 (8), bf16 (16); float_wide: "
-        "wider exponents, e3m0 (4) and e5m2 (8)",
+        description="int: equal steps up to the block's largest magnitude (one bit: sign and mean magnitude; two, but "
+        "for rounding stochastic and norm l2: as lloyd); lloyd: levels of least squared error for normal data; float: "
+        "e2m1 (4 bits), e4m3 (8), bf16 (16); float_wide: wider exponents, e3m0 (4) and e5m2 (8)",
     )
     block: PositiveInt | Literal["row"] = Field(
         128, description="Elements that share a scale; row: those of a tensor's last dimension"
@@ -85,6 +85,8 @@ class FewBitsSettings(AggregatorSettings):
     def refusals(self) -> Iterator[str]:
         if self.rounding == "stochastic" and self.format != "int":
             yield f"rounding stochastic is for format int, not {self.format}; use rounding: nearest"
+        if self.rounding == "stochastic" and self.error_feedback:
+            yield "rounding stochastic with error_feedback: each adds noise to what the other keeps; use one of them"
         if self.norm == "l2" and self.format != "int":
             yield f"norm l2 is for format int, not {self.format}; use norm: max"
         if self.shots == "one" and self.second_shot != "same":
@@ -146,7 +148,9 @@ class FewBits(Coded):
     def _code(self, shape: Shape, bits: int) -> BlockCode:
         s = self.settings
         block = s.block if s.block != "row" else (shape or (1,))[-1]
-        return BlockCode(bits, block, s.format, s.scale, s.norm)
+        # three equal steps up to the largest element lose more of normal elements than one bit does
+        levels = "lloyd" if (bits, s.format, s.norm, s.rounding) == (2, "int", "max", "nearest") else s.format
+        return BlockCode(bits, block, levels, s.scale, s.norm)
 
     def _reply(self, code: BlockCode) -> BlockCode:
         second = self.settings.second_shot

@@ -131,9 +131,13 @@ class GlobalQSGD(Coded):
         """Integers up to ±level, of `whole`'s type; what is not finite becomes 0.
 
         Only a scale that is known (`sure`) is rounded at random by: the steps of another may be far above all of M.
+        With error feedback nothing is: E would spread over two steps, and each element's noise with it.
         """
         shares = (whole / width).nan_to_num(0, 0, 0)
-        noise = torch.where(sure, uniform(self.seed, stream(drawn), len(whole), whole.device), 0.5)
+        if self.settings.error_feedback:
+            noise: Tensor | float = 0.5
+        else:
+            noise = torch.where(sure, uniform(self.seed, stream(drawn), len(whole), whole.device), 0.5)
         return shares.add(noise).floor().clamp_(-level, level)
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:

@@ -107,5 +107,6 @@ def squared_singular_values(matrices: Sequence[Tensor]) -> list[Tensor]:
 
 def _principal(q_nr: Tensor) -> Tensor:
     """Right singular vectors of Q (r×r), by falling singular value. Never raises: what is not finite stays so in Q."""
-    _, vectors = torch.linalg.eigh(torch.nan_to_num(q_nr.mT @ q_nr))
-    return vectors.flip(1)
+    exact = q_nr.double()
+    _, vectors = torch.linalg.eigh(torch.nan_to_num(exact.mT @ exact))
+    return vectors.flip(1).to(q_nr.dtype)

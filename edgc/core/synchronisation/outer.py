@@ -207,6 +207,17 @@ class Outer(Synchronisation):
             self.drain()
             self._outer_step(deltas, replica, 0.0 if last else s.mixing)
 
+    @property
+    def note(self) -> str:
+        every, rest = self.settings.every, self._iterations % self.settings.every
+        if not rest or not self.settings.momentum:
+            return super().note
+        told = (
+            f"synchronisation outer: the last outer step comes after {rest} local steps in place of {every}, and "
+            f"momentum moves as far as ever; use iterations that {every} divides"
+        )
+        return "; ".join(filter(None, (super().note, told)))
+
     def _outer_step(self, averages: list[NamedTensor], replica: Replica, mixing: float) -> None:
         """Averages lie in the gradients' memory, and are of no use afterwards."""
         if any(replica.stages_of(average.name) > 1 for average in averages):

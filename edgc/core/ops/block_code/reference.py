@@ -116,7 +116,7 @@ class BlockCode:
         elif self.format == "int" and self.bits == 1:
             found = blocks.abs().mean(-1, keepdim=True)
         elif self.format == "int" and self.norm == "l2":
-            found = torch.linalg.vector_norm(blocks, dim=-1, keepdim=True) / self._largest
+            found = torch.linalg.vector_norm(blocks, dim=-1, keepdim=True, dtype=torch.float64) / self._largest
         else:
             found = blocks.abs().amax(-1, keepdim=True) / self._largest
         found = torch.nan_to_num(found.float(), torch.nan, torch.nan)
