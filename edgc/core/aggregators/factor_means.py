@@ -241,7 +241,8 @@ class Rotation:
     def __init__(self, block: int) -> None:
         """block: a power of two."""
         self._inner = min(block, INNER)
-        self._outer, self._made, self._matrix = block // self._inner, [torch.empty(0)], torch.empty(0)
+        self._outer = block // self._inner
+        self._made: dict[tuple[torch.dtype, torch.device], tuple[Tensor, ...]] = {}
         self._buffers = Buffers()  # memory that is new every time costs a CPU as much as the products
 
     def __deepcopy__(self, memo: object) -> Rotation:
@@ -260,25 +261,25 @@ class Rotation:
 
     def matrix(self, like: Tensor) -> Tensor:
         """What `there` multiplies a block with (block×block)."""
-        if self._matrix.dtype != like.dtype or self._matrix.device != like.device or not self._matrix.numel():
-            signs, outer, inner = self._to(like)
-            self._matrix = signs[:, None] * torch.kron(outer, inner)
-        return self._matrix
+        return self._to(like)[3]
 
     def _hadamard(self, flat: Tensor) -> None:
         """H / √block of every block; H is symmetric."""
-        _, outer, inner = self._to(flat)
+        _, outer, inner, _ = self._to(flat)
         turned = self._buffers.take("turned", flat.numel(), flat).view(-1, self._inner)
         torch.mm(flat.view(-1, self._inner), inner, out=turned)
         torch.matmul(outer, turned.view(-1, self._outer, self._inner), out=flat.view(-1, self._outer, self._inner))
 
-    def _to(self, like: Tensor) -> list[Tensor]:
-        """The signs (block,), and the two factors of H / √block."""
-        if self._made[0].dtype != like.dtype or self._made[0].device != like.device or not self._made[0].numel():
+    def _to(self, like: Tensor) -> tuple[Tensor, ...]:
+        """The signs (block,), the two factors of H / √block, and diag(s) H / √block."""
+        key = like.dtype, like.device
+        if key not in self._made:
             block = self._outer * self._inner
             signs = torch.randint(2, (block,), generator=torch.Generator().manual_seed(block)) * 2 - 1
-            self._made = [each.to(like) for each in (signs, _hadamard(self._outer), _hadamard(self._inner))]
-        return self._made
+            outer, inner = _hadamard(self._outer), _hadamard(self._inner)
+            made = signs, outer, inner, signs[:, None] * torch.kron(outer, inner)
+            self._made[key] = tuple(each.to(like) for each in made)
+        return self._made[key]
 
 
 def _hadamard(order: int) -> Tensor:
