@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from edgc.core.comm.loopback import run_ranks
 from edgc.core.synchronisation.outer import OuterSettings
-from edgc.tools.laws.toy_replica import PERIOD
+from edgc.tools.laws.toy_replica import PERIOD, ToyReplica
 
 
 def outer(**changes: Any) -> OuterSettings:
@@ -22,6 +23,17 @@ def test_fragments_take_turns_and_all_of_them_meet_in_the_last_step() -> None:
     assert steps == {0: [0], 3: [1], 7: [2], 10: [0], 13: [1], 17: [2], 20: [0], 24: [0, 1, 2]}
     names = ("embedding.w", "decoder.layers.2.a.w", "decoder.layers.11.a.w", "output_layer.weight")
     assert [settings.fragment(name) for name in names] == [0, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("iterations", "momentum", "told"),
+    [(12, 0.9, "comes after 2 local steps in place of 5"), (10, 0.9, ""), (12, 0.0, "")],
+)
+def test_a_run_that_ends_within_a_period_says_so(iterations: int, momentum: float, told: str) -> None:
+    settings = outer(every=5, momentum=momentum)
+    (note,) = run_ranks(1, lambda comm: ToyReplica(comm, settings, "dense", iterations=iterations).synchronisation.note)
+    assert told in note
+    assert bool(told) == bool(note)
 
 
 @pytest.mark.parametrize(
