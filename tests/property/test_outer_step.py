@@ -27,7 +27,7 @@ def test_fragments_take_turns_and_all_of_them_meet_in_the_last_step() -> None:
 
 @pytest.mark.parametrize(
     ("iterations", "momentum", "told"),
-    [(12, 0.9, "comes after 2 local steps in place of 5"), (10, 0.9, ""), (12, 0.0, "")],
+    [(12, 0.9, "after 2 local steps in place of 5"), (10, 0.9, ""), (12, 0.0, "")],
 )
 def test_a_run_that_ends_within_a_period_says_so(iterations: int, momentum: float, told: str) -> None:
     settings = outer(every=5, momentum=momentum)
