@@ -79,7 +79,8 @@ def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, ob
     row |= {column: take[column] for column in OF_LINKS}
     row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
     row["as_fast"] = "; ".join(as_fast)
-    faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"])]
+    shorter = rows["method"].map(lambda name: _longer(steps[take["method"]], steps[name]))
+    faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"]) & shorter]
     apart = (rows["gap"] < take["gap"] - margin) & (rows["gap_high"] < take["gap_low"])
     for name, others in (("faster", faster), ("lower", rows[apart])):
         if len(others):
@@ -164,8 +165,8 @@ CHOICE = Table(
         Column("As fast", "as_fast", _word): "those with a loss within the margin and a step that is not longer "
         "by more than the noise: two standard errors, over rounds or within them, whichever is larger. One round tells "
         "of no noise, and all are as fast",
-        Column("Faster at a loss", _another("faster")): "the fastest of those with a shorter step and a loss gap that "
-        "is not known to be within the margin; – where none is",
+        Column("Faster at a loss", _another("faster")): "the fastest of those with a loss gap that is not known to "
+        "be within the margin and a step that is shorter by more than the noise; – where none is",
         Column(
             "Lower loss", _another("lower"), when=lambda table: bool(table["lower"].notna().any())
         ): "the fastest of "

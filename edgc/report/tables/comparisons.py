@@ -217,9 +217,9 @@ def _ends(own: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def _effect(own: pd.DataFrame) -> str | None:
-    """What more replicas do; None where an end has no interval, and for the baseline."""
+    """What more replicas do; None where an end has no interval or a run did not end, and for the baseline."""
     _, low, high = difference(*_ends(own))
-    if len(own) < 2 or np.isnan(low) or "baseline" in set(own["verdict"]):
+    if len(own) < 2 or np.isnan(low) or "baseline" in set(own["verdict"]) or set(own["status"]) != {"done"}:
         return None
     return HURT if low > 0 else HELP if high < 0 else EQUAL
 
