@@ -18,7 +18,7 @@ from edgc.cli.site_commands import app as site
 from edgc.cli.site_commands import compare, evidence
 from edgc.core.base.errors import EXIT_BAD_INPUT, UserError
 from edgc.core.base.terminal import replace_unprintable
-from edgc.suite.config import Corpus, Task, load, load_experiment
+from edgc.suite.config import Corpus, RunSpec, Task, load, load_experiment
 from edgc.tools.lab.commands import app as lab
 
 
@@ -130,9 +130,14 @@ def evaluate(
     corpus: CorpusFolder,
 ) -> None:
     """Score a finished run on the experiment's zero-shot tasks."""
+    from edgc.core.base.files import read_json
+    from edgc.suite.training.checks import check_corpus
     from edgc.suite.training.evaluation.zero_shot import evaluate_run
 
     chosen = load_experiment(experiment)
+    spec, prepared = run_dir / "spec.json", corpus / "manifest.json"
+    if spec.is_file() and prepared.is_file():
+        check_corpus(RunSpec.model_validate(read_json(spec)), read_json(prepared))
     evaluate_run(run_dir, [load(Task, name) for name in chosen.tasks], corpus, chosen.task_limit)
 
 

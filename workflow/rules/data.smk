@@ -6,8 +6,7 @@ rule prepare:
     log:
         f"{CORPUS_DIR}/prepare.log",
     resources:
-        mem_mb=8000,
-        runtime=1440,
+        **(batch_settings(CLUSTER, 1) | {"mem_mb": 8000, "runtime": 1440}),
     params:
         corpus=CORPUS.name,
         out=subpath(output[0], parent=True),

@@ -36,6 +36,7 @@ class SketchSettings(AggregatorSettings):
     """What is sent, in how large a sketch, and what becomes of the elements that do not come out of it."""
 
     averages_for_owners: ClassVar[bool] = True
+    mixes_tensors: ClassVar[bool] = True
     name: Literal["sketch"]
     threshold: Literal["table"] | None = Field(
         None,

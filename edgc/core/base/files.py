@@ -47,6 +47,10 @@ def only_process(path: Path, message: str, wait: bool = False) -> Iterator[None]
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise UserError(message) from None
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be locked ({error.strerror}); mount the file system with flock, or use another folder"
+            ) from None
         yield
 
 

@@ -79,7 +79,7 @@ def _row(rows: pd.DataFrame, among: TimedSession, margin: float) -> dict[str, ob
     row |= {column: take[column] for column in OF_LINKS}
     row["sure"] = DENSE if take["role"] == session.DENSE else SEVERAL if as_fast else SURE
     row["as_fast"] = "; ".join(as_fast)
-    shorter = rows["method"].map(lambda name: _longer(steps[take["method"]], steps[name]))
+    shorter = pd.Series([_longer(steps[take["method"]], steps[name]) for name in rows["method"]], index=rows.index)
     faster = rows[~rows["preserved"] & (rows["step_s"] < take["step_s"]) & shorter]
     apart = (rows["gap"] < take["gap"] - margin) & (rows["gap_high"] < take["gap_low"])
     for name, others in (("faster", faster), ("lower", rows[apart])):

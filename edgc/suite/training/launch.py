@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -198,7 +199,8 @@ def watching(run_dir: Path, job: Allocation | None, checkpoint_seconds: float) -
     def watch() -> None:
         nonlocal asked_at
         while not over.wait(min(BEAT_SECONDS, max(0.0, asked_at - time.time()))):
-            path.touch()
+            with contextlib.suppress(OSError):  # of a shared file system that is slow to answer
+                path.touch()
             if time.time() >= asked_at:
                 stopping.request(run_dir, "timeout")
                 asked_at = float("inf")  # once is enough

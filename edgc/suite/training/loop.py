@@ -6,7 +6,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from edgc.core.base import files
 from edgc.core.base.errors import Diverged
@@ -67,16 +67,15 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         if followed:
             recorder.mark_last(**followed.end_step())
         if not math.isfinite(grad_norm):
-            recorder.flush()
-            message = divergence(spec, finished, grad_norm)
-            recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
-            raise Diverged(message)
+            _diverged(recorder, engine, finished, iterations, divergence(spec, finished, grad_norm))
         recorder.decisions(decided)
         if due(finished, FLUSH_INTERVAL, iterations):
             recorder.flush()
         if due(finished, spec.training.eval_interval, iterations):
             with recorder.aside("evaluation"):
-                recorder.evaluation(finished, engine.evaluate(batches.validation()))
+                recorder.evaluation(finished, loss := engine.evaluate(batches.validation()))
+            if not math.isfinite(loss):  # on all ranks
+                _diverged(recorder, engine, finished, iterations, f"step {finished}: validation loss {loss}")
         if finished == iterations:
             recorder.memory(engine.held())
         reason = stopping.due(finished) if finished < iterations else None
@@ -97,6 +96,12 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         hf_export.export(last, spec.model, vocab_size, corpus_dir / "tokenizer.json", run_dir / "export")
     recorder.write_status("done", iterations, iterations, notes, num_parameters=parameters)
     leave()
+
+
+def _diverged(recorder: Recorder, engine: Engine, finished: int, iterations: int, message: str) -> NoReturn:
+    recorder.flush()
+    recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
+    raise Diverged(message)
 
 
 def due(finished: int, interval: int, iterations: int) -> bool:

@@ -9,7 +9,7 @@ import yaml
 
 from edgc.core.base.errors import UserError
 from edgc.core.settings.method import Method
-from edgc.core.settings.reading import SHIPPED, available, load, paths
+from edgc.core.settings.reading import SHIPPED, available, load, parse, paths
 from edgc.suite.config import Experiment
 
 METHODS = SHIPPED / Method.folder
@@ -60,3 +60,44 @@ def test_a_folder_that_is_named_is_the_only_one(tmp_path: Path) -> None:
     assert available(Method, tmp_path) == []
     with pytest.raises(UserError, match=r"method 'powersgd': no file .*powersgd\.yaml"):
         load(Method, "powersgd", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("training: {lr: 1}\ntraining: {clip: 2}", "training stands twice"),
+        ("training: {lr: 1, lr: 2}", "lr stands twice"),
+        ("iterations: 0100", "0100 is no decimal number"),
+        ("eval_interval: 1:30", "1:30 is no decimal number"),
+        ("seed: 0x10", "0x10 is no decimal number"),
+    ],
+)
+def test_a_slip_that_yaml_reads_as_something_else_is_refused(text: str, why: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=why):
+        parse(text)
+
+
+def test_numbers_texts_and_merges_are_read_as_they_look() -> None:
+    assert parse("[1, -3, 1_000, .5, 1.0e-3, 0.0, +2, true, yes, on]") == [
+        1,
+        -3,
+        1000,
+        0.5,
+        1e-3,
+        0.0,
+        2,
+        True,
+        "yes",
+        "on",
+    ]
+    assert parse("x: &a {b: 1, c: 2}\ny: {<<: *a, b: 3}") == {"x": {"b": 1, "c": 2}, "y": {"b": 3, "c": 2}}
+
+
+def test_a_name_that_no_folder_or_command_can_have_is_refused(tmp_path: Path) -> None:
+    text = (METHODS / "powersgd.yaml").read_text(encoding="utf-8")
+    (tmp_path / "methods").mkdir()
+    for name in ("a b", "..", "a;b"):
+        (tmp_path / "methods" / f"{name}.yaml").write_text(text.replace("name: powersgd", f"name: '{name}'"))
+    for name in ("a b", "a;b"):
+        with pytest.raises(UserError, match="name"):
+            load(Method, name, tmp_path)

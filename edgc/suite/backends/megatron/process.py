@@ -45,6 +45,8 @@ def join(spec: RunSpec) -> Place:
     if spec.cluster.device == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) // shared)
         torch.cuda.set_device(device)
+        # whatever a site's module has set (TORCH_ALLOW_TF32_CUBLAS_OVERRIDE): fp32 is fp32
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     else:
         torch.set_num_threads(spec.cluster.threads_per_process)
     cpu.install()
