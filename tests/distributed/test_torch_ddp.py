@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from edgc.core.base.errors import UserError
@@ -128,7 +129,7 @@ def test_what_cannot_be_is_refused(ddp: DistributedDataParallel, tmp_path: Path)
             compress(*arguments, iterations=iterations, **changes)
         return str(error.value)
 
-    assert "Linear is no torch.nn.parallel" in refused(ddp.module)
+    assert "Linear is no torch.nn.parallel" in refused(ddp.module, "dense")
     assert "iterations = 0" in refused(ddp, "dense", iterations=0)
     assert "powersgd" in refused(ddp, "powerSGD")  # among what there is
     assert "cannot be read" in refused(ddp, tmp_path / "none.yaml")
@@ -139,7 +140,7 @@ def test_what_cannot_be_is_refused(ddp: DistributedDataParallel, tmp_path: Path)
     bags = DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(8, 8, sparse=True)))
     assert "sparse=False" in refused(bags, "dense")
     half = DistributedDataParallel(torch.nn.Linear(8, 8).half())
-    assert "fp16" in refused(half, "dense", scaler=torch.amp.GradScaler("cpu"))
+    assert "fp16" in refused(half, "dense", scaler=GradScaler("cpu"))
     compress(ddp, "dense", iterations=10)
     assert "already" in refused(ddp, "dense")
 
@@ -154,6 +155,12 @@ def test_a_method_may_come_from_anywhere(
         model = DistributedDataParallel(torch.nn.Linear(8, 8))
         exchange = compress(model, method, iterations=10, policy={"rank": 2})
         assert [(d["parameter"], d["rank"]) for d in exchange.decisions()] == [("weight", 2)]
+
+
+def test_a_state_of_a_loop_with_another_scaler_is_refused(ddp: DistributedDataParallel) -> None:
+    told = compress(DistributedDataParallel(torch.nn.Linear(8, 8)), "powersgd", iterations=10, scaler=GradScaler("cpu"))
+    with pytest.raises(UserError, match="without a scaler, .+ give compress the same scaler="):
+        told.load_state_dict(compress(ddp, "powersgd", iterations=10).state_dict())
 
 
 def test_of_another_rank_only_step_and_policy_are_taken(ddp: DistributedDataParallel) -> None:
