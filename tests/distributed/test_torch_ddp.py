@@ -159,7 +159,7 @@ def test_a_method_may_come_from_anywhere(
 
 def test_a_state_of_a_loop_with_another_scaler_is_refused(ddp: DistributedDataParallel) -> None:
     told = compress(DistributedDataParallel(torch.nn.Linear(8, 8)), "powersgd", iterations=10, scaler=GradScaler("cpu"))
-    with pytest.raises(UserError, match="without a scaler, .+ give compress the same scaler="):
+    with pytest.raises(UserError, match=r"without a scaler, .+ give compress the same scaler="):
         told.load_state_dict(compress(ddp, "powersgd", iterations=10).state_dict())
 
 
