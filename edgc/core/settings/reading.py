@@ -167,7 +167,7 @@ def _strict(loader: Any) -> Any:
 
     def number(self: Any, node: Any) -> Any:
         if not NUMBER.fullmatch(node.value):
-            why = f"{node.value} is no decimal number; if it is meant as text, quote it"
+            why = f"{cut(node.value, 50)} is no decimal number; if it is meant as text, quote it"
             raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
         return getattr(self, f"construct_yaml_{node.tag.rpartition(':')[2]}")(node)
 

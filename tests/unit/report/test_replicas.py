@@ -93,8 +93,10 @@ def test_one_degree_alone_is_said() -> None:
 )
 def test_what_makes_no_sweep_is_refused(named: list[str], told: str, tmp_path: Path) -> None:
     shutil.copytree(CONFIGS, configs := tmp_path / "configs")
-    with (configs / "experiments/rates/quality-rates.yaml").open("a") as file:
-        file.write(f"judgement: {{baseline: dense_lr0.001, rungs_from: {named}}}\ntables: [replicas]\n")
+    file = configs / "experiments/rates/quality-rates.yaml"
+    own = [line for line in file.read_text().splitlines() if not line.startswith(("judgement:", "tables:"))]
+    own += [f"judgement: {{baseline: dense_lr0.001, rungs_from: {named}}}", "tables: [replicas]"]
+    file.write_text("\n".join(own))
     with pytest.raises(UserError, match=told):
         load_experiment("quality-rates", configs)
 
