@@ -129,7 +129,7 @@ def test_the_form_answers_and_gives_the_command(page: Page) -> None:
     told = page.inner_text("#answer")
     command = "edgc plan --model gpt2-1.3b --cluster h100x64 --nodes 16 --link 25gbit --precision bf16"
     assert command in told
-    assert re.search(r"saves [\d.−]+ % to [\d.−]+ % of the time and pays on", told)
+    assert re.search(r"saves [\d.−]+ % to [\d.−]+ % of the time and is faster on", told)
     assert "not known" in page.inner_text("#answer-table"), "no run measured what some of them lose"
     page.evaluate("document.querySelector('#ask').scrollIntoView()")
     assert on_screen(page, "#answer p:first-child")
