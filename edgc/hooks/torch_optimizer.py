@@ -75,7 +75,9 @@ def wrap(
     if not isinstance(model, nn.Module):
         raise UserError(f"model: {type(model).__name__} is no torch.nn.Module")
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
-        raise UserError("model: is a compiled DistributedDataParallel; wrap that itself, and compile what is inside it")
+        raise UserError(
+            "model: is a compiled DistributedDataParallel; give DistributedDataParallel(torch.compile(module))"
+        )
     islands, replicas = _islands(model), _members(group)
     bare = model.module if isinstance(model, DistributedDataParallel) else model
     optimizers = [optimizer] if isinstance(optimizer, Optimizer) else [*optimizer]
@@ -338,7 +340,9 @@ class ReplicaExchange(LoopExchange):
 
     def _refuse_shown(self, what: str) -> None:
         if self._shown:
-            raise UserError(f"{what}: called inside synchronised(), where parameters are not this replica's own")
+            raise UserError(
+                f"{what}: called inside synchronised(), where parameters are not this replica's own; call it behind"
+            )
 
     def _between_steps(self, what: str) -> None:
         self._refuse_shown(what)
@@ -489,7 +493,7 @@ def _check_optimizers(method: Method, optimizers: Sequence[Any], named: Mapping[
         if s.reads_adam and any(optimizer.state.values()):
             raise UserError(
                 f"optimizer: has made steps already, and method {method.name} counts those of its moments from wrap "
-                "on; give it a new one"
+                "on; wrap a new one, and for a resumed run load the state that the wrapped one saved"
             )
         if s.reads_adam and not plain:
             raise UserError(

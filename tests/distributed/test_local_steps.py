@@ -90,7 +90,7 @@ REFUSED = {
     "clip_differs": r"clip_norm is 1\.0 on rank 0, but 2\.0 on rank 1",
     "one_rank_is_wrong": "iterations = 0: must be a whole number of at least 1",
     "a_part_of_a_step": r"iterations = 10\.5: must be a whole number",
-    "a_compiled_island": "is a compiled DistributedDataParallel; wrap that itself",
+    "a_compiled_island": "is a compiled DistributedDataParallel; give Distributed",
     "moments_of_before": "has made steps already, and method onebit_adam counts",
     "what_is_frozen_differs": "sum of bytes of what is frozen is .+ let replicas begin alike",
     "saved_as_shown": r"state_dict: called inside synchronised\(\)",

@@ -180,12 +180,18 @@ def test_a_run_that_is_asked_to_stop_saves_its_state(whole: Path, workspace: Wor
         assert [row["loss"] for row in read_jsonl(out / name)] == [row["loss"] for row in read_jsonl(whole / name)]
 
 
-def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace) -> None:
-    out = workspace.root / "diverged"
-    workspace.experiment("diverged", "powersgd", {"method": {"policy": {"rank": 4}}}, lr=1e30, clip=0)
-    done = workspace.run(workspace.command("diverged", out))
+@pytest.mark.parametrize(("iterations", "seen"), [(60, "gradient norm is"), (1, "validation loss is")])
+def test_a_diverged_run_is_a_result_with_a_remedy(workspace: Workspace, iterations: int, seen: str) -> None:
+    """Also if only the last evaluation shows it."""
+    out, name = workspace.root / f"diverged-{iterations}", f"diverged-{iterations}"
+    changes = {"method": {"policy": {"rank": 4}}}
+    workspace.experiment(
+        name, "powersgd", changes, lr=1e30, clip=0, iterations=iterations, warmup_fraction=0.0, min_lr=1e29
+    )
+    done = workspace.run(workspace.command(name, out))
     assert done.returncode == EXIT_DIVERGED
     assert "training.lr" in done.stderr
+    assert seen in done.stderr
     assert len(done.stderr.splitlines()) < 10
     status = read_json(out / "status.json")
     assert status["status"] == "diverged"

@@ -129,7 +129,8 @@ class Ramp(Policy):
         if least <= s.share <= most:
             return ""
         rank = f"max_rank {s.max_rank}" if most < s.share else f"min_rank {s.min_rank}"
-        return f"policy ramp: with {rank} it spends {least:.2%} to {most:.2%} of the matrices' bytes, not {s.share:.2%}"
+        spends = f"{100 * least:.2g} to {100 * most:.2g} % of the matrices' bytes, not share {100 * s.share:.2g} %"
+        return f"with {rank} it spends {spends}; set policy: {{{rank.split()[0]}: …}} or {{share: …}}"
 
     def _first(self, name: str) -> list[int]:
         """Rank and bits before anything is measured, within the share."""

@@ -67,7 +67,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
         if followed:
             recorder.mark_last(**followed.end_step())
         if not math.isfinite(grad_norm):
-            _diverged(recorder, engine, finished, iterations, divergence(spec, finished, grad_norm))
+            _diverged(recorder, engine, finished, divergence(spec, finished, grad_norm))
         recorder.decisions(decided)
         if due(finished, FLUSH_INTERVAL, iterations):
             recorder.flush()
@@ -75,7 +75,7 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
             with recorder.aside("evaluation"):
                 recorder.evaluation(finished, loss := engine.evaluate(batches.validation()))
             if not math.isfinite(loss):  # on all ranks
-                _diverged(recorder, engine, finished, iterations, f"step {finished}: validation loss {loss}")
+                _diverged(recorder, engine, finished, divergence(spec, finished, loss, "validation loss"))
         if finished == iterations:
             recorder.memory(engine.held())
         reason = stopping.due(finished) if finished < iterations else None
@@ -98,8 +98,10 @@ def train(spec: RunSpec, run_dir: Path, corpus_dir: Path) -> None:
     leave()
 
 
-def _diverged(recorder: Recorder, engine: Engine, finished: int, iterations: int, message: str) -> NoReturn:
+def _diverged(recorder: Recorder, engine: Engine, finished: int, message: str) -> NoReturn:
+    """End the run with that status. On all ranks."""
     recorder.flush()
+    iterations = engine.spec.training.iterations
     recorder.write_status("diverged", finished, iterations, message, num_parameters=engine.num_parameters)
     raise Diverged(message)
 
@@ -152,10 +154,10 @@ def write_manifest(
     )
 
 
-def divergence(spec: RunSpec, step: int, grad_norm: float) -> str:
+def divergence(spec: RunSpec, step: int, found: float, what: str = "gradient norm") -> str:
     """What to tell the person whose run diverged."""
     return (
-        f"gradient norm is {grad_norm} at step {step}: the run diverged. Lower training.lr (now "
+        f"{what} is {found} at step {step}: the run diverged. Lower training.lr (now "
         f"{spec.training.lr:g}) or training.clip (now {spec.training.clip:g}), lengthen training.warmup_fraction (now "
         f"{spec.training.warmup_fraction:g}), or compress less (method {spec.method.name})"
     )
