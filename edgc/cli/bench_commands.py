@@ -1,4 +1,4 @@
-"""`edgc bench`: what operations, exchanges and engines take."""
+"""`edgc bench`: what operations, coding and engines take."""
 
 from __future__ import annotations
 
@@ -57,16 +57,3 @@ def coding(
     from edgc.suite.training.bench.coding import run
 
     run(model, methods or ["powersgd", "ramp"], ranks, rank, rounds)
-
-
-@app.command()
-def exchange(
-    out: Annotated[Path, typer.Option(help="CSV to write; tables and the figure go beside it")],
-    quick: Annotated[bool, typer.Option("--quick", help="Two processes, one rate, two ranks, two repeats")] = False,
-) -> None:
-    """Time the low-rank exchange by rank on shaped links, and fit T = η r and α + η r; root; 20 minutes."""
-    from edgc.report.exchange_fit import write
-    from edgc.suite.training.bench.exchange import SHAPES, run
-
-    run(out, quick)
-    typer.echo(write(out, [*SHAPES.values()]))

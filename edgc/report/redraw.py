@@ -8,25 +8,25 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from edgc.core.base.errors import UserError
-from edgc.report import bench_figure, exchange_fit, pictures
+from edgc.report import bench_figure, pictures
 from edgc.report.selection import FIGURES, figure_named, names
 
 
 def redraw(folder: Path) -> list[Path]:
-    """Write every SVG under `folder` again that has a CSV beside it. Returns them.
+    """Write every figure of an experiment and of `edgc bench ops` under `folder` again. Returns them.
 
     The last line of its caption, what was measured and on what, is taken from the picture that is there. Raises
     `UserError` for a picture without one, or of no figure.
     """
-    drawn = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
+    there = sorted(path for path in folder.rglob("*.svg") if path.with_suffix(".csv").is_file())
+    drawn = [path for path in there if path.parent.name == "figures" or path.stem == "ops"]  # not of finished studies
     for path in drawn:
         if path.parent.name == "figures":
             if path.stem not in names(FIGURES):
                 raise UserError(f"{path}: there is no figure {path.stem!r}; rename it, or move it out of this folder")
             spec = pictures.picture(figure_named(path.stem), pd.read_csv(path.with_suffix(".csv")), setting(path))
         else:
-            bench = exchange_fit if path.stem == "exchange" else bench_figure
-            spec = bench.picture(path.with_suffix(".csv"))
+            spec = bench_figure.picture(path.with_suffix(".csv"))
         pictures.write(spec, path)
     return drawn
 
