@@ -9,7 +9,7 @@ import torch
 from implementation import TRITON, normal
 
 from edgc.core.aggregators.factor_means import Rotation
-from edgc.core.ops.block_code import BlockCode
+from edgc.core.ops.block_code import BlockCode, Format
 from edgc.core.ops.block_code import reference as block_code_reference
 from edgc.core.ops.noise import bits as noise_bits
 from edgc.core.ops.select import Pool
@@ -47,12 +47,15 @@ def test_the_same_elements_are_selected(feedback: bool) -> None:
         assert not feedback or torch.equal(left.error, right.error)
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
+CODES: list[tuple[Format, int]] = [("int", 2), ("int", 4), ("int", 8), ("lloyd", 2)]
+
+
+@pytest.mark.parametrize(("form", "bits"), CODES)
 @pytest.mark.parametrize("block", [16, 128])
-def test_blocks_are_coded_bit_for_bit(bits: int, block: int) -> None:
+def test_blocks_are_coded_bit_for_bit(form: Format, bits: int, block: int) -> None:
     from edgc.core.ops.block_code import triton as kernels
 
-    code = BlockCode(bits, block)
+    code = BlockCode(bits, block, form)
     values = normal(3, 40 * block) * torch.logspace(-30, 30, 40).repeat_interleave(block)
     values[0, :block] = 0
     values[1, block // 2 :: block] = 7 * values[1, ::block]  # halves, and the largest
@@ -64,13 +67,13 @@ def test_blocks_are_coded_bit_for_bit(bits: int, block: int) -> None:
     assert torch.equal(bytes_[whole], wanted[:, : bytes_[0].numel()].view_as(bytes_)[whole])
 
 
-@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(("form", "bits"), CODES)
 @pytest.mark.parametrize("block", [16, 64, 256])
-def test_blocks_are_rotated_before_they_are_coded(bits: int, block: int) -> None:
+def test_blocks_are_rotated_before_they_are_coded(form: Format, bits: int, block: int) -> None:
     """Where sums are in another order a level may be the next one."""
     from edgc.core.ops.block_code import triton as kernels
 
-    code, given = BlockCode(bits, block), normal(2, 40 * block)
+    code, given = BlockCode(bits, block, form), normal(2, 40 * block)
     decoded, turned = [], []
     for each in (kernels.encode, block_code_reference.encode):
         values = given.clone()
@@ -79,7 +82,11 @@ def test_blocks_are_rotated_before_they_are_coded(bits: int, block: int) -> None
     torch.testing.assert_close(*turned, rtol=0, atol=1e-5)
     apart = (decoded[0] - decoded[1]).abs() > 1e-4
     assert float(apart.float().mean()) < 1e-3
-    steps = turned[1].view(-1, block).abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+    of = turned[1].view(-1, block)
+    steps = of.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+    if form == "lloyd":  # the outer levels are 1.06 apart from the inner ones; beyond them a part has no end
+        steps = (2 * (of.abs() / of.square().mean(1, keepdim=True).sqrt() - 1.51)).clamp(min=1.06)
+        steps = steps * of.square().mean(1, keepdim=True).sqrt()
     assert bool(((decoded[0] - turned[1]).abs().view(-1, block) <= 0.51 * 1.01 * steps).all())
 
 

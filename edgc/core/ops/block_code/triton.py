@@ -14,9 +14,11 @@ from torch import Tensor
 
 from edgc.core.ops import kernel_launch as launch
 from edgc.core.ops.block_code import reference
-from edgc.core.ops.block_code.reference import BlockCode, Turn
+from edgc.core.ops.block_code.reference import BlockCode, Format, Turn, lloyd_levels
 
-WIDTHS, WIDEST = (2, 4, 8), 256  #: bits of a level, and elements of a block, that the kernel knows
+CODES: tuple[tuple[Format, int], ...] = (("int", 2), ("int", 4), ("int", 8), ("lloyd", 2))  #: that the kernel knows
+WIDEST = 256  #: elements of a block
+EDGE = sum(lloyd_levels(2)[2:]) / 2  #: between Lloyd's levels of two bits; the others are 0 and −EDGE
 ROWS, DEPTH = 32, 32  #: blocks of a program, and rows of the rotation that it multiplies with at a time
 
 
@@ -29,6 +31,7 @@ def code_kernel(
     blocks,  # of a message
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LLOYD: tl.constexpr,  # 0: integers; else EDGE
     ROTATE: tl.constexpr,
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -53,15 +56,22 @@ def code_kernel(
         x = tl.load(values + at, mask=inside, other=0.0)
     most = (1 << (BITS - 1)) - 1
     broken = tl.sum(tl.where(x - x == 0, 0, 1), 1) > 0
-    exact = tl.div_rn(tl.max(tl.abs(x), 1), tl.full((ROWS,), most, tl.float32))
+    if LLOYD > 0:
+        wide = x.to(tl.float64)  # whose squares leave the range of fp32
+        exact = (tl.sqrt(tl.sum(wide * wide, 1)) / BLOCK**0.5).to(tl.float32)
+    else:
+        exact = tl.div_rn(tl.max(tl.abs(x), 1), tl.full((ROWS,), most, tl.float32))
     up = (exact.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000  # to bf16, so that no share is beyond the largest level
     up = tl.where(broken, 0x7FC00000, up)
     scale = up.to(tl.float32, bitcast=True)
     divisor = tl.where(scale > 0, scale, float("inf"))
     shares = tl.div_rn(x, tl.broadcast_to(divisor[:, None], (ROWS, BLOCK)))
-    rounded = (shares + 12582912.0) - 12582912.0  # 1.5 · 2²³: to the nearest, halves to the even
-    levels = tl.minimum(tl.maximum(rounded, -most), most)
-    levels = tl.where(levels == levels, levels, 0.0).to(tl.int32) + most
+    if LLOYD > 0:
+        levels = (shares > -LLOYD).to(tl.int32) + (shares > 0).to(tl.int32) + (shares > LLOYD).to(tl.int32)
+    else:
+        rounded = (shares + 12582912.0) - 12582912.0  # 1.5 · 2²³: to the nearest, halves to the even
+        levels = tl.minimum(tl.maximum(rounded, -most), most)
+        levels = tl.where(levels == levels, levels, 0.0).to(tl.int32) + most
     EACH: tl.constexpr = 8 // BITS
     grouped = tl.reshape(levels, (ROWS, BLOCK // EACH, EACH))
     packed = tl.sum(grouped << (tl.arange(0, EACH) * BITS)[None, None, :], 2)
@@ -77,19 +87,19 @@ def code_kernel(
 
 
 def encode(values: Tensor, code: BlockCode, turn: Turn | None = None) -> Tensor:
-    """As `reference.encode`, which it leaves all codes to but integers of largest magnitude with scales in bf16."""
-    known = (code.format, code.scale, code.norm) == ("int", "bf16", "max") and code.bits in WIDTHS
+    """As `reference.encode`, which it leaves all codes to but `CODES` of largest magnitude with scales in bf16."""
+    known = (code.format, code.bits) in CODES and (code.scale, code.norm) == ("bf16", "max")
     power = 16 <= code.block <= WIDEST and code.block & (code.block - 1) == 0
     if not known or not power or values.dtype != torch.float32 or not values.numel():
         return reference.encode(values, code, turn)
     matrix = None if turn is None else turn.matrix(values)
     _compile(code.block, matrix is not None, values.device)
     messages = values.new_empty(len(values), code.message_bytes(values.shape[1]), dtype=torch.uint8)
-    _launch(values, matrix, messages, code.bits, code.block)
+    _launch(values, matrix, messages, code.format, code.bits, code.block)
     return messages
 
 
-def _launch(values: Tensor, matrix: Tensor | None, messages: Tensor, bits: int, block: int) -> None:
+def _launch(values: Tensor, matrix: Tensor | None, messages: Tensor, format: Format, bits: int, block: int) -> None:
     total = values.numel() // block
     code_kernel[(triton.cdiv(total, ROWS),)](
         values,
@@ -99,6 +109,7 @@ def _launch(values: Tensor, matrix: Tensor | None, messages: Tensor, bits: int, 
         values.shape[1] // block,
         BITS=bits,
         BLOCK=block,
+        LLOYD=EDGE if format == "lloyd" else 0,
         ROTATE=matrix is not None,
         ROWS=ROWS,
         DEPTH=min(block, DEPTH),
@@ -109,8 +120,9 @@ def _launch(values: Tensor, matrix: Tensor | None, messages: Tensor, bits: int, 
 
 @lru_cache(maxsize=64)
 def _compile(block: int, rotate: bool, device: torch.device) -> None:
-    """Launch every width once: a policy may come to all of them, and nothing is compiled inside a step."""
+    """Launch every code once: a policy may come to all of them, and nothing is compiled inside a step."""
     values = torch.zeros(1, block, device=device)
     matrix = torch.zeros(block, block, device=device) if rotate else None
-    for bits in WIDTHS:
-        _launch(values, matrix, torch.empty(1, block * bits // 8 + 2, dtype=torch.uint8, device=device), bits, block)
+    for format, bits in CODES:
+        message = torch.empty(1, block * bits // 8 + 2, dtype=torch.uint8, device=device)
+        _launch(values, matrix, message, format, bits, block)
