@@ -32,8 +32,10 @@ from edgc.core.aggregators.shots import (
     two_shots,
     two_shots_workload,
 )
-from edgc.core.aggregators.workload import Shape, Workload, memory_passes
+from edgc.core.aggregators.whitening import Whitening, whitened
+from edgc.core.aggregators.workload import Phase, Shape, Workload, matmuls, memory_passes
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator, Sharded, Work
 from edgc.core.ops.block_code import BITS, BlockCode, Format, Norm, Scale
 from edgc.core.ops.noise import uniform
@@ -44,7 +46,6 @@ from edgc.core.policies.policy import Decision
 class FewBitsSettings(AggregatorSettings):
     """How an element is coded; its bits come from the policy."""
 
-    averages_for_owners: ClassVar[bool] = True
     name: Literal["few_bits"]
     format: Format = Field(
         "int",
@@ -74,7 +75,16 @@ class FewBitsSettings(AggregatorSettings):
     error_feedback: bool = Field(
         True, description="Keep what both roundings lose for the next step; the second one's is its owner's"
     )
+    whitening: bool = younger(
+        False,
+        description="Make all directions of a matrix's shorter side equally large before it is coded, by the second "
+        "moments of past averages: Muon's metric. Averages are then told to all ranks, not to owners only",
+    )
     tells_errors: ClassVar[bool] = True
+
+    @property
+    def averages_for_owners(self) -> bool:  # type: ignore[override]
+        return not self.whitening
 
     @property
     def laws(self) -> set[Law]:
@@ -111,8 +121,14 @@ class FewBits(Coded):
 
     Settings = FewBitsSettings
     amount = Bits
-    state_size: ClassVar[str] = "numel (error feedback) per tensor"
+    state_size: ClassVar[str] = "numel (error feedback) per tensor; + min(m, n)² per matrix with whitening"
     payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
+
+    def __init__(self, settings: FewBitsSettings, seed: int = 0) -> None:
+        super().__init__(settings, seed)
+        self._whitening = Whitening() if settings.whitening else None
+        if self._whitening is not None:
+            self.state["whitening"] = self._whitening
 
     def exchange_coded(
         self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int
@@ -123,12 +139,27 @@ class FewBits(Coded):
         found = yield from self._averaged(groups, wholes, comm, partial(self._noise, step))
         for group, (mean, error) in zip(groups, found, strict=True):
             self._take(group, by_name, mean, error, comm.rank)
+        if self._whitening is not None:
+            seen = [t for t in tensors if whitened((*t.tensor.shape,))]
+            self._whitening.see(step, [t.name for t in seen], [t.tensor.to(compute_dtype(t.tensor)) for t in seen])
+
+    @property
+    def _sharded(self) -> Sharded | None:
+        """The layout, if owners get no more than their own part."""
+        return self.layout if isinstance(self.layout, Sharded) and self.settings.averages_for_owners else None
+
+    def _moved(self, flat: Tensor, tensor: NamedTensor, back: bool = False) -> Tensor:
+        """All of a tensor's elements (numel,), whitened in place, or back."""
+        shape = tuple(tensor.tensor.shape)
+        if self._whitening is not None and whitened(shape):
+            self._whitening.move(tensor.name, flat.view(shape), back)
+        return flat
 
     def _averaged(
         self, groups: Sequence[Group], wholes: Sequence[Tensor], comm: Communicator, noise: Noise
     ) -> Generator[Work, None, list[tuple[Tensor, Tensor]]]:
         """The mean, to owners of their own part, and this rank's error of each group's buffer."""
-        if isinstance(self.layout, Sharded):
+        if self._sharded:
             return (yield from to_owners(groups, wholes, comm, noise))
         average = two_shots if self.settings.shots == "two" else one_shot
         return (yield from average(groups, wholes, comm, noise))
@@ -140,7 +171,7 @@ class FewBits(Coded):
             amount = decision.amount(name)
             assert isinstance(amount, Bits)
             by_code.setdefault(self._code(shape, amount), {})[name] = shape
-        if isinstance(layout := self.layout, Sharded):
+        if layout := self._sharded:
             return [owned(code, alike, layout) for code, alike in by_code.items()]
         owners = ranks if self.settings.shots == "two" else 1
         return [grouped(code, self._reply(code), alike, owners) for code, alike in by_code.items()]
@@ -165,6 +196,7 @@ class FewBits(Coded):
             own = whole[there].copy_(by_name[piece.name].tensor.reshape(-1)[piece.within])
             if (lost := kept[piece.name]) is not None:
                 own.add_(lost[piece.within])
+            self._moved(own, by_name[piece.name])
             _filled(whole[there.start : there.start + padded(piece.numel, group.code.block)], piece.numel, group.code)
         return whole
 
@@ -189,9 +221,12 @@ class FewBits(Coded):
         self, group: Group, by_name: Mapping[str, NamedTensor], average: Tensor, error: Tensor, rank: int
     ) -> None:
         """`average` is of the buffer, or of what this rank owns of it."""
-        own = own_part(group, rank) if isinstance(self.layout, Sharded) else slice(0, group.numel)
+        own = own_part(group, rank) if self._sharded else slice(0, group.numel)
         lost: dict[str, list[Tensor]] = {name: [] for name in group.names}
         for piece, there in group.places:
+            if not self._sharded:  # pieces are whole tensors
+                for flat in (error, average):
+                    self._moved(flat[there], by_name[piece.name], back=True)
             lost[piece.name].append(error[there])
             if own.start <= there.start < own.stop:
                 write(by_name[piece.name].tensor, piece.within, average[there.start - own.start :][: piece.numel])
@@ -215,6 +250,7 @@ class FewBits(Coded):
         for residual in self.residuals.held(tensor):
             whole = whole + residual.reshape(-1)
         found = [whole.double().square().sum()]
+        whole = self._moved(whole.clone(), tensor)
         for amount in amounts:
             if not isinstance(bits := self.effective(shape, amount), Bits):
                 found.append(torch.zeros_like(found[0]))
@@ -226,7 +262,7 @@ class FewBits(Coded):
             if self.settings.rounding == "stochastic":
                 noise = uniform(self.seed, stream(f"{tensor.name}/{drawn}"), length, whole.device).to(whole.dtype)[None]
             decoded = code.decode(code.encode(values, noise), length, whole.dtype)[0, : len(whole)]
-            found.append((whole - decoded).double().square().sum())
+            found.append(self._moved(whole - decoded, tensor, back=True).double().square().sum())
         return torch.stack(found)
 
     def effective(self, shape: Shape, amount: Amount) -> Amount:
@@ -238,11 +274,22 @@ class FewBits(Coded):
 
     def workload_coded(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int) -> Workload:
         groups = self._groups(shapes, decision, ranks)
-        if isinstance(self.layout, Sharded):
+        if self._sharded:
             return to_owners_workload(groups, max(4, itemsize))
-        if self.settings.shots == "one":
-            return one_shot_workload(groups, ranks, max(4, itemsize))
-        return two_shots_workload(groups, max(4, itemsize))
+        asked = one_shot_workload(groups, ranks, max(4, itemsize)) if self.settings.shots == "one" else None
+        asked = asked or two_shots_workload(groups, max(4, itemsize))
+        turned = [(min(s), max(s), min(s)) for s in shapes.values() if self.settings.whitening and whitened(s)]
+        if not turned:
+            return asked
+        first, *others = asked.phases  # L⁻¹ M; L of the mean and of the error
+        return Workload(
+            (Phase((matmuls(turned), *first.kernels), first.messages), *others),
+            (*asked.decode, matmuls(turned), matmuls(turned)),
+        )
+
+    def kept_bytes(self, shape: Shape, amount: Amount, itemsize: int) -> int:
+        kept = super().kept_bytes(shape, amount, itemsize)
+        return kept + itemsize * min(shape) ** 2 if self.settings.whitening and whitened(shape) else kept
 
 
 def _filled(whole: Tensor, numel: int, code: BlockCode) -> Tensor:

@@ -17,6 +17,7 @@ from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.shots import padded
 from edgc.core.aggregators.workload import Shape
 from edgc.core.base.lazy import Tensor, torch
+from edgc.core.base.settings import younger
 from edgc.core.comm import Communicator
 from edgc.core.ops.block_code import BlockCode
 from edgc.core.policies.amounts import Amount
@@ -31,6 +32,7 @@ class LoCoSettings(FewBitsSettings):
     name: Literal["loco"]  # type: ignore[assignment]
     second_shot: Literal["same", "bf16", "fp32"] = Field("bf16", description="What the mean is sent in")
     error_feedback: Literal[False] = Field(False, description="False: the moving average is in its place")
+    whitening: Literal[False] = younger(False, description="False: what is remembered is of the gradient itself")
     beta: float = Field(0.8, ge=0, lt=1, description="β: what is left of the moving average in each exchange")
     reset: int = Field(1024, ge=1, description="T: exchanges after which the moving average begins anew")
     tells_errors: ClassVar[bool] = False

@@ -159,3 +159,46 @@ def test_sixteen_bits_behind_a_message_of_odd_length_are_read() -> None:
     gathered = torch.cat([torch.zeros(1, 3, dtype=torch.uint8), code.encode(values)], 1)
     found = code.decode(gathered[:, 3:], 6, torch.float32)
     torch.testing.assert_close(found, values.bfloat16().float(), rtol=0, atol=0)
+
+
+def flat_spectrum(rank: int, step: int, wide: bool) -> Tensor:
+    """U diag(σ) Z: directions of a matrix with sizes from 1 to a tenth, U the same in all steps."""
+    basis = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(5), dtype=torch.float64)).Q
+    noise = torch.randn(16, 256, generator=torch.Generator().manual_seed(97 * rank + step), dtype=torch.float64)
+    made = basis * torch.logspace(0, -1, 16, dtype=torch.float64) @ noise
+    return made if wide else made.mT.contiguous()
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_whitened_small_directions_are_told_as_well_as_large_ones(wide: bool) -> None:
+    """Of what is lost in each direction, relative to it: like Muon, which makes all of them equal."""
+
+    def body(comm: LoopbackCommunicator) -> list[float]:
+        shares = []
+        for whitening in (False, True):
+            settings = FewBitsSettings(name="few_bits", format="lloyd", error_feedback=False, whitening=whitening)
+            aggregator = FewBits(settings, seed=3)
+            for step in range(65):
+                own = flat_spectrum(comm.rank, step, wide)
+                found = exchange_one(aggregator, comm, own, Bits(2), step)
+            mean = sum(flat_spectrum(rank, 64, wide) for rank in range(RANKS)) / RANKS
+            lost, whole = ((m if wide else m.mT) for m in (found - mean, mean))
+            basis = torch.linalg.svd(whole, full_matrices=False).U[:, -1]
+            shares.append(float((basis @ lost).norm() / (basis @ whole).norm()))
+        return shares
+
+    for plain, whitened in run_ranks(RANKS, body):
+        assert whitened < 0.65
+        assert plain > 3 * whitened
+
+
+@every_rank(2)
+def test_whitening_goes_on_after_a_resume(comm: LoopbackCommunicator) -> None:
+    settings = FewBitsSettings(name="few_bits", whitening=True)
+    first, second = FewBits(settings, seed=3), FewBits(settings, seed=3)
+    for step in range(3):
+        exchange_one(first, comm, flat_spectrum(comm.rank, step, True), Bits(4), step)
+    for name, kept in first.state.items():
+        second.state[name].load_state_dict(kept.state_dict())
+    values = flat_spectrum(comm.rank, 3, True)
+    assert torch.equal(*(exchange_one(each, comm, values, Bits(4), 3) for each in (first, second)))
