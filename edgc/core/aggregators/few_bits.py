@@ -121,7 +121,9 @@ class FewBits(Coded):
 
     Settings = FewBitsSettings
     amount = Bits
-    state_size: ClassVar[str] = "numel (error feedback) per tensor; + min(m, n)² per matrix with whitening"
+    state_size: ClassVar[str] = (
+        "numel (error feedback) per tensor; + min(m, n)² per matrix with whitening, and twice that for its roots"
+    )
     payload_formula: ClassVar[str] = "(1 + 1/N)·numel·(bits/8 + scale/block); in one shot numel·(bits/8 + scale/block)"
 
     def __init__(self, settings: FewBitsSettings, seed: int = 0) -> None:

@@ -20,7 +20,10 @@ DAMPING = 1e-2  #: of their mean, on the diagonal
 
 
 class Whitening(StateByName):
-    """Second moments (k×k) of matrices m×n, k = min(m, n). They are made of averages, which all ranks have."""
+    """Second moments (k×k) of matrices m×n, k = min(m, n). They are made of averages, which all ranks have.
+
+    Their roots are made anew where a run goes on, so no checkpoint holds them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
