@@ -7,7 +7,6 @@ L⁻¹ M, with L Lᵀ the second moments of past averages, all directions have a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from edgc.core.aggregators.aggregator import StateByName
@@ -31,7 +30,8 @@ class Whitening(StateByName):
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         super().load_state_dict(state)
-        self._find_roots([*self])
+        for name in self:
+            self._find_root(name)
 
     def move(self, name: str, matrix: Tensor, back: bool = False) -> Tensor:
         """A matrix, in place: L⁻¹ M or M L⁻ᵀ, `back`: L M or M Lᵀ; before a first look as it is. Returns it."""
@@ -42,25 +42,21 @@ class Whitening(StateByName):
 
     def see(self, step: int, names: Sequence[str], averages: Sequence[Tensor]) -> None:
         """Take in averages (m×n): a matrix's first, then all of every `EVERY`th exchange. What is not finite is not."""
-        due = [i for i, name in enumerate(names) if step % EVERY == 0 or name not in self]
-        for i in due:
-            flat = averages[i] if averages[i].shape[0] <= averages[i].shape[1] else averages[i].mT
-            now = flat @ flat.mT / flat.shape[1]
-            last = self.get(names[i], now).to(now).nan_to_num(0, 0, 0)
-            self[names[i]] = torch.where(now.isfinite().all(), torch.lerp(now, last, DECAY), last)
-        self._find_roots([names[i] for i in due])
+        for name, average in zip(names, averages, strict=True):
+            if step % EVERY == 0 or name not in self:
+                flat = average if average.shape[0] <= average.shape[1] else average.mT
+                now = flat @ flat.mT / flat.shape[1]
+                last = self.get(name, now).to(now).nan_to_num(0, 0, 0)
+                self[name] = torch.where(now.isfinite().all(), torch.lerp(now, last, DECAY), last)
+                self._find_root(name)
 
-    def _find_roots(self, names: Sequence[str]) -> None:
-        by_order: dict[int, list[str]] = defaultdict(list)
-        for name in names:
-            by_order[len(self[name])].append(name)
-        for order, alike in by_order.items():
-            moments, unit = torch.stack([self[name] for name in alike]), torch.eye(order).to(self[alike[0]])
-            mean = moments.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
-            moments = torch.where(mean > 0, moments / mean, unit) + DAMPING * unit  # of order 1: nothing overflows
-            roots = torch.linalg.cholesky_ex(moments).L  # no wait for the device
-            inverses = torch.linalg.solve_triangular(roots, unit.expand_as(roots), upper=False)
-            self._roots |= zip(alike, zip(roots.unbind(), inverses.unbind(), strict=True), strict=True)
+    def _find_root(self, name: str) -> None:
+        """One by one, so that a run that goes on has the same bits as one that was not stopped."""
+        moments, unit = self[name], torch.eye(len(self[name])).to(self[name])
+        mean = moments.diagonal().mean()
+        moments = torch.where(mean > 0, moments / mean, unit) + DAMPING * unit  # of order 1: nothing overflows
+        root = torch.linalg.cholesky_ex(moments).L  # no wait for the device
+        self._roots[name] = root, torch.linalg.solve_triangular(root, unit, upper=False)
 
 
 def whitened(shape: Shape) -> bool:
