@@ -109,6 +109,14 @@ def test_a_falling_share_is_the_mean_of_what_is_compressed(start: int, window: i
     assert (np.diff(shares) < 0).any() == (fall > 1), "it falls, or rises"
 
 
+def test_a_share_that_fell_stays() -> None:
+    target = policy(share=0.2, fall=4, fall_over=0.25, window=20)
+    shares = np.array([target._share(exchange) for exchange in range(1000)])
+    assert np.mean(shares) == pytest.approx(0.2)
+    assert shares[260:] == pytest.approx(shares[260])
+    assert shares[0] == pytest.approx(4 * shares[260], rel=0.1)
+
+
 def test_a_share_that_ranks_cannot_spend_is_told_with_what_they_can() -> None:
     assert policy(share=0.05).note == ""
     assert "with max_rank 4 it spends" in policy(share=0.05, max_rank=4).note
@@ -174,6 +182,7 @@ def test_an_amount_is_copied_with_its_bits_and_only_equal_to_one_with_the_same()
     [
         ({"policy": {"share": None}}, "give target_error, share, or both"),
         ({"policy": {"share": None, "target_error": 0.5, "fall": 4}}, "fall 4: it is the share's"),
+        ({"policy": {"fall_over": 0.5}}, "fall_over 0.5: nothing falls"),
         ({"policy": {"min_rank": 9, "max_rank": 8}}, "min_rank 9 must not exceed max_rank 8"),
         ({"aggregator": {"right_wire": None}}, "set left_wire and right_wire"),
         ({"aggregator": {"left_wire": None, "right_wire": None, "rotation": False}}, "dense_wire int8"),

@@ -14,7 +14,8 @@ matrix's share of all elements: docs/ramp.md says why. From their cheapest amoun
 hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
 into the share any more; with both given, what comes first. But for the last step no other choice on hulls is better.
 
-With a `fall` f the share of exchange t of T is proportional to f^(−t/T): an option, docs/ramp.md says what it is worth.
+With a `fall` f the share of exchange t of T is proportional to f^(−t/T), or reaches 1/f earlier (`fall_over`) and stays:
+docs/ramp.md says what it is worth.
 
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
-from math import nan, prod
+from math import log, nan, prod
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -63,6 +64,9 @@ class RampSettings(PolicySettings):
         description="How many times as large the share is at the run's begin as at its end; it falls geometrically, "
         "and `share` is its mean; below 1 it rises",
     )
+    fall_over: float = younger(
+        1.0, gt=0, le=1, description="Share of the run in which it falls; from then on it stays where it is"
+    )
     bits: tuple[Literal[2, 4, 8], ...] = Field((4, 8), min_length=1, description="Bits that elements of a factor have")
     min_rank: PositiveInt = Field(1, description="r_min: lowest rank")
     max_rank: PositiveInt = Field(128, description="r_max: highest rank")
@@ -77,6 +81,8 @@ class RampSettings(PolicySettings):
             yield "give target_error, share, or both"
         if self.fall != 1 and self.share is None:
             yield f"fall {self.fall:g}: it is the share's; give share, too, or leave it out"
+        if self.fall == 1 and self.fall_over != 1:
+            yield f"fall_over {self.fall_over:g}: nothing falls; give fall, too, or leave it out"
         if self.min_rank > self.max_rank:
             yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
 
@@ -150,7 +156,15 @@ class Ramp(Policy):
         ends = max(start, end - self._settings.window), min(end, self._exchanges)
         first, last = (STEPS * (each - start) // (self._exchanges - start) for each in ends)
         last = max(last, first + 1)
-        return share * (fall ** (-first / STEPS) - fall ** (-last / STEPS)) / (1 - 1 / fall) * STEPS / (last - first)
+        return (
+            share * (self._spent(last / STEPS) - self._spent(first / STEPS)) * STEPS / (last - first) / self._spent(1)
+        )
+
+    def _spent(self, part: float) -> float:
+        """Of the run's first part, in shares of its begin."""
+        fall, over = self._settings.fall, self._settings.fall_over
+        falls = min(part / over, 1)
+        return over * (1 - fall**-falls) / log(fall) + (part - falls * over) / fall
 
     def _limits(self, name: str) -> tuple[int, int]:
         """(r_min, r_max) of a matrix, below where it would travel dense."""
