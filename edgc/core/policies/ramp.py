@@ -14,8 +14,8 @@ matrix's share of all elements: docs/ramp.md says why. From their cheapest amoun
 hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
 into the share any more; with both given, what comes first. But for the last step no other choice on hulls is better.
 
-With a `fall` f the share of exchange t of T is proportional to f^(−t/T), or reaches 1/f earlier and stays (`fall_over`):
-docs/ramp.md says what it is worth.
+With a `fall` f the share of exchange t of T is proportional to f^(−t/T), or is 1/f of the first one from an earlier
+exchange on (`fall_over`): docs/ramp.md says what it is worth.
 
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
