@@ -78,13 +78,13 @@ class LowRankSettings(RankedSettings):
     metric: Literal["none", "adam"] = younger(
         "none",
         description="adam: the rank is chosen for the matrix with its rows and columns weighted as Adam would, by the "
-        "mean squares of past averages; none: for the matrix itself",
+        "mean squares of all ranks' gradients so far; none: for the matrix itself",
     )
     metric_every: PositiveInt = younger(
-        8, description="Exchanges from one look at the averages, which the metric is made of, to the next"
+        8, description="Exchanges from one to the next in which ranks agree on the mean squares, m + n for a matrix"
     )
     metric_decay: float = younger(
-        0.85, ge=0, lt=1, description="Weight of the past in the metric's moving averages, from look to look"
+        0.85, ge=0, lt=1, description="Weight of the past in the metric's moving averages, from one to the next"
     )
     first_factor: Literal["left", "smaller"] = younger(
         "left",
@@ -138,7 +138,7 @@ class LowRank(Ranked):
 
     Settings = LowRankSettings
     state_size: ClassVar[str] = (
-        "m·n (error feedback) + r·n (Q) per matrix; + m + n with a metric; numel with dense_wire"
+        "m·n (error feedback) + r·n (Q) per matrix; + 2·(m + n) in fp64 with a metric; numel with dense_wire"
     )
     payload_formula: ClassVar[str] = (
         "4·r·(m+n) bytes per matrix, 4·numel for what travels dense; in bf16 half; in integers (1 + 1/N)·(bits/8 + "
@@ -157,6 +157,7 @@ class LowRank(Ranked):
         self._metric = RowColumnMetric(*looks) if settings.metric == "adam" else None
         if self._metric is not None:
             self.state["metric"] = self._metric
+            self.cycle = settings.metric_every  # type: ignore[misc]
 
     def exchange(self, tensors: Sequence[NamedTensor], decision: Decision, comm: Communicator, step: int) -> Exchange:
         for tensor in tensors if self.keeps_factors else ():
@@ -192,8 +193,8 @@ class LowRank(Ranked):
 
         # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
         decode(bases, rights, grads, errors, (bases, told) if told else None)
-        if self._metric is not None:
-            self._metric.see(step, names, bases, rights)
+        if self._metric is not None and bucket.told:
+            self._metric.take(names, bucket.told)
         if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 
@@ -230,6 +231,11 @@ class LowRank(Ranked):
                 torch._foreach_add_(errors, means)  # type: ignore[attr-defined]
                 torch._foreach_sub_(errors, averages)  # type: ignore[attr-defined]
 
+    def statistics(self, matrices: Sequence[NamedTensor], step: int) -> list[Tensor]:
+        if self._metric is None:
+            return []
+        return self._metric.add(step, [m.name for m in matrices], [m.tensor for m in matrices])
+
     def turned(self, shape: Shape) -> bool:
         return self.settings.first_factor == "smaller" and shape[0] > shape[1]
 
@@ -260,9 +266,13 @@ class LowRank(Ranked):
         whole = sum(m * n for m, n, _ in matrices)
         bits: list[Any] = [rank.bits_of(m, n) for m, n, rank in matrices]
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
+        told, looked = 0, 0
+        if self._metric is not None:
+            told, looked = sum(m + n for m, n, _ in matrices), 3 * whole  # mean squares by rows and by columns
+            told = told // self.cycle if step is None else told * self._metric.agrees(step)
         # M ← G + E, M Q, a copy of what is dense
-        kernels = memory_passes(whole, 3), matmuls(matrices), memory_passes(dense, 2)
-        first = self._left.workload(lefts, kernels, dense, itemsize, ranks, [b for b, _ in bits])
+        kernels = memory_passes(whole, 3), memory_passes(looked, 1), matmuls(matrices), memory_passes(dense, 2)
+        first = self._left.workload(lefts, kernels, dense, itemsize, ranks, [b for b, _ in bits], told)
         kernels = *first.decode, orthonormalisations(lefts), matmuls(matrices)
         second = self._right.workload(rights, kernels, 0, itemsize, ranks, [b for _, b in bits])
         own = (matmuls(matrices),) if self._right.coded and self.settings.error_feedback else ()
@@ -290,4 +300,4 @@ class LowRank(Ranked):
 
     def kept_bytes(self, shape: Shape, amount: Any, itemsize: int) -> int:
         kept = super().kept_bytes(shape, amount, itemsize) + itemsize * shape[not self.turned(shape)] * amount
-        return kept + (0 if self._metric is None else itemsize * sum(shape))
+        return kept + (0 if self._metric is None else 16 * sum(shape))

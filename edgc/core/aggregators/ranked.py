@@ -67,6 +67,10 @@ class Ranked(Mixed):
         """The dimension of a matrix that the factor has that travels first: 0 for left ones, m×r; 1 for right ones."""
         return 0
 
+    def statistics(self, matrices: Sequence[NamedTensor], step: int) -> list[Tensor]:
+        """What is averaged in fp32 with the first factors of these, of their gradients, each (numel,)."""
+        return []
+
     def turned(self, shape: Shape) -> bool:
         """Whether a matrix of this shape is exchanged as its transpose, which is then what m and n are of."""
         return False
@@ -82,9 +86,9 @@ class Ranked(Mixed):
             if self.turned((*matrix.tensor.shape,)):
                 error = errors[i]
                 matrices[i], errors[i] = replace(matrix, tensor=matrix.tensor.mT), None if error is None else error.mT
-        bucket = FactorBucket(
-            matrices, [*ranks.values()], errors, dense, self.buffers, self.side(step), self.rounds_dense
-        )
+        told = self.statistics(matrices, step)
+        side, apart = self.side(step), self.rounds_dense
+        bucket = FactorBucket(matrices, [*ranks.values()], errors, dense, self.buffers, side, apart, told)
         yield from self.exchange_factors(bucket, comm, step)
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
@@ -116,15 +120,16 @@ class FactorBucket:
         buffers: Buffers,
         side: int,
         apart: bool = False,
+        told: Sequence[Tensor] = (),
     ) -> None:
         """`errors`: of `matrices`. `side`: the dimension of a matrix that its factor has.
 
-        apart: what is dense is left in `dense`, for others to send.
+        apart: what is dense is left in `dense`, for others to send. told: travels as what is dense, whatever `apart`.
         """
         self.ranks = ranks
         self.names, self.grads, self.errors = [t.name for t in matrices], [t.tensor for t in matrices], errors
-        self.dense, self._buffers = dense if apart else [], buffers
-        self._dense = [] if apart else [t.tensor for t in dense]
+        self.dense, self._buffers, self.told = dense if apart else [], buffers, told
+        self._dense = [*([] if apart else [t.tensor for t in dense]), *told]
         sizes = [(grad.shape[side], rank) for grad, rank in zip(self.grads, ranks, strict=True)]
         #: m×r each, or n×r
         self.wire, self.factors, self._averages = self.buffer("left", sizes, self.grads[0], self._dense)

@@ -1,4 +1,8 @@
-"""Rows and columns of a matrix weighted as Adam weights them, by the averages so far: a metric for low rank."""
+"""Rows and columns of a matrix weighted as Adam weights them, by the gradients so far: a metric for low rank.
+
+Not by the averages that were decoded: what is rounded in a metric is rough where the metric is low, so that a row of
+large averages would have larger ones, without end.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,68 @@ from collections.abc import Sequence
 from edgc.core.aggregators.aggregator import StateByName, compute_dtype
 from edgc.core.base.lazy import Tensor, torch
 
-DAMPING = 1e-3  #: of a mean square, as a share of their mean: rows that never had a gradient are not blown up
+DAMPING = 3e-2  #: of a mean square, as a share of their mean: rows that never had a gradient are not blown up
 
 
 class RowColumnMetric(StateByName):
-    """Mean squares of rows and columns (m+n,) of a matrix: Adafactor's second moments (arXiv 1804.04235).
+    """Mean squares of rows and columns of a matrix: Adafactor's second moments (arXiv 1804.04235).
 
-    They are made of averages, which all ranks have, and not of an optimizer's state, which a hook does not see.
+    Of each matrix (2, m+n): the mean over ranks, and the sum of this rank's gradients since ranks last agreed. They are
+    made of gradients and not of an optimizer's state, which a hook does not see.
     """
 
     def __init__(self, every: int, decay: float) -> None:
-        """every: exchanges from one look at the averages to the next; decay: of mean squares from look to look."""
+        """every: exchanges from one agreement to the next; decay: of mean squares from one to the next."""
         super().__init__()
         self._every, self._decay = every, decay
 
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """All a (m×1) and all c (n×1) of matrices (m×n): the factors are of diag(a) M diag(c).
 
-        Equal until the matrix was averaged.
+        Equal until ranks have agreed on its mean squares.
         """
         found: dict[int, tuple[Tensor, Tensor]] = {}
         for ((m, n),), places in _by_shape(grads).items():
-            kept = torch.stack([self._kept(names[i], m + n, grads[i]) for i in places])
-            rows, columns = (_weight(side)[:, :, None].unbind() for side in kept.split((m, n), 1))
+            kept = torch.stack([self._kept(names[i], m + n, grads[i])[0] for i in places])
+            kind = compute_dtype(grads[places[0]])
+            rows, columns = (_weight(side)[:, :, None].to(kind).unbind() for side in kept.split((m, n), 1))
             found |= dict(zip(places, zip(rows, columns, strict=True), strict=True))
         pairs = [found[i] for i in range(len(names))]
         return [row for row, _ in pairs], [column for _, column in pairs]
 
-    def see(self, step: int, names: Sequence[str], lefts: Sequence[Tensor], rights: Sequence[Tensor]) -> None:
-        """Take in averages L Rᵀ (m×r, n×r) of exchange `step`: a matrix's first, then all of every `every`th exchange.
+    def add(self, step: int, names: Sequence[str], grads: Sequence[Tensor]) -> list[Tensor]:
+        """Take in this rank's gradients (m×n) of exchange `step`. Returns roots that ranks agree on in it, (m+n,)."""
+        for ((m, n),), places in _by_shape(grads).items():
+            whole = torch.stack([grads[i] for i in places]).to(compute_dtype(grads[0]))
+            largest = whole.abs().amax((1, 2), keepdim=True).clamp(min=torch.finfo(whole.dtype).tiny)
+            whole.div_(largest).square_()  # in the range of fp32
+            means = whole @ whole.new_full((n, 1), 1 / n), whole.mT @ whole.new_full((m, 1), 1 / m)
+            squares = torch.cat(means, dim=1).squeeze(2).double() * largest.squeeze(2).double().square()
+            for i, own in zip(places, squares.unbind(), strict=True):
+                kept = self._kept(names[i], m + n, grads[i])
+                self[names[i]] = torch.stack([kept[0], kept[1] + own])
+        if not self.agrees(step):
+            return []
+        steps = self._every if step else 1
+        return [(self[n][1] / steps).sqrt().to(compute_dtype(g)) for n, g in zip(names, grads, strict=True)]
 
-        One that is not finite changes nothing.
-        """
-        due = [i for i, name in enumerate(names) if step % self._every == 0 or name not in self]
-        for places in _by_shape([lefts[i] for i in due], [rights[i] for i in due]).values():
-            indices = [due[place] for place in places]
-            left_bmr, right_bnr = (torch.stack([each[i] for i in indices]) for each in (lefts, rights))
-            rows = ((left_bmr @ (right_bnr.mT @ right_bnr)) * left_bmr).sum(2) / right_bnr.shape[1]
-            columns = ((right_bnr @ (left_bmr.mT @ left_bmr)) * right_bnr).sum(2) / left_bmr.shape[1]
-            now = torch.cat([rows, columns], dim=1)
-            last = torch.stack([self._kept(names[i], now.shape[1], left_bmr) for i in indices])
-            finite = now.isfinite().all(1, keepdim=True)
-            seen = torch.where(finite, last.lerp(now, 1 - self._decay), last)  # no wait for the device
-            self.update(zip([names[i] for i in indices], seen.unbind(), strict=True))
+    def agrees(self, step: int) -> bool:
+        """Whether ranks do, in this exchange."""
+        return step % self._every == 0
+
+    def take(self, names: Sequence[str], means: Sequence[Tensor]) -> None:
+        """What `add` returned, averaged over ranks. A matrix that it is not finite of keeps what it had."""
+        for name, now in zip(names, means, strict=True):
+            last, squares = self[name][0], now.to(torch.float64).square()
+            mean = torch.where(last.any(), last.lerp(squares, 1 - self._decay), squares)
+            self[name] = torch.stack([torch.where(now.isfinite().all(), mean, last), torch.zeros_like(last)])
 
     def _kept(self, name: str, numel: int, like: Tensor) -> Tensor:
-        """Mean squares of a matrix (m+n,), zeros at first."""
-        kept, kind = self.get(name), compute_dtype(like)
-        if kept is None or len(kept) != numel:
-            return like.new_zeros(numel, dtype=kind)
-        return kept.to(like.device, kind)
+        """(2, m+n), zeros at first; in fp64, as squares of what is small or large leave the range of fp32."""
+        kept = self.get(name)
+        if kept is None or kept.shape[1] != numel:
+            return like.new_zeros(2, numel, dtype=torch.float64)
+        return kept.to(like.device)
 
 
 def _by_shape(*lists: Sequence[Tensor]) -> dict[tuple[tuple[int, ...], ...], list[int]]:

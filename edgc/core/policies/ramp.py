@@ -14,9 +14,6 @@ matrix's share of all elements: docs/ramp.md says why. From their cheapest amoun
 hulls of (bytes, φ), the steepest step first, until Σ w φ is what it would be if all had `target_error`, or nothing fits
 into the share any more; with both given, what comes first. But for the last step no other choice on hulls is better.
 
-With a `fall` f the share of exchange t of T is proportional to f^(−t/T), or is 1/f of the first one from an earlier
-exchange on (`fall_over`): docs/ramp.md says what it is worth.
-
 Beyond the rank that was sent a spectrum is guessed (a power law). So a rank is halved or doubled at most.
 
 Nothing is exchanged for it beside the observation, which is equal on all ranks, and so are decisions.
@@ -27,14 +24,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product, repeat
-from math import log, nan, prod
+from math import nan, prod
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from edgc.core.base.errors import UserError
-from edgc.core.base.settings import younger
 from edgc.core.ops.block_code import lloyd_levels
 from edgc.core.policies.amounts import AmountKind, CodedRank, Rank
 from edgc.core.policies.edgc_measured import energy_left
@@ -44,7 +40,6 @@ from edgc.core.policies.rank_model import Array
 BLOCK = 128  #: elements that share a scale of two bytes, where ε is measured
 LEAST = 1e-3  #: δ, so that φ is finite
 FIRST_BITS = 4  #: of an element, or as near as there are: with two, first steps are rough
-STEPS = 50  #: in which a share falls
 FIRST_SHARE = 0.05  #: what is spent until something was measured, where only an error is given
 
 
@@ -58,15 +53,6 @@ class RampSettings(PolicySettings):
     share: float | None = Field(
         None, gt=0, le=1, description="Least error with at most this share of the matrices' bytes in fp32"
     )
-    fall: float = younger(
-        1.0,
-        gt=0,
-        description="How many times as large the share is at the run's begin as at its end; it falls geometrically, "
-        "and `share` is its mean; below 1 it rises",
-    )
-    fall_over: float = younger(
-        1.0, gt=0, le=1, description="Share of the run in which it falls; from then on it stays where it is"
-    )
     bits: tuple[Literal[2, 4, 8], ...] = Field((4, 8), min_length=1, description="Bits that elements of a factor have")
     min_rank: PositiveInt = Field(1, description="r_min: lowest rank")
     max_rank: PositiveInt = Field(128, description="r_max: highest rank")
@@ -79,10 +65,6 @@ class RampSettings(PolicySettings):
     def refusals(self) -> Iterator[str]:
         if self.target_error is None and self.share is None:
             yield "give target_error, share, or both"
-        if self.fall != 1 and self.share is None:
-            yield f"fall {self.fall:g}: it is the share's; give share, too, or leave it out"
-        if self.fall == 1 and self.fall_over != 1:
-            yield f"fall_over {self.fall_over:g}: nothing falls; give fall, too, or leave it out"
         if self.min_rank > self.max_rank:
             yield f"min_rank {self.min_rank} must not exceed max_rank {self.max_rank}"
 
@@ -109,12 +91,12 @@ class Ramp(Policy):
                 f"{context.iterations} exchanges (local steps: one a period), which end before anything is decided; "
                 "set policy: {window: …} lower, or make the run longer"
             )
-        self._settings, self._exchanges, self._block = settings, context.iterations, context.block
+        self._settings, self._block = settings, context.block
         self._shapes = {name: context.shapes[name] for name in sorted(context.shapes)}
         self.window = settings.window
         self._curves: dict[str, list[float]] = {}  # T at ranks 0, 1, … the highest; smoothed
         self._chosen: dict[str, list[int]] = {name: self._first(name) for name in self._shapes}
-        self._settled: float | None = nan  # the share that, spent on these curves again, changes nothing
+        self._settled = False  # whether these curves, looked at again, change nothing
         self.note = self._out_of_reach()
 
     @staticmethod
@@ -142,29 +124,9 @@ class Ramp(Policy):
         """Rank and bits before anything is measured, within the share."""
         low, high = self._limits(name)
         bits = min((b for b in self._settings.bits if b >= FIRST_BITS), default=max(self._settings.bits))
-        budget = 4 * prod(self._shapes[name]) * (self._share(self._settings.start_step) or FIRST_SHARE)
+        budget = 4 * prod(self._shapes[name]) * (self._settings.share or FIRST_SHARE)
         fitting = budget / max(1, self._bytes(name, 1, bits, bits))
         return [min(max(low, int(fitting)), high), bits, bits]
-
-    def _share(self, exchange: int) -> float | None:
-        """What may be spent in the window of this exchange, in the mean; None: no limit. It falls from `start_step` to
-        the run's end, in `STEPS` steps, so that choices last."""
-        share, fall, start = self._settings.share, self._settings.fall, self._settings.start_step
-        if share is None or fall == 1:
-            return share
-        end = self._window_end(min(exchange, self._exchanges - 1), self._settings.window)
-        ends = max(start, end - self._settings.window), min(end, self._exchanges)
-        first, last = (STEPS * (each - start) // (self._exchanges - start) for each in ends)
-        last = max(last, first + 1)
-        return (
-            share * (self._spent(last / STEPS) - self._spent(first / STEPS)) * STEPS / (last - first) / self._spent(1)
-        )
-
-    def _spent(self, part: float) -> float:
-        """Of the run's first part, in shares of its begin."""
-        fall, over = self._settings.fall, self._settings.fall_over
-        falls = min(part / over, 1)
-        return over * (1 - fall**-falls) / log(fall) + (part - falls * over) / fall
 
     def _limits(self, name: str) -> tuple[int, int]:
         """(r_min, r_max) of a matrix, below where it would travel dense."""
@@ -200,12 +162,11 @@ class Ramp(Policy):
                 made[known] = self._measured(name, spectrum, error)
             if curve := made[known]:
                 if curve != curves.get(name):
-                    self._settled = nan
+                    self._settled = False
                 self._curves[name] = curve
-        share = self._share(observation.step + 1)
-        if any(made.values()) and self._settled != share:
-            before, self._chosen = self._chosen, self._chosen | self._spend(share)
-            self._settled = share if before == self._chosen else nan
+        if any(made.values()) and not self._settled:
+            before, self._chosen = self._chosen, self._chosen | self._spend()
+            self._settled = before == self._chosen
 
     def _measured(self, name: str, spectrum: Sequence[float], error: float) -> list[float] | None:
         """T of a matrix, smoothed; the last one if it is the same; None: what was measured is not finite."""
@@ -219,8 +180,8 @@ class Ramp(Policy):
         smoothed = (curve if last is None else past * np.array(last) + (1 - past) * curve).tolist()
         return last if smoothed == last else smoothed
 
-    def _spend(self, share: float | None) -> dict[str, list[int]]:
-        """Amounts within a share, of all matrices with a curve; those without keep theirs, and what they cost."""
+    def _spend(self) -> dict[str, list[int]]:
+        """Amounts within the share, of all matrices with a curve; those without keep theirs, and what they cost."""
         s = self._settings
         alike = {n: (self._shapes[n], id(curve), self._chosen[n][0]) for n, curve in sorted(self._curves.items())}
         one = {key: name for name, key in alike.items()}  # of all matrices that are alike
@@ -228,7 +189,7 @@ class Ramp(Policy):
         hulls = {name: made[key] for name, key in alike.items()}
         elements = sum(m * n for m, n in self._shapes.values())
         weights = {name: self._shapes[name][0] * self._shapes[name][1] / elements for name in hulls}
-        budget = np.inf if share is None else 4 * share * elements
+        budget = np.inf if s.share is None else 4 * s.share * elements
         spent = sum(hulls[n][0][0] if n in hulls else self._bytes(n, *self._chosen[n]) for n in self._shapes)
         error = sum(weights[name] * hull[0][1] for name, hull in hulls.items())
         goal = -np.inf if s.target_error is None else float(residual(s.target_error**2)) * sum(weights.values())
