@@ -117,14 +117,14 @@ class FactorMean:
         itemsize: int,
         ranks: int,
         bits: Sequence[int | None] = (),
-        told: int = 0,
+        statistics: int = 0,
     ) -> Workload:
         """What `average` asks for, of factors (rows, rank) that `kernels` make and `beside` other elements.
 
-        Of those in integers of their own, as many as travel. told: elements that always travel in `wire_dtype`.
+        Of those in integers of their own, as many as travel. statistics: elements that always travel in `wire_dtype`.
         """
         if self._code is None:
-            numel = sum(rows * rank for rows, rank in factors) + beside + told
+            numel = sum(rows * rank for rows, rank in factors) + beside + statistics
             return Workload((Phase(tuple(kernels), (Message("all_reduce", itemsize * numel),)),))
         coded = [beside] if self._beside and beside else []
         groups = [layout.group for layout in self._layouts(factors, coded, ranks, bits)]
@@ -135,7 +135,7 @@ class FactorMean:
         encode, *others = shots.phases
         blocks = sum(group.numel // self._block for group in groups if self._rotation_of(group))
         turn = (matmuls([(blocks, self._block, self._block)]),) if blocks else ()
-        dense = Message("all_reduce", itemsize * (told if coded else told + beside))
+        dense = Message("all_reduce", itemsize * (statistics + (0 if coded else beside)))
         first = Phase((*kernels, *turn, *encode.kernels), (dense, *encode.messages))
         return Workload((first, *others), (*shots.decode, *turn, *turn))
 

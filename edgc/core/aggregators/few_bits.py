@@ -278,8 +278,10 @@ class FewBits(Coded):
         groups = self._groups(shapes, decision, ranks)
         if self._sharded:
             return to_owners_workload(groups, max(4, itemsize))
-        asked = one_shot_workload(groups, ranks, max(4, itemsize)) if self.settings.shots == "one" else None
-        asked = asked or two_shots_workload(groups, max(4, itemsize))
+        if self.settings.shots == "one":
+            asked = one_shot_workload(groups, ranks, max(4, itemsize))
+        else:
+            asked = two_shots_workload(groups, max(4, itemsize))
         turned = [(min(s), max(s), min(s)) for s in shapes.values() if self.settings.whitening and whitened(s)]
         if not turned:
             return asked

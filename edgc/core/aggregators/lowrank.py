@@ -193,8 +193,8 @@ class LowRank(Ranked):
 
         # Ĝ ← P̂ Qᵀ; E ← M − Ĝ, or M − P̂ Qᵢᵀ
         decode(bases, rights, grads, errors, (bases, told) if told else None)
-        if self._metric is not None and bucket.told:
-            self._metric.take(names, bucket.told)
+        if self._metric is not None and bucket.statistics:
+            self._metric.take(names, bucket.statistics)
         if self.keeps_factors and self.settings.metric == "none" and self.settings.first_factor == "left":
             self._products |= zip(names, zip(bases, rights, strict=True), strict=True)
 
@@ -266,13 +266,13 @@ class LowRank(Ranked):
         whole = sum(m * n for m, n, _ in matrices)
         bits: list[Any] = [rank.bits_of(m, n) for m, n, rank in matrices]
         lefts, rights = [(m, r) for m, _, r in matrices], [(n, r) for _, n, r in matrices]
-        told, looked = 0, 0
+        statistics, looked = 0, 0
         if self._metric is not None:
-            told, looked = sum(m + n for m, n, _ in matrices), 3 * whole  # mean squares by rows and by columns
-            told = told // self.cycle if step is None else told * self._metric.agrees(step)
+            looked, sent = 3 * whole, sum(m + n for m, n, _ in matrices)  # mean squares by rows and by columns
+            statistics = sent // self.cycle if step is None else sent * self._metric.agrees(step)
         # M ← G + E, M Q, a copy of what is dense
         kernels = memory_passes(whole, 3), memory_passes(looked, 1), matmuls(matrices), memory_passes(dense, 2)
-        first = self._left.workload(lefts, kernels, dense, itemsize, ranks, [b for b, _ in bits], told)
+        first = self._left.workload(lefts, kernels, dense, itemsize, ranks, [b for b, _ in bits], statistics)
         kernels = *first.decode, orthonormalisations(lefts), matmuls(matrices)
         second = self._right.workload(rights, kernels, 0, itemsize, ranks, [b for _, b in bits])
         own = (matmuls(matrices),) if self._right.coded and self.settings.error_feedback else ()

@@ -86,9 +86,8 @@ class Ranked(Mixed):
             if self.turned((*matrix.tensor.shape,)):
                 error = errors[i]
                 matrices[i], errors[i] = replace(matrix, tensor=matrix.tensor.mT), None if error is None else error.mT
-        told = self.statistics(matrices, step)
-        side, apart = self.side(step), self.rounds_dense
-        bucket = FactorBucket(matrices, [*ranks.values()], errors, dense, self.buffers, side, apart, told)
+        side, apart, statistics = self.side(step), self.rounds_dense, self.statistics(matrices, step)
+        bucket = FactorBucket(matrices, [*ranks.values()], errors, dense, self.buffers, side, apart, statistics)
         yield from self.exchange_factors(bucket, comm, step)
 
     def workload(self, shapes: Mapping[str, Shape], decision: Decision, ranks: int, itemsize: int = 4) -> Workload:
@@ -120,16 +119,17 @@ class FactorBucket:
         buffers: Buffers,
         side: int,
         apart: bool = False,
-        told: Sequence[Tensor] = (),
+        statistics: Sequence[Tensor] = (),
     ) -> None:
         """`errors`: of `matrices`. `side`: the dimension of a matrix that its factor has.
 
-        apart: what is dense is left in `dense`, for others to send. told: travels as what is dense, whatever `apart`.
+        apart: what is dense is left in `dense`, for others to send. statistics: travel as what is dense, whatever
+        `apart` is, and become their means.
         """
         self.ranks = ranks
         self.names, self.grads, self.errors = [t.name for t in matrices], [t.tensor for t in matrices], errors
-        self.dense, self._buffers, self.told = dense if apart else [], buffers, told
-        self._dense = [*([] if apart else [t.tensor for t in dense]), *told]
+        self.dense, self._buffers, self.statistics = dense if apart else [], buffers, statistics
+        self._dense = [*([] if apart else [t.tensor for t in dense]), *statistics]
         sizes = [(grad.shape[side], rank) for grad, rank in zip(self.grads, ranks, strict=True)]
         #: m×r each, or n×r
         self.wire, self.factors, self._averages = self.buffer("left", sizes, self.grads[0], self._dense)

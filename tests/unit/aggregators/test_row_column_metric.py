@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 
-from edgc.core.aggregators.aggregator import forget
+from edgc.core.aggregators.aggregator import Aggregator, forget
+from edgc.core.aggregators.few_bits import FewBits, FewBitsSettings
 from edgc.core.aggregators.lowrank import LowRank, LowRankSettings
 from edgc.core.aggregators.row_column_metric import RowColumnMetric
 from edgc.core.comm.loopback import LoopbackCommunicator, run_ranks
-from edgc.core.policies.amounts import Rank
+from edgc.core.policies.amounts import Amount, Bits, Rank
 from tests.fixtures.exchanged import exchange_one
 
 EVERY, DECAY = 8, 0.85
@@ -57,19 +61,24 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     assert torch.isfinite(metric["w"]).all(), "nor what comes after it"
 
 
-def test_averages_do_not_grow() -> None:
-    """Of rows that seldom have a gradient, as an embedding's. With weights made of decoded averages they grew, within
-    fifty steps, to four times a rank's gradient, and on."""
+@pytest.mark.parametrize("weighted", ["by rows and columns", "whitened"])
+def test_averages_do_not_grow(weighted: str) -> None:
+    """Of rows that seldom have a gradient, as an embedding's. By rows and columns, with weights made of decoded
+    averages, they grew to twenty times a rank's gradient, and on."""
     sizes = torch.logspace(0, -2, 512)[:, None]
 
     def body(comm: LoopbackCommunicator) -> list[float]:
-        wires = {"left_wire": "int4", "right_wire": "int4", "rotation": True, "first_factor": "smaller"}
-        aggregator, norms = LowRank(LowRankSettings(name="lowrank", metric="adam", **wires)), []  # type: ignore[arg-type]
+        wires: Any = {"left_wire": "int4", "right_wire": "int4", "rotation": True, "first_factor": "smaller"}
+        aggregator: Aggregator = LowRank(LowRankSettings(name="lowrank", metric="adam", **wires))
+        amount: Amount = Rank(2)
+        if weighted == "whitened":
+            aggregator, amount = FewBits(FewBitsSettings(name="few_bits", format="lloyd", whitening=True)), Bits(1)
+        norms = []
         for step in range(120):
             draw = torch.Generator().manual_seed(4 * step + comm.rank)
             there = torch.rand(512, 1, generator=draw) < 0.1 + 0.9 * sizes**2
             grad = sizes * there * torch.randn(512, 32, generator=draw)
-            norms.append(float(exchange_one(aggregator, comm, grad, Rank(2), step).norm() / grad.norm()))
+            norms.append(float(exchange_one(aggregator, comm, grad, amount, step).norm() / grad.norm()))
         return norms
 
     assert max(run_ranks(4, body)[0]) < 1
