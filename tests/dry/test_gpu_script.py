@@ -10,7 +10,6 @@ from pathlib import Path
 from edgc.core.base import files
 from edgc.report import manifests
 from edgc.report.archive import archived
-from edgc.suite.config import Method, available, load, load_experiment
 from tests.fixtures.limits import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,12 +85,3 @@ def test_it_comes_to_its_last_line_and_publishes(tmp_path: Path) -> None:
     alone = files.read_json(published / "ops-cuda/ops.manifest.json")
     for manifest in (alone, *(records["manifest"] for records in runs.values())):
         assert "nothing is computed" in manifest["device"]["model"], "it cannot be taken for a result"
-
-
-def test_it_trains_every_method() -> None:
-    trainable = {name for name in available(Method) if not load(Method, name).control}
-    for name in ("gpu1", "gpu2"):
-        experiment = load_experiment(name)
-        several_stages = {"edgc_pipeline", "optimus_cc_stages"}
-        assert set(experiment.methods) == trainable - several_stages
-        assert experiment.models == ("gpt2-124m",)

@@ -12,6 +12,7 @@ from edgc.core.base.settings import merge
 from edgc.suite.config import (
     KINDS,
     Experiment,
+    Method,
     Model,
     available,
     load,
@@ -77,6 +78,15 @@ def test_a_method_brings_the_optimizer_that_it_is_made_for(tmp_path: Path) -> No
     assert {run.method.name: run.training.optimizer for run in runs} == {
         "dense": "adamw", "powersgd": "adamw", "topk": "muon", "edgc": "adamw",
     }  # fmt: skip
+
+
+def test_every_method_is_trained_on_a_gpu() -> None:
+    several_stages = {"edgc_pipeline", "optimus_cc_stages"}
+    trainable = {name for name in available(Method) if not load(Method, name).control} - several_stages
+    for name in ("gpu1", "gpu2"):
+        experiment = load_experiment(name)
+        assert set(experiment.methods) == trainable
+        assert experiment.models == ("gpt2-124m",)
 
 
 def test_merge_goes_into_groups_and_drops_them_when_their_name_changes() -> None:
