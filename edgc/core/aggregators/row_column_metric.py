@@ -26,32 +26,30 @@ class RowColumnMetric(StateByName):
         """every: exchanges from one agreement to the next; decay: of mean squares from one to the next."""
         super().__init__()
         self._every, self._decay = every, decay
+        self._made: dict[str, tuple[Tensor, Tensor, Tensor]] = {}  # what is kept, and a and c made of it
 
     def weights(self, names: Sequence[str], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """All a (m×1) and all c (n×1) of matrices (m×n): the factors are of diag(a) M diag(c).
 
         Equal until ranks have agreed on its mean squares.
         """
-        found: dict[int, tuple[Tensor, Tensor]] = {}
-        for ((m, n),), places in _by_shape(grads).items():
-            kept = torch.stack([self._kept(names[i], m + n, grads[i])[0] for i in places])
-            kind = compute_dtype(grads[places[0]])
-            rows, columns = (_weight(side)[:, :, None].to(kind).unbind() for side in kept.split((m, n), 1))
-            found |= dict(zip(places, zip(rows, columns, strict=True), strict=True))
-        pairs = [found[i] for i in range(len(names))]
-        return [row for row, _ in pairs], [column for _, column in pairs]
+        fresh = [name in self._made and self._made[name][0] is self.get(name) for name in names]
+        stale = [each for each, known in zip(zip(names, grads, strict=True), fresh, strict=True) if not known]
+        for ((m, n),), places in _by_shape([grad for _, grad in stale]).items():
+            own = [stale[i] for i in places]
+            kept = [self._kept(name, m + n, grad) for name, grad in own]
+            sides = torch.stack([means for means, _ in kept]).split((m, n), 1)
+            rows, columns = (_weight(side)[:, :, None].to(compute_dtype(own[0][1])).unbind() for side in sides)
+            self._made |= zip((name for name, _ in own), zip(kept, rows, columns, strict=True), strict=True)
+        return [self._made[name][1] for name in names], [self._made[name][2] for name in names]
 
     def add(self, step: int, names: Sequence[str], grads: Sequence[Tensor]) -> list[Tensor]:
         """Take in this rank's gradients (m×n) of exchange `step`. Returns roots that ranks agree on in it, (m+n,)."""
         for ((m, n),), places in _by_shape(grads).items():
-            whole = torch.stack([grads[i] for i in places]).to(compute_dtype(grads[0]))
-            largest = whole.abs().amax((1, 2), keepdim=True).clamp(min=torch.finfo(whole.dtype).tiny)
-            whole.div_(largest).square_()  # in the range of fp32
-            means = whole @ whole.new_full((n, 1), 1 / n), whole.mT @ whole.new_full((m, 1), 1 / m)
-            squares = torch.cat(means, dim=1).squeeze(2).double() * largest.squeeze(2).double().square()
-            for i, own in zip(places, squares.unbind(), strict=True):
-                kept = self._kept(names[i], m + n, grads[i])
-                self[names[i]] = torch.stack([kept[0], kept[1] + own])
+            whole = torch.stack([grads[i] for i in places]).double().square_()
+            squares = torch.cat([whole.mean(2), whole.mean(1)], dim=1)
+            sums = [self._kept(names[i], m + n, grads[i])[1] for i in places]
+            torch._foreach_add_(sums, list(squares.unbind()))  # type: ignore[attr-defined]
         if not self.agrees(step):
             return []
         steps = self._every if step else 1
@@ -72,8 +70,9 @@ class RowColumnMetric(StateByName):
         """(2, m+n), zeros at first; in fp64, as squares of what is small or large leave the range of fp32."""
         kept = self.get(name)
         if kept is None or kept.shape[1] != numel:
-            return like.new_zeros(2, numel, dtype=torch.float64)
-        return kept.to(like.device)
+            kept = like.new_zeros(2, numel, dtype=torch.float64)
+        self[name] = kept.to(like.device)
+        return self[name]
 
 
 def _by_shape(*lists: Sequence[Tensor]) -> dict[tuple[tuple[int, ...], ...], list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import frexp, inf
 from statistics import NormalDist
@@ -103,9 +103,13 @@ class BlockCode:
             aligned = messages.clone(memory_format=torch.contiguous_format)  # they may begin at an odd byte
             return aligned.view(stored).view(rows, numel).to(kind)
         codes, packed = messages.split([messages.shape[1] - blocks * self._scale_bytes, blocks * self._scale_bytes], 1)
-        levels = unpack(codes.unflatten(1, (blocks, self._code_bytes)), self.block, self.bits)
         scales = _unpacked_scales(packed.reshape(rows, blocks, self._scale_bytes), self.scale).to(kind)
-        return self._shares(levels, kind).mul_(scales).flatten(1)
+        if self.bits == 8:
+            shares = self._shares(codes, kind).unflatten(1, (blocks, self.block))
+        else:  # of all elements of a byte at once
+            each = self._of_bytes(kind, codes.device).index_select(0, codes.reshape(-1).int())
+            shares = each.view(rows, blocks, each.shape[1] * self._code_bytes)[:, :, : self.block].contiguous()
+        return shares.mul_(scales).flatten(1)
 
     def _scales(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Scales as bytes (…, bytes) and as decoded, (…, 1): what a share of 1 stands for."""
@@ -157,6 +161,12 @@ class BlockCode:
             return _nearest(shares.abs(), self._magnitudes) | (shares < 0).to(torch.uint8) << 3
         return shares.clamp(-self._largest, self._largest).float().to(self._float).view(torch.uint8)
 
+    @lru_cache(maxsize=64)  # noqa: B019 (codes are few and alike)
+    def _of_bytes(self, kind: torch.dtype, device: torch.device) -> Tensor:
+        """Shares (256, 8/bits) of what a byte may be."""
+        every = torch.arange(256, dtype=torch.uint8, device=device)[:, None]
+        return self._shares(unpack(every, 8 // self.bits, self.bits), kind)
+
     def _shares(self, levels: Tensor, kind: torch.dtype) -> Tensor:
         if self.format == "int" and self.bits == 1:
             return levels.to(kind).mul_(2).sub_(1)
@@ -172,8 +182,12 @@ class BlockCode:
 
 def _nearest(shares: Tensor, levels: tuple[float, ...]) -> Tensor:
     """Index of the nearest of rising levels."""
-    edges = torch.tensor(_middles(levels), dtype=shares.dtype, device=shares.device)
-    return torch.bucketize(shares, edges).to(torch.uint8)
+    edges = _middles(levels)
+    if len(edges) > 3 or shares.is_cuda:
+        return torch.bucketize(shares, torch.tensor(edges, dtype=shares.dtype, device=shares.device)).to(torch.uint8)
+    # on a CPU a third of the time; booleans are slow
+    above = [torch.gt(shares, edge, out=torch.empty_like(shares)) for edge in edges]
+    return sum(above[1:], above[0]).to(torch.int8).view(torch.uint8)
 
 
 @cache

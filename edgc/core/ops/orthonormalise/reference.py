@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from edgc.core.base.lazy import Tensor, torch
 
+PADDED = 64  #: ranks up to each multiple are computed with together: small matrices cost calls rather than work
 NEAREST = 1 / 16  #: smallest pivot for which products are as good as Householder's, to a few roundings
 
 
@@ -19,10 +20,10 @@ def orthonormalise(matrices: Sequence[Tensor]) -> list[Tensor]:
 
     Cholesky-QR twice (Yamamoto et al. 2015) on columns scaled to length 1, so that dependence and
     not scale is ill-conditioned; matrices where a column is nearer than `NEAREST` to those before it take Householder
-    QR, which takes about as long. One host synchronisation for each rank among the matrices.
+    QR, which takes about as long. Ranks that are nearly alike are padded to one: a host synchronisation for each.
     """
     found = {i: p for i, p in enumerate(matrices) if p.shape[1] == 0}
-    for indices in of_equal_rank(matrices):
+    for indices in of_equal_rank(matrices, PADDED):
         bases, pivots = cholesky_qr([matrices[i] for i in indices])
         found.update(
             (i, basis if pivot > NEAREST else _householder(matrices[i]))
@@ -31,27 +32,31 @@ def orthonormalise(matrices: Sequence[Tensor]) -> list[Tensor]:
     return [found[i] for i in range(len(matrices))]
 
 
-def of_equal_rank(matrices: Sequence[Tensor]) -> list[list[int]]:
-    """Indices of the matrices of each rank but 0."""
+def of_equal_rank(matrices: Sequence[Tensor], multiple: int = 1) -> list[list[int]]:
+    """Indices of the matrices of each rank but 0, rounded up to a multiple."""
     by_rank: dict[int, list[int]] = defaultdict(list)
     for i, matrix in enumerate(matrices):
         if matrix.shape[1]:
-            by_rank[matrix.shape[1]].append(i)
+            by_rank[-(-matrix.shape[1] // multiple)].append(i)
     return list(by_rank.values())
 
 
 def cholesky_qr(matrices: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Cholesky-QR twice of matrices of one rank, and each one's smallest pivot (b): see `weights`.
+    """Cholesky-QR twice of matrices, and each one's smallest pivot (b): see `weights`.
 
     A matrix is only ever multiplied: by itself, and by r×r weights, which are found for all matrices together. That
     is faster than to divide it by a triangle. No host synchronisation.
     """
-    weights_brr, pivots = weights(_grams(matrices))
-    bases = [p @ w for p, w in zip(matrices, weights_brr, strict=True)]
-    weights_brr, _ = weights(_grams(bases))
-    spare = torch.empty_like(max(bases, key=len))  # one for all: fresh memory costs more than a copy
-    for basis, w in zip(bases, weights_brr, strict=True):
-        basis.copy_(torch.mm(basis, w, out=spare[: len(basis)]))
+    ranks = [p.shape[1] for p in matrices]
+    padding = None
+    if min(ranks) < max(ranks):
+        padding = torch.tensor([[0.0] * r + [1.0] * (max(ranks) - r) for r in ranks]).to(matrices[0])
+    weights_brr, pivots = weights(_grams(matrices), padding)
+    bases = [p @ w[:r, :r] for p, w, r in zip(matrices, weights_brr, ranks, strict=True)]
+    weights_brr, _ = weights(_grams(bases), padding)
+    spare = torch.empty_like(max(bases, key=torch.numel)).view(-1)  # one for all: fresh memory costs more than a copy
+    for basis, w, r in zip(bases, weights_brr, ranks, strict=True):
+        basis.copy_(torch.mm(basis, w[:r, :r], out=spare[: basis.numel()].view_as(basis)))
     return bases, pivots
 
 
@@ -80,7 +85,12 @@ def weights(grams_brr: Tensor, padding_br: Tensor | None = None) -> tuple[Tensor
 
 
 def _grams(matrices: Sequence[Tensor]) -> Tensor:
-    return torch.stack([p.mT @ p for p in matrices])
+    """PᵀP of each, b×r×r for the highest rank: zeros beside those of lower ones."""
+    ranks = [p.shape[1] for p in matrices]
+    grams = matrices[0].new_zeros(len(ranks), max(ranks), max(ranks))
+    for p, gram, r in zip(matrices, grams.unbind(), ranks, strict=True):
+        torch.mm(p.mT, p, out=gram[:r, :r])
+    return grams
 
 
 def _householder(p_mr: Tensor) -> Tensor:
