@@ -36,9 +36,20 @@ NEEDED = {
 KEPT = (*NEEDED["train"], "evals.jsonl", "decisions.jsonl", "probe.jsonl", "stages.json", "timed")
 #: What step records are called where they are packed, as columns.
 PACKED_STEPS = "steps.columns"
-#: How floats become eight bytes each, and again floats. Of a time in whole microseconds most bytes are zero.
+#: Significant digits that a trained run keeps of a step's numbers; below them is noise. Of its times: `TIME`.
+DIGITS, TIME = {"loss": 5, "grad_norm": 4}, 3
+
+
+def _decimals(digits: int) -> tuple[Any, Any]:
+    one = 10.0**digits
+    return lambda floats: np.rint(floats * one).astype("<i8"), lambda raw: raw.view("<i8") / one
+
+
+#: How floats become eight bytes each, and again floats. Of what has few decimals most bytes are zero.
 KINDS = {
-    "micro": (lambda floats: np.rint(floats * 1e6).astype("<i8"), lambda raw: raw.view("<i8") / 1e6),
+    "milli": _decimals(3),
+    "decimals": _decimals(4),
+    "micro": _decimals(6),
     "double": (lambda floats: floats.astype("<f8"), lambda raw: raw.view("<f8")),
 }
 #: A window that any reader allows (128 MiB): runs of one experiment are much alike.
@@ -66,7 +77,7 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
                 _check_tasks(name, folders[name], path)
             for name in folders.keys() - elsewhere.keys():
                 contents = {path: content for path, content in contents.items() if Path(path).parent != Path(name)}
-                contents |= {f"{name}/{path}": content for path, content in _lasting(folders[name])}
+                contents |= {f"{name}/{path}": content for path, content in _lasting(folders[name], experiment.mode)}
                 kept[name] = own
     if contents != before:
         with files.atomic_open(own, "wb") as stream:
@@ -179,18 +190,24 @@ def packs(experiment: Experiment, configs: Path = CONFIGS) -> Iterator[tuple[str
         yield f"{experiment.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}/", runs
 
 
-def _lasting(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """What is kept of a run, by file: step times to the microsecond, as digits below are noise, and half of it."""
+def _lasting(folder: Path, mode: str) -> Iterator[tuple[str, bytes]]:
+    """What is kept of a run, by file: of steps without digits that are noise, which would be most of it."""
     for name in KEPT:
         if name == "steps.jsonl" and (folder / name).is_file():
             rows = files.read_jsonl(folder / name)
-            yield PACKED_STEPS, pack_rows([{key: _short(key, row[key]) for key in row} for row in rows])
+            yield PACKED_STEPS, pack_rows([{key: _short(key, row[key], mode) for key in row} for row in rows])
         elif (folder / name).is_file():
             yield name, (folder / name).read_bytes()
 
 
-def _short(key: str, value: Any) -> Any:
-    return round(value, 6) if key.startswith("t_") and isinstance(value, float) else value
+def _short(key: str, value: Any, mode: str) -> Any:
+    """Of what was timed: to the microsecond."""
+    if not isinstance(value, float):
+        return value
+    if mode == "time":
+        return round(value, 6) if key.startswith("t_") else value
+    digits = TIME if key.startswith("t_") else DIGITS.get(key)
+    return float(f"{value:.{digits}g}") if digits else value
 
 
 def _tar(contents: Mapping[str, bytes]) -> bytes:
@@ -264,7 +281,7 @@ def unpack_rows(packed: bytes) -> list[dict[str, Any]]:
 
 def _floats(values: np.ndarray[Any, Any]) -> tuple[str, bytes]:
     """The first kind that gives back every bit, and its bytes."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what is too large for `micro` is seen below
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large is seen below
         coded = {kind: write(values) for kind, (write, _) in KINDS.items()}
     kind = next(kind for kind, raw in coded.items() if KINDS[kind][1](raw).tobytes() == values.tobytes())
     return kind, coded[kind].view(np.uint8).reshape(-1, 8).T.tobytes()

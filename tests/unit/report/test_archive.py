@@ -53,10 +53,12 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     assert {path.name for path in after.iterdir()} == kept | {MARK}
     assert all((after / name).read_bytes() == (before / name).read_bytes() for name in kept - {"steps.jsonl"})
     steps = [pd.DataFrame(files.read_jsonl(folder / "steps.jsonl")) for folder in (before, after)]
-    timed = [column for column in steps[0] if column.startswith("t_")]
-    assert timed
-    assert np.abs(steps[1][timed] - steps[0][timed]).max(axis=None) <= 0.5e-6 + 1e-12
-    pd.testing.assert_frame_equal(*(rows.drop(columns=timed) for rows in steps), check_exact=True)
+    noisy = {column: 3 for column in map(str, steps[0]) if column.startswith("t_")} | {"grad_norm": 4, "loss": 5}
+    assert len(noisy) > 3
+    for column, digits in noisy.items():
+        np.testing.assert_allclose(steps[1][column], steps[0][column], rtol=0.51 * 10.0 ** (1 - digits))
+    exact = [rows.drop(columns=[*noisy]) for rows in steps]
+    pd.testing.assert_frame_equal(exact[0], exact[1], check_exact=True)
 
 
 def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
