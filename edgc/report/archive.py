@@ -36,13 +36,14 @@ NEEDED = {
 KEPT = (*NEEDED["train"], "evals.jsonl", "decisions.jsonl", "probe.jsonl", "stages.json", "timed")
 #: What step records are called where they are packed, as columns.
 PACKED_STEPS = "steps.columns"
-#: Significant digits that a trained run keeps of a step's numbers; below them is noise. Of its times: `TIME`.
+#: Significant digits that are kept of a step's numbers in a trained run; below them is noise. `TIME`: of its seconds.
 DIGITS, TIME = {"loss": 5, "grad_norm": 4}, 3
 
 
 def _decimals(digits: int) -> tuple[Any, Any]:
-    one = 10.0**digits
-    return lambda floats: np.rint(floats * one).astype("<i8"), lambda raw: raw.view("<i8") / one
+    """Floats as whole multiples of 10^−digits, and back."""
+    scale = 10.0**digits
+    return lambda floats: np.rint(floats * scale).astype("<i8"), lambda raw: raw.view("<i8") / scale
 
 
 #: How floats become eight bytes each, and again floats. Of what has few decimals most bytes are zero.
@@ -69,6 +70,7 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
     own, kept = results / "archive" / f"{experiment.name}.tar.zst", archived(results)
     before = dict(_members(own)) if own.is_file() else {}
     contents = before
+    timed = experiment.mode == "time" or bool(experiment.traces)  # seconds are what it is about
     for place, runs in packs(experiment, configs):
         folders = {f"{place}{run}": results / experiment.name / "runs" / run for run in runs}
         if all((folder / file).is_file() for folder in folders.values() for file in NEEDED[experiment.mode]):
@@ -77,7 +79,7 @@ def archive(experiment: Experiment, results: Path, configs: Path = CONFIGS) -> d
                 _check_tasks(name, folders[name], path)
             for name in folders.keys() - elsewhere.keys():
                 contents = {path: content for path, content in contents.items() if Path(path).parent != Path(name)}
-                contents |= {f"{name}/{path}": content for path, content in _lasting(folders[name], experiment.mode)}
+                contents |= {f"{name}/{path}": content for path, content in _lasting(folders[name], timed)}
                 kept[name] = own
     if contents != before:
         with files.atomic_open(own, "wb") as stream:
@@ -190,21 +192,21 @@ def packs(experiment: Experiment, configs: Path = CONFIGS) -> Iterator[tuple[str
         yield f"{experiment.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}/", runs
 
 
-def _lasting(folder: Path, mode: str) -> Iterator[tuple[str, bytes]]:
+def _lasting(folder: Path, timed: bool) -> Iterator[tuple[str, bytes]]:
     """What is kept of a run, by file: of steps without digits that are noise, which would be most of it."""
     for name in KEPT:
         if name == "steps.jsonl" and (folder / name).is_file():
             rows = files.read_jsonl(folder / name)
-            yield PACKED_STEPS, pack_rows([{key: _short(key, row[key], mode) for key in row} for row in rows])
+            yield PACKED_STEPS, pack_rows([{key: _short(key, row[key], timed) for key in row} for row in rows])
         elif (folder / name).is_file():
             yield name, (folder / name).read_bytes()
 
 
-def _short(key: str, value: Any, mode: str) -> Any:
-    """Of what was timed: to the microsecond."""
+def _short(key: str, value: Any, timed: bool) -> Any:
+    """A step's number without digits that are noise; where it is `timed`, seconds to the microsecond and all else."""
     if not isinstance(value, float):
         return value
-    if mode == "time":
+    if timed:
         return round(value, 6) if key.startswith("t_") else value
     digits = TIME if key.startswith("t_") else DIGITS.get(key)
     return float(f"{value:.{digits}g}") if digits else value

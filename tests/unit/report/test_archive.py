@@ -61,6 +61,23 @@ def test_what_comes_back_is_what_was_packed(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(exact[0], exact[1], check_exact=True)
 
 
+def test_seconds_on_links_that_change_are_kept_to_the_microsecond(tmp_path: Path) -> None:
+    experiment = load_experiment("links-trace-every")
+    spec = experiment.runs()[0]
+    folder = tmp_path / experiment.name / "runs" / spec.run_id
+    write_run(spec, folder, "done")
+    (folder / "zero_shot.json").write_text('{"tasks": {}}')
+    (folder / "trained").touch()
+    before = files.read_jsonl(folder / "steps.jsonl")
+    archive(experiment, tmp_path)
+    shutil.rmtree(folder)
+    restore(experiment, tmp_path)
+    after = files.read_jsonl(folder / "steps.jsonl")
+    assert [row["t_step"] for row in after] == [round(row["t_step"], 6) for row in before]
+    assert [row["loss"] for row in after] == [row["loss"] for row in before]
+    assert any(row["t_step"] != float(f"{row['t_step']:.3g}") for row in before), "three digits would show"
+
+
 def test_a_run_that_has_begun_is_left_alone(tmp_path: Path) -> None:
     before = trained(tmp_path)
     archive(SMOKE, tmp_path)
